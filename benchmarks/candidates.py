@@ -44,7 +44,7 @@ def report() -> str:
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as threads:
         store = CompileCache(Path(folder) / "search.sqlite3")
         # The worker process starts and traces the model.
-        task.propagate("warm-up", [layout.to_json()], machine.chip.name)
+        task.run("propagate", [layout.to_json()], machine.chip.name)
         search = Search(space, machine.chip, threads, 0, store=store, on_progress=note)
         began = time.perf_counter()
         try:

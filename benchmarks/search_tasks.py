@@ -46,7 +46,7 @@ def report() -> str:
         raise InvalidInput(missing)
     if importlib.util.find_spec("distributed") is None:
         raise InvalidInput("dask.distributed is not installed")
-    request = ("benchmark", plain, machine.chip.name)
+    request = ("compile", [plain], machine.chip.name)
 
     def timed(function: Callable[[], object]) -> float:
         began = time.perf_counter()
@@ -61,14 +61,14 @@ def report() -> str:
                 contextlib.closing(Cluster(Path(folder))) as cluster,
                 executors.dask(cluster.address) as executor,
             ):
-                compiled = timed(lambda: task.compile_layout(*request))
+                compiled = timed(lambda: task.run(*request))
                 taken = interleave(
-                    lambda: timed(executor.submit(task.compile_layout, *request).result),
-                    lambda: timed(lambda: task.compile_layout(*request)),
+                    lambda: timed(executor.submit(task.run, *request).result),
+                    lambda: timed(lambda: task.run(*request)),
                     PAIRS,
                     warm_up=2,
                 )
-            answer = task.compile_layout(*request)
+            answer = task.run(*request)
             stored = _seconds_to_store(Path(folder))
         finally:
             task.close()

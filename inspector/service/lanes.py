@@ -31,12 +31,14 @@ def pool(
     runs: int | None = None,
     limits: Limits = NO_LIMITS,
     on_event: Callable[[Event], None] = unreported,
+    tasks: int | None = None,
 ) -> Pool:
     """Return the pool of a server or a command. It has at most as many workers as cores and memory allow.
 
     Args:
       runs: layouts that run at once; as many as there are cores if None, at most two.
       limits: those of each owner.
+      tasks: tasks of a search that run at once; as many as there are cores if None.
     """
     cores = os.cpu_count() or 1
     lanes = {
@@ -53,8 +55,8 @@ def pool(
             through=(CANDIDATES, COMPILES),
             nouns=("search", "searches"),
         ),
-        CANDIDATES: Lane(cores, listed=False),
-        COMPILES: Lane(cores, listed=False),
+        CANDIDATES: Lane(tasks or cores, listed=False),
+        COMPILES: Lane(tasks or cores, listed=False),
     }
-    most = min(cores + _BESIDE_CORES, memory_limit.available_bytes() // _BYTES)
+    most = min((tasks or cores) + _BESIDE_CORES, memory_limit.available_bytes() // _BYTES)
     return Pool(max(_LEAST, most), lanes=lanes, on_event=on_event)

@@ -189,7 +189,7 @@ def _published(name: str, value: str) -> Layout | None:
 
 
 def _task(name: str, value: str) -> None:
-    task.compile_layout("s", LAYOUT.to_json() | {"compiler_options": {name: value}}, None)
+    task.run("compile", [LAYOUT.to_json() | {"compiler_options": {name: value}}], None)
 
 
 def _jobs(name: str, value: str) -> None:

@@ -19,7 +19,7 @@ from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.compiler_options import UNSAFE_FLAG
+from inspector.machines.compiler_options import UNSAFE_FLAG, Options
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
@@ -109,7 +109,7 @@ def search(options: argparse.Namespace) -> Output:
     space = space_of(layout, state, options.lock, options.vary)
     print(f"{space.count():,} candidates", file=sys.stderr, flush=True)
     printed = Printed()
-    with _executor(options.dask, workers) as executor:
+    with _executor(options.dask, workers, unsafe) as executor:
         search = Search(
             space,
             chip,
@@ -156,8 +156,8 @@ def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:
 
 
 @contextlib.contextmanager
-def _executor(address: str | None, workers: int | None) -> Iterator[Executor]:
-    with executors.local(workers) if address is None else executors.dask(address) as executor:
+def _executor(address: str | None, workers: int | None, unsafe: Options) -> Iterator[Executor]:
+    with executors.local(workers, unsafe) if address is None else executors.dask(address) as executor:
         yield executor
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from inspector.core.errors import InvalidInput
@@ -63,12 +63,15 @@ class Job(Generic[Answer]):
     cancel: Callable[[], None]  # returns at once; the run stops when no other caller waits for it
     _wait: Callable[[float | None], None]
     _decode: Callable[[Any], Answer]
+    # Has a function called at its end, in a thread of the pool. The end is that of `wait`.
+    when_ended: Callable[[Callable[[], None]], None]
     work: Work | None = None  # what a thread runs; None if a worker runs it
 
     def decoded(self, decode: Callable[[Answer], Other]) -> Job[Other]:
         """Return the same job with an answer that `decode` makes of this one's."""
-        before = self._decode
-        return Job(self.status, self.cancel, self._wait, lambda result: decode(before(result)), self.work)
+        before: Callable[[Any], Any] = self._decode
+        job: Job[Any] = self
+        return replace(job, _decode=lambda result: decode(before(result)))
 
     def wait(self, timeout: float | None = None) -> Self:
         """Block until the job is finished, at most `timeout` seconds. Return the job itself."""

@@ -15,6 +15,7 @@ import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any, Literal, Self
 
 from cachetools import LRUCache
@@ -202,6 +203,7 @@ class Pool:
         self._in_threads: list[Run] = []  # whose thread has not ended
         self._shared: dict[tuple[str, str, str, Environment | None], Run] = {}  # queued or running
         self._to_warm: list[tuple[str, Environment]] = []  # to be warmed when there is room
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends their thread
         self._numbers = itertools.count(1)
         self._uses = itertools.count(1)
         self._watch: threading.Thread | None = None
@@ -396,6 +398,7 @@ class Pool:
                     self._finish(run, "cancelled", error=error)
             self._queue.clear()
             self._to_warm.clear()
+            self._calls.put(None)
             workers = list(self._workers)
             for worker in workers:
                 self._stop(worker)
@@ -420,8 +423,16 @@ class Pool:
             functools.partial(self._cancel, caller),
             functools.partial(self._wait, caller),
             unchanged,
+            functools.partial(self._when_ended, caller),
             caller.run.work,
         )
+
+    def _when_ended(self, caller: Caller, call: Callable[[], None]) -> None:
+        with self._lock:
+            if caller.cancelled is None and not caller.run.finished:
+                caller.when_ended.append(call)
+            else:
+                self._calls.put(call)
 
     def _status(self, caller: Caller) -> Status:
         with self._lock:
@@ -446,6 +457,7 @@ class Pool:
             caller.cancelled = replace(before, state="cancelled", place=None, error=error)
             self._report_end("cancel", run, caller.requester, "cancelled")
             run.callers.remove(caller)
+            self._call_back(caller)
             self._order.clear()
             if not run.callers:
                 self._abandon(run, "cancelled", error)
@@ -461,6 +473,7 @@ class Pool:
             self._watch = threading.Thread(target=self._watch_clock, name="pool clock", daemon=True)
             self._watch.start()
             threading.Thread(target=self._watch_memory, name="pool memory", daemon=True).start()
+            threading.Thread(target=self._make_calls, name="pool calls", daemon=True).start()
 
     def _report(self, lane: str, event: Event) -> None:
         if self._lanes[lane].listed:
@@ -672,6 +685,8 @@ class Pool:
         for name, value in outcome.items():
             setattr(run, name, value)
         run.state = state
+        for caller in run.callers:
+            self._call_back(caller)
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
             self._report_end("end", run, requester, state)
         if self._shared.get(run.key) is run:
@@ -705,6 +720,19 @@ class Pool:
         worker.stopping = True
         worker.kill_at = None
         worker.process.kill()
+
+    def _call_back(self, caller: Caller) -> None:
+        """Call what waits for the end of a caller's job, in another thread, because the lock is held."""
+        for call in caller.when_ended:
+            self._calls.put(call)
+        caller.when_ended.clear()
+
+    def _make_calls(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call()
+            except Exception:  # a bug must not stop the others
+                _log.exception("The end of a job could not be reported.")
 
     def _work(self, run: Run) -> None:
         """Run the work of a run in this thread, without the lock."""

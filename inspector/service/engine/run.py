@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,3 +108,4 @@ class Caller:
     run: Run
     requester: Requester
     cancelled: Status | None = None
+    when_ended: list[Callable[[], None]] = field(default_factory=list)

@@ -6,11 +6,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, InvalidStateError, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, InvalidStateError
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.machines.compiler_options import Options
+from inspector.service.search import task
 
 RECONNECT_SECONDS = 5.0
 NO_WORKER_SECONDS = 120.0  # a cluster that grows by itself takes a while to get its first worker
@@ -92,14 +95,28 @@ def local_workers() -> int:
     return os.cpu_count() or 1
 
 
+@dataclass
+class LocalExecutor(Executor):
+    """Runs tasks in worker processes of this machine. `workers` and `unsafe` are those of `task.start`."""
+
+    workers: int | None = None
+    unsafe: Options = ()
+
+    def submit(self, function: Callable[..., Any], /, *request: Any, **_: Any) -> Future[Any]:
+        """Start a task, without a thread that waits for it. `function` is `task.run`."""
+        kind, layouts, chip = request
+        try:
+            return task.start(kind, layouts, chip, self.workers, self.unsafe)
+        except InvalidInput as error:
+            refused: Future[Any] = Future()
+            refused.set_exception(error)
+            return refused
+
+
 @contextmanager
-def local(workers: int | None = None) -> Iterator[Executor]:
-    """Run tasks in worker processes of this machine; a thread waits for each."""
-    executor = ThreadPoolExecutor(workers or local_workers(), "search")
-    try:
-        yield executor
-    finally:
-        executor.shutdown(wait=False, cancel_futures=True)
+def local(workers: int | None = None, unsafe: Options = ()) -> Iterator[Executor]:
+    """Run tasks on this machine."""
+    yield LocalExecutor(workers, unsafe)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ import json
 import math
 import threading
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
@@ -97,8 +96,7 @@ class Search:
       kept_use: Also partition what can be the best of the candidates with this use of their mesh axes.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
-      unsafe: Options of the compiler from the command line, for tasks in this process alone. No compile with
-        them is cached.
+      unsafe: Options of the compiler that the executor has. No compile with them is cached.
     """
 
     space: Space
@@ -117,7 +115,6 @@ class Search:
     unsafe: Options = ()
 
     def __post_init__(self) -> None:
-        self.name = uuid.uuid4().hex
         self._entries: dict[str, _Entry] = {}
         self._alike: dict[str, str] = {}  # the first candidate with each program
         self._lock = threading.Lock()
@@ -151,7 +148,6 @@ class Search:
           InvalidInput: no task can run, such as without the compiler of the target.
         """
         self._total = self.space.count()
-        task.compile_with(self.name, self.unsafe)
         try:
             every = itertools.chain(*(each.layouts for each in self.space.groups()))
             self._partition_first(next(every))
@@ -174,7 +170,6 @@ class Search:
     def stop(self) -> None:
         """Cancel all tasks. `run` then returns what was found."""
         self._stop.set()
-        task.stop(self.name)
         inner = self._inner
         if inner is not None:
             inner.stop()
@@ -412,7 +407,7 @@ class Search:
 
             def submit(figure: Figure) -> _Task:
                 layout = self._entries[figure.key].layout
-                return self._task(("compile", layout.to_json(), self._chip_name), (layout,))
+                return self._task(("compile", [layout.to_json()], self._chip_name), (layout,))
 
             for layouts, (cost,) in self._in_window(iter(chosen), submit):
                 with self._lock:
@@ -488,10 +483,10 @@ class Search:
         Raises:
           InvalidInput: the executor takes no more tasks, such as after the end of a Dask scheduler.
         """
-        kind, *arguments = request
         try:
-            return self.executor.submit(_FUNCTIONS[kind], self.name, *arguments)
+            return self.executor.submit(task.run, *request)
         except Exception as error:  # of any executor
+            self._check()
             raise _lost(type(error).__name__) from None
 
     def _in_window(
@@ -540,14 +535,14 @@ class Search:
             for future, left in waiting.items():
                 finished = future.done() and not future.cancelled() and future.exception() is None
                 if finished and left.key is not None:
-                    self.store.put(left.key, json.dumps(_listed(future.result())))
+                    self.store.put(left.key, json.dumps(future.result()))
                 future.cancel()
 
     def _answer(self, done: _Task) -> list[Evaluated] | None:
         """Return the costs of a task's layouts, or None if the task was lost and can be tried again."""
         assert done.future is not None
         try:
-            answer = _listed(done.future.result())
+            answer = done.future.result()
         except InvalidInput as error:
             self._check()
             return [rejected(str(error))] * len(done.layouts)
@@ -674,11 +669,6 @@ class _Task:
     attempts: int = 1
 
 
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "bound": task.bound,
-    "propagate": task.propagate,
-    "compile": task.compile_layout,
-}
 _RECORDS: dict[str, type[Evaluated]] = {
     "bound": Bounded, "propagate": Evaluated, "compile": Evaluated,
 }  # fmt: skip
@@ -693,10 +683,6 @@ def _lost(reason: str) -> InvalidInput:
         f"a task of the search was lost ({reason}): start the same search again, which "
         "continues from what was found"
     )
-
-
-def _listed(answer: Any) -> list[Any]:
-    return answer if isinstance(answer, list) else [answer]
 
 
 def store() -> CompileCache:

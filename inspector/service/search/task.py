@@ -1,7 +1,7 @@
-"""The tasks of a search: functions of JSON, which an executor runs here or on another machine.
+"""The tasks of a search, which an executor runs on the workers of this machine or of another one.
 
-Each starts worker processes of this project where it runs, and returns small records. It shares compiled
-Snapshots through the compile cache of that machine.
+A task is a job of the pool of its machine, or a compiled Snapshot of the compile cache that the machine has.
+Requests and answers are JSON, and answers are small.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
 from typing import Any
 
@@ -39,55 +40,47 @@ ATTEMPTS = 3  # of a task whose worker died
 _lock = threading.Lock()
 _own: Pool | None = None  # of this process; started when it is first needed
 _shared: Pool | None = None  # of the server
-_running: dict[str, set[Job[Any]]] = {}  # by search
-_stopped: set[str] = set()
-_unsafe: dict[str, Options] = {}  # options of the compiler by search, never from the request of a task
 
 
-def bound(search: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
-    """Return the `Bounded` of each layout.
+def run(kind: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
+    """Return the records of a task as JSON, one for each layout; wait for its job.
 
     Raises:
       InvalidInput: the worker failed.
     """
-    return _evaluated("bound", search, layouts, chip)
+    return start(kind, layouts, chip).result()
 
 
-def propagate(search: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
-    """Return the `Evaluated` of each layout, whose program is partitioned.
+def start(
+    kind: str,
+    layouts: list[dict[str, Any]],
+    chip: str | None,
+    workers: int | None = None,
+    unsafe: Options = (),
+) -> Future[list[dict[str, Any]]]:
+    """Start a task, and return its future. If that is cancelled, so is the job.
+
+    A task `bound` returns a `Bounded` for each layout, `propagate` an `Evaluated` from its partitioned
+    program, and `compile` one from the compiled train step of a single layout. Without a chip, that step is
+    run on emulated devices, and its measured time counts.
+
+    Args:
+      workers: how many tasks run at once, unless they run on the workers of a server.
+      unsafe: options of the compiler, for tasks in this process alone, never from the request of a task.
 
     Raises:
-      InvalidInput: the worker failed.
+      InvalidInput: the layout is not valid, or a compiler is missing.
     """
-    return _evaluated("evaluate", search, layouts, chip)
-
-
-def _evaluated(
-    kind: str, search: str, layouts: list[dict[str, Any]], chip: str | None
-) -> list[dict[str, Any]]:
     _register(layouts[0])
+    pool = _pool(workers)
+    if kind == "compile":
+        return _compiled(pool, from_json(layouts[0]), None if chip is None else hardware.chip(chip), unsafe)
     payload = {"layouts": layouts, "chip": chip}
+    job = {"bound": "bound", "propagate": "evaluate"}[kind]
     submit = functools.partial(
-        _pool().submit, kind, payload, Environment(1), PROPAGATION_TIMEOUT, lane=lanes.CANDIDATES
+        pool.submit, job, payload, Environment(1), PROPAGATION_TIMEOUT, lane=lanes.CANDIDATES
     )
-    found: list[dict[str, Any]] = _answer(search, submit)["evaluated"]
-    return found
-
-
-def compile_layout(search: str, layout: dict[str, Any], chip: str | None) -> dict[str, Any]:
-    """Return the `Evaluated` of a layout from its compiled train step.
-
-    Without a chip, the step is run on emulated devices, and its measured time counts.
-
-    Raises:
-      InvalidInput: the worker failed or was stopped.
-    """
-    _register(layout)
-    asked = from_json(layout)
-    found = _compiled(search, asked)
-    if isinstance(found, str):
-        return typed_json.encode(rejected(found))
-    return typed_json.encode(cost_of(found, None if chip is None else hardware.chip(chip)))
+    return _future(submit, lambda job: job.answer()["evaluated"])
 
 
 def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
@@ -103,29 +96,13 @@ def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     return replace(cost, reason=short[0].message) if short else cost
 
 
-def compile_with(search: str, unsafe: Options) -> None:
-    """Compile the layouts of a search with unsafe options of the compiler, in this process alone."""
-    with _lock:
-        _unsafe[search] = unsafe
-
-
-def stop(search: str) -> None:
-    """Cancel the tasks of a search that run in this process."""
-    with _lock:
-        _stopped.add(search)
-        jobs = list(_running.get(search, ()))
-    for job in jobs:
-        job.cancel()
-
-
-def _compiled(search: str, layout: Layout) -> Snapshot | str:
-    """Return the Snapshot of a compiled layout, from the cache if it is there, or why it cannot run."""
-    machine = layout.machine
-    with _lock:
-        unsafe = _unsafe.get(search, ())
-    known = None if unsafe else known_results.compiled(layout)
+def _compiled(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> Future[list[dict[str, Any]]]:
+    """Compile a layout, unless the cache has its Snapshot."""
+    machine, known = layout.machine, None if unsafe else known_results.compiled(layout)
     if known is not None:
-        return known
+        future: Future[list[dict[str, Any]]] = Future()
+        future.set_result([typed_json.encode(cost_of(known, chip))])
+        return future
     variables = compiler_options.unsafe_variables(unsafe)
     if machine is not None:
         if (missing := targets.missing_compiler(machine)) is not None:
@@ -136,51 +113,54 @@ def _compiled(search: str, layout: Layout) -> Snapshot | str:
         environment, kind = Environment(layout.devices, variables), "run"
     payload: dict[str, Any] = {"layout": layout.to_json()}
     payload |= {"memory": None} if machine is None else {"only": known_results.step_name(layout)}
-    submit = functools.partial(
-        _pool().submit, kind, payload, environment, COMPILE_TIMEOUT, lane=lanes.COMPILES
-    )
-    try:
-        found = snapshot.from_json(_answer(search, submit), "the worker's answer")
-    except InvalidInput as error:
-        with _lock:
-            if search in _stopped:
-                raise
-        return str(error)
-    if not unsafe:
-        key = known_results.key_of_measured if machine is None else known_results.key_of_step
-        CompileCache().put(key(layout), snapshot.dumps(found))
-    return found
+
+    def evaluate(job: Job[dict[str, Any]]) -> list[dict[str, Any]]:
+        try:
+            compiled = snapshot.from_json(job.answer(), "the worker's answer")
+        except InvalidInput as error:
+            return [typed_json.encode(rejected(str(error)))]
+        if not unsafe:
+            key = known_results.key_of_measured if machine is None else known_results.key_of_step
+            CompileCache().put(key(layout), snapshot.dumps(compiled))
+        return [typed_json.encode(cost_of(compiled, chip))]
+
+    submit = functools.partial(pool.submit, kind, payload, environment, COMPILE_TIMEOUT, lane=lanes.COMPILES)
+    return _future(submit, evaluate)
 
 
-def _answer(search: str, submit: Callable[[], Job[dict[str, Any]]]) -> dict[str, Any]:
-    """Return the answer of a job. If its worker died, submit it again.
+def _future(submit: Callable[[], Job[Any]], answer: Callable[[Job[Any]], Any]) -> Future[Any]:
+    """Submit a job, again if its worker dies, at most `ATTEMPTS` times. Return the future of its answer.
 
-    Raises:
-      InvalidInput: the request is refused, the search was stopped, or workers died `ATTEMPTS` times.
+    answer: makes the answer of the ended job.
     """
-    for _ in range(ATTEMPTS):
-        job = submit()
-        with _kept(search, job):
-            status = job.wait().status()
-        # A refused request has no details; a worker that died has its last output.
-        if status.state != "failed" or status.details is None:
-            break
-    return job.answer()
+    future: Future[Any] = Future()
+    jobs: list[Job[Any]] = []
 
+    def begin() -> None:
+        jobs.append(submit())
+        jobs[-1].when_ended(end)
+        if future.cancelled():
+            jobs[-1].cancel()
 
-@contextlib.contextmanager
-def _kept(search: str, job: Job[Any]) -> Iterator[None]:
-    """Let `stop` cancel the job."""
-    with _lock:
-        stopped = search in _stopped
-        _running.setdefault(search, set()).add(job)
-    if stopped:
-        job.cancel()
-    try:
-        yield
-    finally:
-        with _lock:
-            _running[search].discard(job)
+    def end() -> None:
+        if future.cancelled():
+            return
+        status = jobs[-1].status()
+        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
+            try:
+                # A refused request has no details; a worker that died has its last output.
+                if status.state == "failed" and status.details is not None and len(jobs) < ATTEMPTS:
+                    begin()
+                else:
+                    future.set_result(answer(jobs[-1]))
+            except InvalidStateError:
+                raise
+            except Exception as error:
+                future.set_exception(error)
+
+    begin()
+    future.add_done_callback(lambda done: jobs[-1].cancel() if done.cancelled() else None)
+    return future
 
 
 def share(pool: Pool) -> None:
@@ -193,12 +173,12 @@ def _known_pool() -> Pool | None:
     return _own if _shared is None or _shared.closed else _shared
 
 
-def _pool() -> Pool:
+def _pool(workers: int | None) -> Pool:
     global _own
     with _lock:
         pool = _known_pool()
         if pool is None:
-            pool = _own = lanes.pool()
+            pool = _own = lanes.pool(tasks=workers)
         return pool
 
 

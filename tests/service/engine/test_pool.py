@@ -71,6 +71,26 @@ def test_a_job_gives_its_result_and_its_course(pool):
     assert job.status().elapsed == job.status().elapsed, "elapsed time must not change"
 
 
+def test_the_end_of_a_job_is_reported_once_whatever_it_is(pool, gate):
+    ends: list[str] = []
+
+    def watch(job, name: str) -> None:
+        job.when_ended(lambda: ends.append(f"{name} {job.state}"))
+
+    waiting = gate("a")
+    jobs = [pool.submit("gate", waiting.payload, ONE), pool.submit("gate", waiting.payload, ONE)]
+    failing = pool.submit("absent", {}, TWO)
+    for name, job in zip(("shared", "cancelled", "failing"), (*jobs, failing), strict=True):
+        watch(job, name)
+    jobs[1].cancel()
+    until(lambda: ends == ["cancelled cancelled", "failing failed"] or len(ends) > 2, "two ends")
+    waiting.open()
+    until(lambda: len(ends) == 3, "the end of the shared job")
+    watch(jobs[0], "again")
+    until(lambda: len(ends) == 4, "the end of a job that has ended")
+    assert ends == ["cancelled cancelled", "failing failed", "shared done", "again done"]
+
+
 def test_the_clock_of_a_running_job_goes(pool, gate):
     job = pool.submit("gate", gate("a").payload, ONE)
     reported(job)

@@ -8,11 +8,12 @@ import signal
 import statistics
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search import schema
@@ -23,7 +24,7 @@ from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
 from inspector.service import known_results
 from inspector.service.compile_cache import CompileCache
-from inspector.service.search import run, task
+from inspector.service.search import executors, run, task
 from inspector.service.search.run import Search
 from inspector.service.search.snapshots import snapshots_of
 
@@ -51,9 +52,9 @@ def store(tmp_path) -> CompileCache:
 def search(
     space: Space, store: CompileCache, workers: int = 2, executor: Executor | None = None, **options
 ) -> SearchResult:
-    with ThreadPoolExecutor(workers) as threads:
+    with executors.local(workers) as local:
         options = {"budget": 0, "chip": CHIP} | options
-        return Search(space, executor=executor or threads, store=store, workers=workers, **options).run()
+        return Search(space, executor=executor or local, store=store, workers=workers, **options).run()
 
 
 def layouts_of(result: SearchResult) -> list[object]:
@@ -163,14 +164,15 @@ def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
         if state.done:
             began.set()
 
-    with ThreadPoolExecutor(1) as threads:
-        running = Search(space, CHIP, threads, 0, store=store, on_progress=progress)
+    with executors.local() as local:
+        running = Search(space, CHIP, local, 0, store=store, on_progress=progress)
         thread = threading.Thread(target=running.run)
         thread.start()
         assert began.wait(60)
         running.stop()
         thread.join(60)
         assert not thread.is_alive()
+    until(lambda: not any(worker.busy for worker in task.workers()), "the end of its jobs")
     kept = running.result()
     assert len(kept.candidates) > 0 and "Stopped" in (kept.message or "")
     whole = search(space, store)
@@ -190,15 +192,15 @@ def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
                     killed.append(worker.pid)
                     break
 
-    with ThreadPoolExecutor(2) as threads:
-        found = Search(space, CHIP, threads, 0, store=store, on_progress=kill, workers=2).run()
+    with executors.local(2) as local:
+        found = Search(space, CHIP, local, 0, store=store, on_progress=kill, workers=2).run()
     assert killed
     assert layouts_of(found) == layouts_of(expected)
 
 
 @pytest.mark.nightly
 def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(space, store):
-    class Broken(ThreadPoolExecutor):
+    class Broken(executors.LocalExecutor):
         count = 0
 
         def submit(self, function, /, *arguments, **settings):

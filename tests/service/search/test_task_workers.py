@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
+from benchmarks.processes import until
 from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.machines import targets
 from inspector.service import lanes
-from inspector.service.search import task
+from inspector.service.search import executors, task
 
 LAYOUT = layouts.parse({"mesh": "2x1", "depth": "64", "layers": "1"}).unwrap().to_json()
 
@@ -17,13 +22,26 @@ def test_tasks_run_on_the_workers_of_a_server_until_it_stops_them(monkeypatch):
     try:
         with closing(lanes.pool()) as pool:
             task.share(pool)
-            (found,) = task.propagate("search", [LAYOUT], "v5e")
+            (found,) = task.run("propagate", [LAYOUT], "v5e")
             of_server = {worker.pid for worker in pool.workers(lanes.CANDIDATES)}
             assert {worker.pid for worker in task.workers()} == of_server != set()
             task.close()
             assert {worker.pid for worker in pool.workers(lanes.CANDIDATES)} == of_server
         assert task.workers() == ()
-        assert task.propagate("search", [LAYOUT], "v5e") == [found]
+        assert task.run("propagate", [LAYOUT], "v5e") == [found]
         assert len(task.workers()) == 1
     finally:
         task.close()
+
+
+def test_a_cancelled_task_cancels_its_job_and_a_refused_one_says_why(monkeypatch):
+    with closing(lanes.pool()) as pool:
+        monkeypatch.setattr(task, "_shared", pool)
+        local = executors.LocalExecutor()
+        future = local.submit(task.run, "propagate", [LAYOUT], "v5e")
+        assert future.cancel()
+        until(lambda: not any(worker.busy for worker in pool.workers()), "the end of its job")
+        monkeypatch.setattr(targets, "_COMPILERS", {"gpu": ("no_such_package", "cuda13-local")})
+        refused = local.submit(task.run, "compile", [LAYOUT | {"target": "gpu:h100:2"}], "h100")
+        with pytest.raises(InvalidInput, match="pip install"):
+            refused.result(0)
