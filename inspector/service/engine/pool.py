@@ -1,4 +1,4 @@
-"""Worker processes, the queue of jobs, and which worker or thread runs which job."""
+"""Jobs of a server or a command: who asked for them, and which worker or thread runs which job."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import functools
 import itertools
 import json
 import logging
-import math
 import os
 import threading
 import time
 import traceback
-from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, Literal, Self
-
-from cachetools import LRUCache
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
@@ -27,7 +23,7 @@ from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
 from inspector.service.engine.job import Job, Status, Work, unchanged
 from inspector.service.engine.lane import ALONE, Lane
-from inspector.service.engine.process import Process, process_name
+from inspector.service.engine.process import Process
 from inspector.service.engine.requester import (
     LOCAL,
     NO_LIMITS,
@@ -37,67 +33,14 @@ from inspector.service.engine.requester import (
     Subject,
 )
 from inspector.service.engine.run import Caller, Run
-from inspector.service.engine.turns import in_turn
+from inspector.service.engine.turns import Queue
+from inspector.service.engine.workers import Worker, Workers, WorkerStatus
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
 CLOSING = 5.0  # seconds that `close` waits for killed workers; they are gone in milliseconds
-TOPICS = 8  # that a worker is assumed to have in its caches
 IDLE_SECONDS = 120.0  # after which an idle worker is stopped, except the last one of its pool
-MOST_OWNERS = 4096  # whose last turn is remembered
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(eq=False)
-class Worker:
-    """A worker process and its run. Guarded by the pool's lock."""
-
-    lane: str
-    environment: Environment
-    last_used: int  # a counter: the lowest is the least recently used
-    process: Process = None  # type: ignore[assignment]  # set before the lock is released
-    run: Run | None = None  # the run that it executes, even if no caller waits for it any more
-    stopping: bool = False  # killed, but its end was not seen yet
-    kill_at: float | None = None  # end of the grace after a cancel, on the monotonic clock
-    unusable: str | None = None  # why JAX did not start in it
-    used_before: int = 0  # bytes in memory when its run began; 0 if unknown
-    answered: bool = False  # it has sent a message
-    idle_since: float = field(default_factory=time.monotonic)  # its start, or the end of its last run
-    topics: deque[str] = field(default_factory=lambda: deque(maxlen=TOPICS))  # of its last runs
-
-    def due(self) -> float:
-        """Return the monotonic time at which its run times out or it is killed; infinity for never."""
-        if self.stopping:
-            return math.inf
-        if self.kill_at is not None:
-            return self.kill_at
-        if self.run is not None and not self.run.finished:
-            return self.run.deadline
-        return math.inf
-
-    def explain_end(self, run: Run) -> str:
-        """Return one sentence on why `run` failed when this worker's process ended."""
-        if self.unusable is not None:
-            return self.unusable
-        processes = self.environment.processes
-        if run.memory is not None and self.process.ran_out_of_memory():
-            return memory_limit.exceeded_by_job(run.memory, run.phase)
-        if run.memory is not None and self.process.crashed():  # only a job that parses has a limit
-            return self.process.explain_unreadable(str(run.payload.get("name", "The input")), run.phase)
-        if processes > 1:
-            name = process_name(0, processes)
-            return self.process.explain_end(name, run.phase, new="new ones")
-        return self.process.explain_end(f"The worker with {self.environment}", run.phase)
-
-
-@dataclass(frozen=True)
-class WorkerStatus:
-    """One worker at one moment. `answered` is whether it has sent a message, so that it is known to work."""
-
-    pid: int
-    environment: Environment
-    busy: bool
-    answered: bool = True
 
 
 @dataclass(frozen=True)
@@ -187,27 +130,23 @@ class Pool:
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
             raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
-        self._limit = workers
         self._table = jobs
         self._grace = grace
-        self._idle = idle
         self._lanes = dict(lanes or {ALONE: Lane(workers, 1, limits)})
         self._on_event = on_event
-        self._memory = memory_limit.of_worker() if memory is None else memory
         self._lock = threading.Condition()  # notified whenever anything below changes
-        self._queue: list[Run] = []  # in the order of submission
-        self._order: dict[str, list[Run]] = {}  # by lane: its queue in the order of turns, if known
-        # By lane and owner, when the last run began.
-        self._begun: LRUCache[tuple[str, str], int] = LRUCache(MOST_OWNERS)
-        self._workers: list[Worker] = []
+        self._queue = Queue(self._lanes, self._running)
+        self._workers = Workers(
+            *(workers, self._lanes, idle, memory_limit.of_worker() if memory is None else memory, self._lock),
+            self._process,
+            self._time_out,
+            self._fail,
+        )
         self._in_threads: list[Run] = []  # whose thread has not ended
         self._shared: dict[tuple[str, str, str, Environment | None], Run] = {}  # queued or running
-        self._to_warm: list[tuple[str, Environment]] = []  # to be warmed when there is room
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends their thread
         self._numbers = itertools.count(1)
-        self._uses = itertools.count(1)
-        self._watch: threading.Thread | None = None
-        self._closed = False
+        self._calls_thread: threading.Thread | None = None
         self._draining = False
         self._owner = os.getpid()
         atexit.register(self.close)
@@ -282,17 +221,13 @@ class Pool:
         """
         with self._lock:
             self._open()
-            self._to_warm = [*self._to_warm, (lane, environment)][-self._limit :]
+            self._workers.warm(lane, environment)
             self._assign()
 
     def workers(self, *lanes: str) -> tuple[WorkerStatus, ...]:
         """Return all workers of these lanes that are not being stopped; without lanes, those of all."""
         with self._lock:
-            return tuple(
-                WorkerStatus(worker.process.pid, worker.environment, worker.run is not None, worker.answered)
-                for worker in self._workers
-                if not worker.stopping and (not lanes or worker.lane in lanes)
-            )
+            return self._workers.status(lanes)
 
     def jobs(self) -> tuple[Listed, ...]:
         """Return the runs of each listed lane: the running ones, then the queued ones as they begin."""
@@ -314,13 +249,13 @@ class Pool:
                 self._pids(run) if place <= 0 else (),
                 run.work,
             )
-            for place, run in enumerate([*running, *self._in_turn(lane)], 1 - len(running))
+            for place, run in enumerate([*running, *self._queue.in_turn(lane)], 1 - len(running))
         ]
 
     def _pids(self, run: Run) -> tuple[int, ...]:
         through = self._lanes[run.lane].through
         return tuple(
-            worker.process.pid for worker in self._workers if worker.run is run or worker.lane in through
+            worker.process.pid for worker in self._workers.all if worker.run is run or worker.lane in through
         )
 
     def cancel(self, number: int, owner: str) -> None:
@@ -330,7 +265,7 @@ class Pool:
           InvalidInput: the run has ended, or belongs to others.
         """
         with self._lock:
-            runs = [run for run in (*self._queue, *self._running()) if run.number == number]
+            runs = [run for run in (*self._queue.runs, *self._running()) if run.number == number]
             if not runs:
                 raise InvalidInput(f"job {number} has ended")
             (run,) = runs
@@ -356,7 +291,6 @@ class Pool:
                 if caller.requester.session == session:
                     if self._lanes[caller.run.lane].outlives:
                         caller.run.callers.remove(caller)
-                        self._order.clear()
                     else:
                         self._cancel(caller)
 
@@ -369,39 +303,34 @@ class Pool:
         with self._lock:
             self._draining = True
             listed = {name for name, lane in self._lanes.items() if lane.listed}
-            for run in [run for run in self._queue if run.lane in listed]:
+            for run in [run for run in self._queue.runs if run.lane in listed]:
                 error = "The server is shutting down: this run was not started."
-                self._queue.remove(run)
+                self._queue.runs.remove(run)
                 self._finish(run, "cancelled", error=error)
-            self._order.clear()
             self._lock.notify_all()
             return self._lock.wait_for(
-                lambda: not any(run.lane in listed for run in (*self._queue, *self._running())),
+                lambda: not any(run.lane in listed for run in (*self._queue.runs, *self._running())),
                 max(until - time.monotonic(), 0.0),
             )
 
     @property
     def closed(self) -> bool:
         """Whether it takes no more jobs."""
-        return self._closed
+        return self._workers.closed
 
     def close(self) -> None:
         """Cancel all jobs and end all workers. Return when they have ended. May be repeated."""
         if os.getpid() != self._owner:
             return  # in a fork of the server, which does not own the workers
         with self._lock:
-            self._closed = True
-            busy = [worker.run for worker in self._workers if worker.run is not None]
-            for run in [*self._queue, *busy, *self._in_threads]:
+            busy = [worker.run for worker in self._workers.all if worker.run is not None]
+            for run in [*self._queue.runs, *busy, *self._in_threads]:
                 if not run.finished:
                     error = "The server stopped before this run was finished."
                     self._finish(run, "cancelled", error=error)
-            self._queue.clear()
-            self._to_warm.clear()
+            self._queue.runs.clear()
             self._calls.put(None)
-            workers = list(self._workers)
-            for worker in workers:
-                self._stop(worker)
+            workers = self._workers.close()
             self._lock.notify_all()
         until = time.monotonic() + CLOSING
         for worker in workers:
@@ -438,8 +367,7 @@ class Pool:
         with self._lock:
             if caller.cancelled is not None:
                 return caller.cancelled
-            run = caller.run
-            return run.status(self._in_turn(run.lane).index(run) + 1 if run.state == "queued" else None)
+            return caller.run.status(self._queue.place(caller.run))
 
     def _wait(self, caller: Caller, timeout: float | None) -> None:
         with self._lock:
@@ -458,7 +386,6 @@ class Pool:
             self._report_end("cancel", run, caller.requester, "cancelled")
             run.callers.remove(caller)
             self._call_back(caller)
-            self._order.clear()
             if not run.callers:
                 self._abandon(run, "cancelled", error)
             self._lock.notify_all()
@@ -466,14 +393,13 @@ class Pool:
     # Runs and workers. The lock is held in all of these.
 
     def _open(self) -> None:
-        """Raise RuntimeError if closed. Start the thread that watches the clock."""
-        if self._closed:
+        """Raise RuntimeError if closed. Start the threads of the pool, if they do not run."""
+        if self.closed:
             raise RuntimeError("The pool is closed.")
-        if self._watch is None:
-            self._watch = threading.Thread(target=self._watch_clock, name="pool clock", daemon=True)
-            self._watch.start()
-            threading.Thread(target=self._watch_memory, name="pool memory", daemon=True).start()
-            threading.Thread(target=self._make_calls, name="pool calls", daemon=True).start()
+        self._workers.watch()
+        if self._calls_thread is None:
+            self._calls_thread = threading.Thread(target=self._make_calls, name="pool calls", daemon=True)
+            self._calls_thread.start()
 
     def _report(self, lane: str, event: Event) -> None:
         if self._lanes[lane].listed:
@@ -494,7 +420,7 @@ class Pool:
                 raise InvalidInput(reason)
             if run is None:
                 run = self._shared[new.key] = new
-                self._queue.append(run)
+                self._queue.runs.append(run)
             elif run.timeout is not None:
                 run.timeout = None if new.timeout is None else max(run.timeout, new.timeout)
             caller = Caller(run, requester)
@@ -514,7 +440,7 @@ class Pool:
             return None
         if run is not None and (run.state != "queued" or requester.owner in run.owners):
             return None
-        if sum(run.lane == name and requester.owner in run.owners for run in self._queue) < most:
+        if self._queue.of_owner(name, requester.owner) < most:
             return None
         return (
             f"{counted(most, *lane.nouns)} of yours already {'waits' if most == 1 else 'wait'} in the queue, "
@@ -525,66 +451,25 @@ class Pool:
         """Return the callers that wait for their runs only as long as their browser session lasts."""
         return [
             caller
-            for run in (*self._queue, *self._running())
+            for run in (*self._queue.runs, *self._running())
             for caller in run.callers
             if caller.requester.session is not None
             and not (self._lanes[run.lane].outlives and caller.requester.signed_in)
         ]
 
     def _running(self) -> list[Run]:
-        runs = [worker.run for worker in self._workers if worker.run is not None]
+        runs = [worker.run for worker in self._workers.all if worker.run is not None]
         return [run for run in (*runs, *self._in_threads) if not run.finished]
-
-    def _running_by_owner(self, lane: str) -> Counter[str]:
-        running = (run for run in self._running() if run.lane == lane)
-        return Counter(owner for run in running for owner in run.owners)
-
-    def _in_turn(self, lane: str) -> list[Run]:
-        """Return the queued runs of a lane in the order in which they begin."""
-        if lane not in self._order:
-            queue = [run for run in self._queue if run.lane == lane]
-            owners = [run.owners for run in queue]
-            names = {owner for run in owners for owner in run}
-            begun = {name: self._begun[lane, name] for name in names if (lane, name) in self._begun}
-            order = in_turn(owners, self._running_by_owner(lane), begun)
-            self._order[lane] = [queue[index] for index in order]
-        return self._order[lane]
-
-    def _next(self, lane: str) -> Run | None:
-        """Return the queued run that begins next, or None if all belong to owners at their limit."""
-        most = self._lanes[lane].limits.running
-        if most is None:
-            return next(iter(self._in_turn(lane)), None)
-        running = self._running_by_owner(lane)
-        for run in self._in_turn(lane):
-            if any(owner == LOCAL.owner or running[owner] < most for owner in run.owners):
-                return run
-        return None
 
     def _assign(self) -> None:
         """Assign queued runs to workers. Called after every change."""
-        self._order.clear()
         for lane in self._lanes:
             self._assign_in(lane)
-        while self._to_warm and not any(run.lane == self._to_warm[0][0] for run in self._queue):
-            lane, environment = self._to_warm[0]
-            if not any(
-                (w.lane, w.environment) == (lane, environment) and not w.stopping for w in self._workers
-            ):
-                try:
-                    worker = self._free_worker(lane, environment)
-                except (OSError, ValueError) as error:
-                    _log.warning("A worker could not be started: %s.", error)
-                    worker = None
-                if worker is not None:
-                    worker.process.send(protocol.encode("warm", devices=environment.devices))
-                elif any(w.stopping for w in self._workers):
-                    break  # room is being made
-            self._to_warm.pop(0)
+        self._workers.start_warm(run.lane for run in self._queue.runs)
         self._lock.notify_all()
 
     def _assign_in(self, lane: str) -> None:
-        while (run := self._next(lane)) is not None:
+        while (run := self._queue.next(lane)) is not None:
             if run.work is not None:
                 threads = sum(other.lane == lane for other in self._in_threads)
                 if threads >= self._lanes[lane].workers:
@@ -595,61 +480,19 @@ class Pool:
                 continue
             assert run.environment is not None
             try:
-                worker = self._free_worker(lane, run.environment, run.topic)
+                worker = self._workers.free(lane, run.environment, run.topic)
             except (OSError, ValueError) as error:
-                self._queue.remove(run)
-                self._order.clear()
+                self._queue.runs.remove(run)
                 self._finish(run, "failed", error=f"A worker could not be started: {error}.")
                 continue
             if worker is None:
                 break
             self._send(worker, run)
 
-    def _free_worker(self, lane: str, environment: Environment, topic: str | None = None) -> Worker | None:
-        """Return an idle worker of this lane for this environment, or None if there is none yet.
-
-        A worker that has run a job of this topic is preferred, then the most recently used one.
-
-        Start one if there is room. Otherwise stop the least recently used idle worker that makes room; its
-        end calls `_assign` again. Raises OSError or ValueError if no process can be started.
-        """
-        idle = [worker for worker in self._workers if worker.run is None and not worker.stopping]
-        fitting = [worker for worker in idle if (worker.lane, worker.environment) == (lane, environment)]
-        if fitting:
-            return max(fitting, key=lambda worker: (topic in worker.topics, worker.last_used))
-        count = Counter(worker.lane for worker in self._workers)
-        full = count[lane] >= self._lanes[lane].workers
-        promised = sum(
-            max(0, other.kept - count[name]) for name, other in self._lanes.items() if name != lane
-        )
-        if not full and len(self._workers) + promised < self._limit:
-            worker = Worker(lane, environment, last_used=next(self._uses))
-            worker.process = Process(
-                environment.for_child(),
-                self._table,
-                functools.partial(self._on_message, worker),
-                functools.partial(self._on_end, worker),
-                arguments=(str(environment.processes),) if environment.processes > 1 else (),
-            )
-            self._workers.append(worker)
-            return worker
-        spare = [
-            worker
-            for worker in idle
-            if worker.lane == lane or (not full and count[worker.lane] > self._lanes[worker.lane].kept)
-        ]
-        if spare and not any(worker.stopping for worker in self._workers):
-            self._stop(min(spare, key=lambda worker: worker.last_used))
-        return None
-
     def _begin(self, run: Run) -> int:
         """Take a run out of the queue. Return its turn, a number that is higher for later runs."""
-        self._queue.remove(run)
-        self._order.clear()
-        run.begin()
-        turn = next(self._uses)
-        for owner in run.owners:
-            self._begun[run.lane, owner] = turn
+        turn = next(self._workers.uses)
+        self._queue.begin(run, turn)
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
             self._report(run.lane, Event("start", requester, run.kind, run.subject))
         return turn
@@ -673,11 +516,7 @@ class Pool:
         _log.info("%s is tried otherwise, because it failed: %s", run.kind, error)
         run.payload, run.otherwise = run.otherwise, None
         run.attempts = 0
-        self._queue_again(run)
-
-    def _queue_again(self, run: Run) -> None:
-        run.state, run.phases, run.picked_up = "queued", [], False
-        self._queue.insert(0, run)
+        self._queue.put_back(run, gets_turn=False)
 
     def _finish(self, run: Run, state: str, **outcome: Any) -> None:
         """Record the final outcome of a run."""
@@ -707,19 +546,14 @@ class Pool:
 
     def _abandon(self, run: Run, state: str, error: str) -> None:
         """Remove a run from the queue, or have its worker stop it."""
-        if run in self._queue:
-            self._queue.remove(run)
+        if run in self._queue.runs:
+            self._queue.runs.remove(run)
         self._finish(run, state, error=error)
-        for worker in self._workers:
+        for worker in self._workers.all:
             if worker.run is run and not worker.stopping:
                 worker.process.send(protocol.encode("cancel", run=run.number))
                 worker.kill_at = time.monotonic() + self._grace
         self._assign()
-
-    def _stop(self, worker: Worker) -> None:
-        worker.stopping = True
-        worker.kill_at = None
-        worker.process.kill()
 
     def _call_back(self, caller: Caller) -> None:
         """Call what waits for the end of a caller's job, in another thread, because the lock is held."""
@@ -758,6 +592,16 @@ class Pool:
                 self._finish(run, state, **outcome)
             self._assign()
 
+    def _process(self, worker: Worker) -> Process:
+        environment = worker.environment
+        return Process(
+            environment.for_child(),
+            self._table,
+            functools.partial(self._on_message, worker),
+            functools.partial(self._on_end, worker),
+            arguments=(str(environment.processes),) if environment.processes > 1 else (),
+        )
+
     # Called from the threads of a process.
 
     def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
@@ -768,7 +612,7 @@ class Pool:
             if kind == "unusable":
                 worker.unusable = message["error"]
                 _log.warning("%s", worker.unusable)
-                self._stop(worker)  # at once, so that it gets no further job
+                self._workers.stop(worker)  # at once, so that it gets no further job
                 return
             if run is None or message.get("run") != run.number:
                 return
@@ -784,7 +628,7 @@ class Pool:
             else:
                 worker.run = None
                 worker.kill_at = None
-                worker.last_used = next(self._uses)
+                worker.last_used = next(self._workers.uses)
                 worker.idle_since = time.monotonic()
                 if not run.finished:
                     if kind == "done":
@@ -797,82 +641,17 @@ class Pool:
 
     def _on_end(self, worker: Worker) -> None:
         with self._lock:
-            self._workers.remove(worker)
+            self._workers.all.remove(worker)
             run, worker.run = worker.run, None
             if run is not None and not run.finished:
                 # One of several processes can have been dead before the others began the job.
                 begun = run.picked_up and (worker.environment.processes == 1 or run.reported)
                 if not begun and run.attempts == 1 and worker.unusable is None:
                     # It ended before it began the job, so another worker can run it.
-                    self._queue_again(run)
-                    for owner in run.owners:
-                        self._begun.pop((run.lane, owner), None)  # it gets its turn again
+                    self._queue.put_back(run, gets_turn=True)
                 else:
                     self._fail(run, worker.explain_end(run), worker.process.stderr())
             self._assign()
-
-    def _watch_clock(self) -> None:
-        """Act on timeouts, and stop workers that ignore a cancel or are idle."""
-        with self._lock:
-            while not self._closed:
-                for worker in list(self._workers):
-                    if self._due(worker) <= time.monotonic():
-                        if worker.kill_at is not None or worker.run is None:
-                            self._stop(worker)
-                        else:
-                            self._time_out(worker.run)
-                # Computed again, because other runs may have begun.
-                due = min(map(self._due, self._workers), default=math.inf)
-                left = max(0.0, due - time.monotonic())
-                self._lock.wait(min(left, threading.TIMEOUT_MAX))
-
-    def _watch_memory(self) -> None:
-        """Stop workers that use more memory than allowed. Only a worker with a run can grow."""
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._closed or any(map(_is_busy, self._workers)))
-                if self._closed:
-                    return
-                busy = [
-                    (worker, worker.run, self._allowed(worker)) for worker in filter(_is_busy, self._workers)
-                ]
-            for worker, run, allowed in busy:
-                # Without the lock, because the kernel can take milliseconds to count.
-                used = memory_limit.used_bytes(worker.process.pid, allowed)
-                if used is not None and used > allowed:
-                    with self._lock:
-                        self._stop_for_memory(worker, run, used, allowed)
-            time.sleep(1 / memory_limit.CHECKS_PER_SECOND)
-
-    def _allowed(self, worker: Worker) -> int:
-        """Return the bytes that a worker may have in memory now."""
-        run = worker.run
-        if run is None or run.memory is None or not run.picked_up:
-            return self._memory
-        return min(self._memory, max(worker.used_before, memory_limit.WORKER) + run.memory)
-
-    def _stop_for_memory(self, worker: Worker, run: Run | None, used: int, allowed: int) -> None:
-        if worker.run is not run or run is None or worker.stopping:
-            return  # its run ended meanwhile, perhaps for another reason
-        if allowed < self._memory and run.memory is not None:
-            error = memory_limit.exceeded_by_job(run.memory, run.phase)
-        else:
-            error = memory_limit.exceeded(used, allowed, run.phase)
-        _log.warning("Worker %d: %s", worker.process.pid, error)
-        if not run.finished:
-            worker.run = None
-            self._fail(run, error)
-        self._stop(worker)
-        self._lock.notify_all()
-
-    def _due(self, worker: Worker) -> float:
-        """Return when the clock must act on a worker, on the monotonic clock; infinity for never."""
-        if worker.run is not None or worker.stopping:
-            return worker.due()
-        usable = [one for one in self._workers if one.lane == worker.lane and not one.stopping]
-        usable.sort(key=lambda one: (one.run is None, -one.last_used))
-        kept = usable[: self._lanes[worker.lane].kept]
-        return math.inf if worker in kept else worker.idle_since + self._idle
 
     def _time_out(self, run: Run) -> None:
         error = (
@@ -880,7 +659,3 @@ class Pool:
             f" {run.timeout:g} s allowed; nothing was saved."
         )
         self._abandon(run, "failed", error)
-
-
-def _is_busy(worker: Worker) -> bool:
-    return worker.run is not None and not worker.stopping
