@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures as futures
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -61,10 +63,9 @@ class Job(Generic[Answer]):
 
     status: Callable[[], Status]
     cancel: Callable[[], None]  # returns at once; the run stops when no other caller waits for it
-    _wait: Callable[[float | None], None]
+    # Done at the end. Its callbacks run with the lock of the pool held, so they must return at once.
+    ended: Future[None]
     _decode: Callable[[Any], Answer]
-    # Has a function called at its end, in a thread of the pool. The end is that of `wait`.
-    when_ended: Callable[[Callable[[], None]], None]
     work: Work | None = None  # what a thread runs; None if a worker runs it
 
     def decoded(self, decode: Callable[[Answer], Other]) -> Job[Other]:
@@ -75,7 +76,7 @@ class Job(Generic[Answer]):
 
     def wait(self, timeout: float | None = None) -> Self:
         """Block until the job is finished, at most `timeout` seconds. Return the job itself."""
-        self._wait(timeout)
+        futures.wait([self.ended], timeout)
         return self
 
     def answer(self) -> Answer:

@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from queue import SimpleQueue
 from typing import Any, Literal, Self
 
 from inspector.core import host_memory
@@ -144,9 +143,7 @@ class Pool:
         )
         self._in_threads: list[Run] = []  # whose thread has not ended
         self._shared: dict[tuple[str, str, str, Environment | None], Run] = {}  # queued or running
-        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # None ends their thread
         self._numbers = itertools.count(1)
-        self._calls_thread: threading.Thread | None = None
         self._draining = False
         self._owner = os.getpid()
         atexit.register(self.close)
@@ -329,7 +326,6 @@ class Pool:
                     error = "The server stopped before this run was finished."
                     self._finish(run, "cancelled", error=error)
             self._queue.runs.clear()
-            self._calls.put(None)
             workers = self._workers.close()
             self._lock.notify_all()
         until = time.monotonic() + CLOSING
@@ -350,28 +346,16 @@ class Pool:
         return Job(
             functools.partial(self._status, caller),
             functools.partial(self._cancel, caller),
-            functools.partial(self._wait, caller),
+            caller.ended,
             unchanged,
-            functools.partial(self._when_ended, caller),
             caller.run.work,
         )
-
-    def _when_ended(self, caller: Caller, call: Callable[[], None]) -> None:
-        with self._lock:
-            if caller.cancelled is None and not caller.run.finished:
-                caller.when_ended.append(call)
-            else:
-                self._calls.put(call)
 
     def _status(self, caller: Caller) -> Status:
         with self._lock:
             if caller.cancelled is not None:
                 return caller.cancelled
             return caller.run.status(self._queue.place(caller.run))
-
-    def _wait(self, caller: Caller, timeout: float | None) -> None:
-        with self._lock:
-            self._lock.wait_for(lambda: caller.cancelled is not None or caller.run.finished, timeout)
 
     def _cancel(self, caller: Caller) -> None:
         with self._lock:
@@ -385,7 +369,7 @@ class Pool:
             caller.cancelled = replace(before, state="cancelled", place=None, error=error)
             self._report_end("cancel", run, caller.requester, "cancelled")
             run.callers.remove(caller)
-            self._call_back(caller)
+            caller.ended.set_result(None)
             if not run.callers:
                 self._abandon(run, "cancelled", error)
             self._lock.notify_all()
@@ -397,9 +381,6 @@ class Pool:
         if self.closed:
             raise RuntimeError("The pool is closed.")
         self._workers.watch()
-        if self._calls_thread is None:
-            self._calls_thread = threading.Thread(target=self._make_calls, name="pool calls", daemon=True)
-            self._calls_thread.start()
 
     def _report(self, lane: str, event: Event) -> None:
         if self._lanes[lane].listed:
@@ -525,7 +506,7 @@ class Pool:
             setattr(run, name, value)
         run.state = state
         for caller in run.callers:
-            self._call_back(caller)
+            caller.ended.set_result(None)
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
             self._report_end("end", run, requester, state)
         if self._shared.get(run.key) is run:
@@ -554,19 +535,6 @@ class Pool:
                 worker.process.send(protocol.encode("cancel", run=run.number))
                 worker.kill_at = time.monotonic() + self._grace
         self._assign()
-
-    def _call_back(self, caller: Caller) -> None:
-        """Call what waits for the end of a caller's job, in another thread, because the lock is held."""
-        for call in caller.when_ended:
-            self._calls.put(call)
-        caller.when_ended.clear()
-
-    def _make_calls(self) -> None:
-        while (call := self._calls.get()) is not None:
-            try:
-                call()
-            except Exception:  # a bug must not stop the others
-                _log.exception("The end of a job could not be reported.")
 
     def _work(self, run: Run) -> None:
         """Run the work of a run in this thread, without the lock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,4 +108,4 @@ class Caller:
     run: Run
     requester: Requester
     cancelled: Status | None = None
-    when_ended: list[Callable[[], None]] = field(default_factory=list)
+    ended: Future[None] = field(default_factory=Future)

@@ -103,14 +103,28 @@ class LocalExecutor(Executor):
     unsafe: Options = ()
 
     def submit(self, function: Callable[..., Any], /, *request: Any, **_: Any) -> Future[Any]:
-        """Start a task, without a thread that waits for it. `function` is `task.run`."""
+        """Start a task, without a thread that waits for it. `function` is `task.run`.
+
+        The result of the future returns the records of the task, which takes a moment.
+        """
         kind, layouts, chip = request
+        future: Future[Any] = Future()
         try:
-            return task.start(kind, layouts, chip, self.workers, self.unsafe)
+            job, answer = task.start(kind, layouts, chip, self.workers, self.unsafe)
         except InvalidInput as error:
-            refused: Future[Any] = Future()
-            refused.set_exception(error)
-            return refused
+            future.set_exception(error)
+            return future
+        if job is None:
+            future.set_result(answer)
+            return future
+
+        def end(_: Future[None]) -> None:
+            with suppress(InvalidStateError):  # it was cancelled
+                future.set_result(answer)
+
+        job.ended.add_done_callback(end)
+        future.add_done_callback(lambda done: job.cancel() if done.cancelled() else None)
+        return future
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -533,18 +534,19 @@ class Search:
                         yield done.layouts, answer
         finally:
             for future, left in waiting.items():
-                finished = future.done() and not future.cancelled() and future.exception() is None
-                if finished and left.key is not None:
-                    self.store.put(left.key, json.dumps(future.result()))
-                future.cancel()
+                if not future.cancel() and left.key is not None:
+                    with suppress(Exception):  # it failed
+                        self.store.put(left.key, json.dumps(_records(future)))
 
     def _answer(self, done: _Task) -> list[Evaluated] | None:
         """Return the costs of a task's layouts, or None if the task was lost and can be tried again."""
         assert done.future is not None
         try:
-            answer = done.future.result()
+            answer = _records(done.future)
         except InvalidInput as error:
             self._check()
+            if isinstance(error, task.WorkerDied) and done.attempts < task.ATTEMPTS:
+                return None
             return [rejected(str(error))] * len(done.layouts)
         except (Exception, futures.CancelledError) as error:  # of another machine
             self._check()
@@ -672,6 +674,12 @@ class _Task:
 _RECORDS: dict[str, type[Evaluated]] = {
     "bound": Bounded, "propagate": Evaluated, "compile": Evaluated,
 }  # fmt: skip
+
+
+def _records(future: Future[Any]) -> Any:
+    """Return the records of an ended task."""
+    result = future.result()
+    return result() if callable(result) else result
 
 
 class _Stopped(Exception):

@@ -6,13 +6,10 @@ Requests and answers are JSON, and answers are small.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from inspector.assessment import assess
 from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected
@@ -37,18 +34,28 @@ PROPAGATION_TIMEOUT = 600.0  # seconds; a large model takes about five
 COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
 ATTEMPTS = 3  # of a task whose worker died
 
+# A job, or None without one, and what returns the records of its task as JSON.
+Started: TypeAlias = tuple[Job[dict[str, Any]] | None, Callable[[], list[dict[str, Any]]]]
+
 _lock = threading.Lock()
 _own: Pool | None = None  # of this process; started when it is first needed
 _shared: Pool | None = None  # of the server
+
+
+class WorkerDied(InvalidInput):
+    """The worker of a task died, so that another one can run it."""
 
 
 def run(kind: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
     """Return the records of a task as JSON, one for each layout; wait for its job.
 
     Raises:
-      InvalidInput: the worker failed.
+      InvalidInput: the layout is not valid, a compiler is missing, or the worker failed.
     """
-    return start(kind, layouts, chip).result()
+    job, answer = start(kind, layouts, chip)
+    if job is not None:
+        job.wait()
+    return answer()
 
 
 def start(
@@ -57,8 +64,8 @@ def start(
     chip: str | None,
     workers: int | None = None,
     unsafe: Options = (),
-) -> Future[list[dict[str, Any]]]:
-    """Start a task, and return its future. If that is cancelled, so is the job.
+) -> Started:
+    """Start the job of a task. Return it, and what makes the answer when it has ended.
 
     A task `bound` returns a `Bounded` for each layout, `propagate` an `Evaluated` from its partitioned
     program, and `compile` one from the compiled train step of a single layout. Without a chip, that step is
@@ -74,13 +81,15 @@ def start(
     _register(layouts[0])
     pool = _pool(workers)
     if kind == "compile":
-        return _compiled(pool, from_json(layouts[0]), None if chip is None else hardware.chip(chip), unsafe)
-    payload = {"layouts": layouts, "chip": chip}
-    job = {"bound": "bound", "propagate": "evaluate"}[kind]
-    submit = functools.partial(
-        pool.submit, job, payload, Environment(1), PROPAGATION_TIMEOUT, lane=lanes.CANDIDATES
+        return _compile(pool, from_json(layouts[0]), None if chip is None else hardware.chip(chip), unsafe)
+    job = pool.submit(
+        {"bound": "bound", "propagate": "evaluate"}[kind],
+        {"layouts": layouts, "chip": chip},
+        Environment(1),
+        PROPAGATION_TIMEOUT,
+        lane=lanes.CANDIDATES,
     )
-    return _future(submit, lambda job: job.answer()["evaluated"])
+    return job, lambda: _result(job)["evaluated"]
 
 
 def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
@@ -96,27 +105,29 @@ def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     return replace(cost, reason=short[0].message) if short else cost
 
 
-def _compiled(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> Future[list[dict[str, Any]]]:
-    """Compile a layout, unless the cache has its Snapshot."""
+def _compile(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> Started:
+    """Compile a layout, without a job if the cache has its Snapshot."""
     machine, known = layout.machine, None if unsafe else known_results.compiled(layout)
     if known is not None:
-        future: Future[list[dict[str, Any]]] = Future()
-        future.set_result([typed_json.encode(cost_of(known, chip))])
-        return future
+        cost = cost_of(known, chip)
+        return None, lambda: [typed_json.encode(cost)]
     variables = compiler_options.unsafe_variables(unsafe)
+    payload: dict[str, Any] = {"layout": layout.to_json()}
     if machine is not None:
         if (missing := targets.missing_compiler(machine)) is not None:
             raise InvalidInput(missing)
-        environment = Environment(1, (*targets.environment(machine), *variables))
-        kind = "compile"
+        kind, environment = "compile", Environment(1, (*targets.environment(machine), *variables))
+        payload |= {"only": known_results.step_name(layout)}
     else:
-        environment, kind = Environment(layout.devices, variables), "run"
-    payload: dict[str, Any] = {"layout": layout.to_json()}
-    payload |= {"memory": None} if machine is None else {"only": known_results.step_name(layout)}
+        kind, environment = "run", Environment(layout.devices, variables)
+        payload |= {"memory": None}
+    job = pool.submit(kind, payload, environment, COMPILE_TIMEOUT, lane=lanes.COMPILES)
 
-    def evaluate(job: Job[dict[str, Any]]) -> list[dict[str, Any]]:
+    def answer() -> list[dict[str, Any]]:
         try:
-            compiled = snapshot.from_json(job.answer(), "the worker's answer")
+            compiled = snapshot.from_json(_result(job), "the worker's answer")
+        except WorkerDied:
+            raise
         except InvalidInput as error:
             return [typed_json.encode(rejected(str(error)))]
         if not unsafe:
@@ -124,43 +135,24 @@ def _compiled(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) ->
             CompileCache().put(key(layout), snapshot.dumps(compiled))
         return [typed_json.encode(cost_of(compiled, chip))]
 
-    submit = functools.partial(pool.submit, kind, payload, environment, COMPILE_TIMEOUT, lane=lanes.COMPILES)
-    return _future(submit, evaluate)
+    return job, answer
 
 
-def _future(submit: Callable[[], Job[Any]], answer: Callable[[Job[Any]], Any]) -> Future[Any]:
-    """Submit a job, again if its worker dies, at most `ATTEMPTS` times. Return the future of its answer.
+def _result(job: Job[dict[str, Any]]) -> dict[str, Any]:
+    """Return the answer of an ended job.
 
-    answer: makes the answer of the ended job.
+    Raises:
+      WorkerDied: its worker died.
+      InvalidInput: the request was refused.
+      ConnectionError: the job was cancelled, so it says nothing about the layouts.
     """
-    future: Future[Any] = Future()
-    jobs: list[Job[Any]] = []
-
-    def begin() -> None:
-        jobs.append(submit())
-        jobs[-1].when_ended(end)
-        if future.cancelled():
-            jobs[-1].cancel()
-
-    def end() -> None:
-        if future.cancelled():
-            return
-        status = jobs[-1].status()
-        with contextlib.suppress(InvalidStateError):  # it was cancelled meanwhile
-            try:
-                # A refused request has no details; a worker that died has its last output.
-                if status.state == "failed" and status.details is not None and len(jobs) < ATTEMPTS:
-                    begin()
-                else:
-                    future.set_result(answer(jobs[-1]))
-            except InvalidStateError:
-                raise
-            except Exception as error:
-                future.set_exception(error)
-
-    begin()
-    future.add_done_callback(lambda done: jobs[-1].cancel() if done.cancelled() else None)
-    return future
+    status = job.status()
+    if status.state == "cancelled":
+        raise ConnectionError(status.error)
+    # A refused request has no details; a worker that died has its last output.
+    if status.state == "failed" and status.details is not None:
+        raise WorkerDied(status.error or "the worker died")
+    return job.answer()
 
 
 def share(pool: Pool) -> None:

@@ -75,7 +75,7 @@ def test_the_end_of_a_job_is_reported_once_whatever_it_is(pool, gate):
     ends: list[str] = []
 
     def watch(job, name: str) -> None:
-        job.when_ended(lambda: ends.append(f"{name} {job.state}"))
+        job.ended.add_done_callback(lambda _: ends.append(f"{name} {job.state}"))
 
     waiting = gate("a")
     jobs = [pool.submit("gate", waiting.payload, ONE), pool.submit("gate", waiting.payload, ONE)]
