@@ -16,6 +16,7 @@ import pytest
 from inspector.core import snapshot, temporary_folder
 from inspector.media import terminal as command_line
 from tests.producers.readers import given, own_checkpoints
+from tests.producers.readers.profiles import tpu_files
 
 HLO = """HloModule jit_step, num_partitions=2
 
@@ -120,7 +121,7 @@ def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, capsys: pytest
         (["maxtext", step], "not JSON"),
         (["sharding", step], "not JSON"),
         (["hlo", step, "--step", "3"], "only an Orbax checkpoint has steps"),
-        (["orbax", step, "--mesh", "2x4"], "is only for StableHLO and HLO text"),
+        (["orbax", step, "--mesh", "2x4"], "is only for a JAX profile, StableHLO and HLO text"),
         (["hlo", step, "--axes", "a,b"], "needs mesh"),
         (["hlo", step, "--mesh", "2x4", "--axes", "a"], "has 2 axes"),
         (["orbax", tmp_path, "--step", "-3"], "must be the number of a step"),
@@ -148,3 +149,19 @@ def test_the_mesh_of_the_command_line_names_the_axes_of_a_text(tmp_path: Path) -
     found = snapshot.read(output)
     assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
     assert found.arrays[0].spec == (("data",), ("model",)) and found.arrays[0].shape == (8, 8)
+
+
+def test_a_profile_takes_mesh_axes_from_a_snapshot_of_its_program(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tpu_files.usual().write(tmp_path / "traces/host.xplane.pb")
+    (tmp_path / "step.hlo").write_text(tpu_files.TEXT)
+    known, mesh = tmp_path / "known.json", ("--mesh", "4", "--axes", "fsdp")
+    imported("hlo", tmp_path / "step.hlo", *mesh, output=known)
+    joined = imported("profile", tmp_path / "traces", "--program", known, output=tmp_path / "joined.json")
+    (program,) = joined.programs
+    assert program.stage == "measured" and program.trace is not None and program.trace.steps == 3
+    assert joined.mesh is not None and joined.mesh.axis_names == ("fsdp",)
+    assert [collective.mesh_axes for collective in program.collectives or ()] == [("fsdp",)]
+    assert command_line.main(["import", "hlo", str(tmp_path / "step.hlo"), "--program", str(known)]) == 2
+    assert "--program" in capsys.readouterr().err
