@@ -155,7 +155,7 @@ def test_a_profile_takes_mesh_axes_from_a_snapshot_of_its_program(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tpu_files.usual().write(tmp_path / "traces/host.xplane.pb")
-    (tmp_path / "step.hlo").write_text(tpu_files.TEXT)
+    (tmp_path / "step.hlo").write_text(tpu_files.printed(tpu_files.TEXT))
     known, mesh = tmp_path / "known.json", ("--mesh", "4", "--axes", "fsdp")
     imported("hlo", tmp_path / "step.hlo", *mesh, output=known)
     joined = imported("profile", tmp_path / "traces", "--program", known, output=tmp_path / "joined.json")

@@ -228,6 +228,13 @@ def proto_of(text: str) -> bytes:
     return module + b"\x7a" + bytes([len(assignment)]) + assignment
 
 
+def printed(text: str) -> str:
+    """Return a text as XLA prints it."""
+    header, rest = _hlo.hlo_module_from_text(text).to_string().split("\n", 1)
+    count = text.partition("num_partitions=")[2].split()[0]
+    return f"{header.partition(', num_partitions')[0]}, num_partitions={count}\n{rest}"
+
+
 def _varint(value: int) -> bytes:
     written = bytearray()
     while value > 127:
