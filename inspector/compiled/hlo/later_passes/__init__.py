@@ -5,6 +5,8 @@ compilers for TPUs and GPUs then change its collectives. Their passes that chang
 applied here; passes that only combine collectives, or run them asynchronously, are not. The compiler for CPUs
 does not have these passes.
 
+One more undoes what JAX did because it lowered the program for CPUs (`ragged_products`).
+
 The sources of the passes for GPUs are public: `RunCollectiveOptimizationPasses` in
 `xla/service/gpu/gpu_compiler.cc` has their order, `xla/hlo/transforms/collectives` and `xla/service` have the
 passes. `AllReduceSplitter` is one of them, but changed no program that was compiled for comparison. What the
@@ -16,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
+from inspector.compiled.hlo.later_passes import gathers, narrowing, ragged_products, reductions, slices
 from inspector.compiled.hlo.later_passes.passes import MOVES, Passes
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.core.collectives import BY_OPCODE
@@ -57,9 +59,9 @@ def _passed(
     torus: Sequence[int] | None,
 ) -> Computation:
     """Return a computation after the passes; the same one if they change nothing."""
-    if not computation.complete or not any(
-        instruction.opcode in BY_OPCODE for instruction in computation.instructions
-    ):
+    sends = any(instruction.opcode in BY_OPCODE for instruction in computation.instructions)
+    ragged = kind == "tpu" and ragged_products.may_have(computation)
+    if not computation.complete or not (sends or ragged):
         return computation
     passes = Passes(module, computation, slice_numbers, torus)
     passes.apply(("copy",), _remove_copy)
@@ -86,6 +88,7 @@ def _run_for_gpu(passes: Passes) -> None:
 
 
 def _run_for_tpu(passes: Passes) -> None:
+    passes.apply(("dot",), ragged_products.restore)
     passes.apply(("all-reduce",), reductions.fold)
     passes.apply(("all-gather",), gathers.fold_gathers)
     passes.apply(("add",), reductions.reassociate)

@@ -1,0 +1,66 @@
+"""Products of groups of rows that JAX expanded for CPUs count as the operation that it lowers for TPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import pytest
+from jax import numpy as jnp
+
+from inspector.compiled import hlo
+from inspector.compiled.hlo.later_passes import as_compiled_for
+
+ROWS, GROUPS, INPUTS, OUTPUTS = 48, 6, 16, 32
+PRODUCT = 2 * ROWS * INPUTS * OUTPUTS
+
+
+def array(*shape: int, dtype: str = "bfloat16") -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+ARGUMENTS = (array(ROWS, INPUTS), array(GROUPS, INPUTS, OUTPUTS), array(GROUPS, dtype="int32"))
+
+
+def forward(x: Any, w: Any, sizes: Any) -> Any:
+    return jax.lax.ragged_dot(x, w, sizes)
+
+
+def backward(x: Any, w: Any, sizes: Any) -> Any:
+    def loss(x: Any, w: Any) -> Any:
+        return jnp.square(forward(x, w, sizes).astype("float32")).sum()
+
+    return jax.grad(loss, argnums=(0, 1))(x, w)
+
+
+def two(x: Any, w: Any, sizes: Any) -> Any:
+    return forward(jnp.tanh(forward(x, w, sizes)), jnp.swapaxes(w, 1, 2), sizes)
+
+
+def module_of(function: Any, platform: str) -> hlo.Module:
+    lowered = jax.jit(function).trace(*ARGUMENTS).lower(lowering_platforms=(platform,))
+    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    return module
+
+
+def products(module: hlo.Module) -> float:
+    return sum(product.flops for product in hlo.work(module).matmul or ())
+
+
+@pytest.mark.parametrize(("function", "count"), [(forward, 1), (backward, 3), (two, 2)])
+def test_each_row_is_multiplied_with_the_matrix_of_its_group_alone(function: Any, count: int) -> None:
+    expanded = module_of(function, "cpu")
+    assert products(expanded) == GROUPS * count * PRODUCT
+    restored = as_compiled_for(expanded, "tpu")
+    assert products(restored) == products(module_of(function, "tpu")) == count * PRODUCT
+    for platform in ("gpu", "cpu"):  # their compilers multiply all
+        assert products(as_compiled_for(expanded, platform)) == GROUPS * count * PRODUCT
+
+
+def test_another_masked_product_stays() -> None:
+    def masked(x: Any, w: Any, sizes: Any) -> Any:
+        chosen = jnp.where((x > 0) & (x < 1), x, 0)
+        return jnp.einsum("mk,gkn->gmn", chosen, w), jnp.where(x > 0, x, 1) @ w[0]
+
+    module = module_of(masked, "cpu")
+    assert as_compiled_for(module, "tpu") == module
