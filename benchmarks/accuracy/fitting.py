@@ -49,6 +49,7 @@ class MeasuredProgram:
     Attributes:
       name: Name of the published run.
       model: Name of the published model.
+      mixture: Whether it is a mixture of experts.
     """
 
     name: str
@@ -57,6 +58,7 @@ class MeasuredProgram:
     program: Program
     mesh: Mesh
     seconds: float
+    mixture: bool = False
 
 
 class Predictions:
@@ -116,6 +118,8 @@ class PropagatedRun:
       traffic: Seconds for reading and writing HBM.
       attention: Seconds of the kernel of attention.
       longest: Seconds of the transfers over one tuple of mesh axes that take longest.
+      mixture: Whether it is a mixture of experts. The way of tokens to experts takes longer than modelled,
+        which constants of products and links must not hide.
     """
 
     name: str
@@ -128,6 +132,7 @@ class PropagatedRun:
     traffic: float = 0.0
     attention: float = 0.0
     longest: float = 0.0
+    mixture: bool = False
 
 
 def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
@@ -150,14 +155,16 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         traffic_seconds(run.program, run.chip),
         attention,
         max((one.combined for one in terms if one.kind == "communication"), default=0.0),
+        run.mixture,
     )
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
-    """Return the constants for a prediction without a compile that fit the runs best.
+    """Return the constants for a prediction without a compile that fit the runs of dense models best.
 
     The efficiency of a TPU with runs of fewer than two models is that of all TPUs.
     """
+    runs = [run for run in runs if not run.mixture] or list(runs)
     tried = [_fitted_before_compile(runs, share) for share in _EXPOSED]
     return min(tried, key=lambda constants: _error_before_compile(runs, constants))
 

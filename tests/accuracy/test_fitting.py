@@ -101,3 +101,18 @@ def test_transfers_between_slices_count_in_full_before_a_compile():
     terms = fitting.propagated_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
     assert terms is not None
     assert terms.between_slices == pytest.approx(between - within)
+
+
+def test_mixtures_of_experts_do_not_change_the_constants():
+    made = BeforeCompile({"": 0.5}, exposed_share=0.3)
+    terms = []
+    for number, shape in enumerate(SHAPES):
+        one = program(*shape)
+        seconds = before_compile(one, MESH, CHIP, made).seconds
+        assert seconds is not None
+        run = MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds)
+        slow = dataclasses.replace(run, name=f"mixture {number}", seconds=2 * seconds, mixture=True)
+        terms += [fitting.propagated_run(run), fitting.propagated_run(slow)]
+    dense = [run for run in terms if run is not None and not run.mixture]
+    assert len(dense) == len(SHAPES) == len(terms) / 2
+    assert fitting.fitted_before_compile(terms) == fitting.fitted_before_compile(dense)

@@ -90,7 +90,7 @@ def least_seconds(
         return emulated_seconds(program, mesh) or 0.0
     if amounts is None:
         return predicted(program, mesh, chip).seconds or 0.0
-    shortest = shortest_seconds()
+    shortest = shortest_seconds(chip)
 
     with_transfers = functools.partial(_with_transfers, program, amounts, layout, mesh, chip)
     if (predicted(program, mesh, chip).seconds or 0.0) < shortest:

@@ -29,7 +29,7 @@ from inspector.machines.evidence import (
     platform_on,
     program_for_chip,
 )
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import CHIPS, Chip, Kind
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction import own_runs
@@ -427,7 +427,7 @@ def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tu
         return 1.0, "no step was published"
     if between.own >= ENOUGH_RUNS:
         return 1.0, None
-    distance, farthest = _distance(found.seconds, amounts)
+    distance, farthest = _distance(found.seconds, amounts, found.chip)
     matrix = found.totals.matrix if found.totals else 0.0
     if between.chip is None:
         return distance, f"fewer than {ENOUGH_RUNS} published steps on {found.chip.title} are reproduced"
@@ -438,21 +438,22 @@ def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tu
     return distance, None
 
 
-def _distance(seconds: float, amounts: Amounts) -> tuple[float, str]:
+def _distance(seconds: float, amounts: Amounts, chip: Chip) -> tuple[float, str]:
     """Return how far a program is from the range of published runs, as a factor of at least 1, and in what.
 
     Of a short step the factor is that of its time: it also has fewer FLOPs and bytes.
     """
-    known = checked_range()
+    known, kind = checked_range(chip.kind), f"{chip.kind.upper()}s"
     shorter = known.seconds / seconds
-    short = f"it is {{}} times shorter than the shortest published step of {seconds_text(known.seconds)}"
-    larger = f"it has {{}} times as many chips as the largest published run, which has {known.chips:,.0f}"
+    shortest, most = seconds_text(known.seconds), f"{known.chips:,.0f}"
+    short = f"it is {{}} times shorter than the shortest published step on {kind}, {shortest}"
+    larger = f"it has {{}} times as many chips as the largest published run on {kind}, which has {most}"
     others = [(amounts.chips / known.chips, larger)]
     if amounts.flops and known.flops:
-        fewer = "a device computes {} times fewer FLOPs than that of any published run"
+        fewer = f"a device computes {{}} times fewer FLOPs than that of any published run on {kind}"
         others.append((known.flops / amounts.flops, fewer))
     if amounts.moved and known.moved:
-        fewer = "a device moves {} times fewer bytes of HBM than that of any published run"
+        fewer = f"a device moves {{}} times fewer bytes of HBM than that of any published run on {kind}"
         others.append((known.moved / amounts.moved, fewer))
     distance, sentence = (shorter, short) if shorter > 1 else max(others)
     return max(distance, 1.0), sentence.format(f"{distance:.2g}" if distance < 99.5 else f"{distance:,.0f}")
@@ -524,7 +525,7 @@ def before_compile(
     known = constants or before_compile_constants()
     totals, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
     hidden = totals.seconds
-    short = hidden < shortest_seconds()
+    short = hidden < shortest_seconds(chip)
     if short:
         totals, unknown = _totals_before_compile(program, bounds, chip, known, 1.0)
     if unknown or not totals.seconds:
@@ -649,14 +650,14 @@ def _totals_before_compile(
     return totals, tuple(unknown)
 
 
-def shortest_seconds() -> float:
-    """Return the seconds below which a step is predicted as a short one."""
-    return SHORT * checked_range().seconds
+def shortest_seconds(chip: Chip) -> float:
+    """Return the seconds below which a step on a chip is predicted as a short one."""
+    return SHORT * checked_range(chip.kind).seconds
 
 
 @dataclass(frozen=True)
 class CheckedRange:
-    """The range of the published runs that are predicted.
+    """The range of the published runs on one kind of chips that are predicted.
 
     Attributes:
       seconds: The shortest step, as predicted before its compile.
@@ -672,9 +673,14 @@ class CheckedRange:
 
 
 @functools.cache
-def checked_range() -> CheckedRange:
-    """Return the range in which predictions were checked."""
-    rows = [row for row in accuracy_table()["rows"] if row.get("before_compile") and row.get("measured")]
+def checked_range(kind: Kind) -> CheckedRange:
+    """Return the range in which predictions for a kind of chips were checked."""
+    names = {chip.name for chip in CHIPS.values() if chip.kind == kind}
+    rows = [
+        row
+        for row in accuracy_table()["rows"]
+        if row.get("before_compile") and row.get("measured") and row["chip"] in names
+    ]
 
     def least(name: str) -> float:
         return min((row[name] for row in rows if row.get(name)), default=0.0)
