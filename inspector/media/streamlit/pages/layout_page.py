@@ -147,7 +147,7 @@ def _draw_main(
             # For the head; the figures come first.
             propagation.watch(service, layout, totals=programs.known is not None)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
-            propagation.show(service, layout)  # JAX may refuse the programs
+            propagation.watch(service, layout, words="")  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
 
@@ -168,11 +168,11 @@ def _panels_of_plan(
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
         if snapshot.source.kind == "plan":
-            propagation.show(service, layout, totals=totals)
+            propagation.watch(service, layout, totals, "")
             return
         # Above the collectives, because what is missing is below and in their details.
         words = "Then causes of collectives and a comparison are added below."
-        propagation.show(service, layout, words, totals=True)
+        propagation.watch(service, layout, totals=True, words=words)
         collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs

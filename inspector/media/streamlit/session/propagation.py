@@ -63,22 +63,14 @@ def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot
     return snapshot
 
 
-def show(service: Inspection, layout: Layout, then: str = "", totals: bool = False) -> None:
-    """Propagate in the background and say so, then rerun the page.
+def watch(service: Inspection, layout: Layout, totals: bool = False, words: str | None = None) -> None:
+    """Propagate in the background, then rerun the page.
 
     Args:
-      then: says what the programs add.
       totals: whether the page has no use for the totals of the programs, or shows them.
+      words: what the programs add, after a notice that they are partitioned; None draws no notice.
     """
-    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, then, totals)
-
-
-def watch(service: Inspection, layout: Layout, totals: bool = False) -> None:
-    """Propagate in the background, then rerun the page. Draws nothing.
-
-    totals: whether the page has no use for the totals of the programs, or shows them.
-    """
-    st.fragment(_rerun_when_known, run_every=POLL_SECONDS)(service, layout, totals)
+    st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, totals, words)
 
 
 def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
@@ -94,18 +86,15 @@ def make_way() -> None:
     _newest().cancel()
 
 
-def _rerun_when_known(service: Inspection, layout: Layout, totals: bool) -> None:
+def _poll(service: Inspection, layout: Layout, totals: bool, words: str | None) -> None:
     programs = outcome(service, layout)
     if programs.ended or (programs.so_far is not None and not totals):
         st.rerun()
-
-
-def _poll(service: Inspection, layout: Layout, then: str, totals: bool) -> None:
-    _rerun_when_known(service, layout, totals)
-    st.info(
-        f"Partitioning the programs, without a compile … {then}".rstrip(),
-        icon=":material/hourglass_top:",
-    )
+    if words is not None:
+        st.info(
+            f"Partitioning the programs, without a compile … {words}".rstrip(),
+            icon=":material/hourglass_top:",
+        )
 
 
 def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
