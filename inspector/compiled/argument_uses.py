@@ -66,10 +66,12 @@ class ArgumentUses(NamedTuple):
 
     by_path: the use of each argument that the text proves.
     first_used: the paths of the arguments that it computes with, in the order in which it first does.
+    updated: the use of the weight or moment that each result is a new value of, by the path of the result.
     """
 
     by_path: Mapping[str, ArgumentUse] = MappingProxyType({})
     first_used: tuple[str, ...] = ()
+    updated: Mapping[str, ArgumentUse] = MappingProxyType({})
 
 
 NO_USES = ArgumentUses()
@@ -102,8 +104,13 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
     given = {parameter.number or 0: parameter.shape for parameter in parameters}
-    uses = _Uses(reader.products, reader.tables, given, flows, shapes, arguments).by_number()
-    return ArgumentUses({arguments[number]: use for number, use in uses.items()}, first_used)
+    decided = _Uses(reader.products, reader.tables, given, flows, shapes, arguments)
+    uses = decided.by_number()
+    return ArgumentUses(
+        {arguments[number]: use for number, use in uses.items()},
+        first_used,
+        {results[place]: use for place, use in decided.of_results(uses).items()},
+    )
 
 
 class _Uses:
@@ -154,6 +161,15 @@ class _Uses:
         uses |= dict.fromkeys(weights, "weight")
         uses = self._with_neighbors(uses, updated)
         return uses | self._data(uses, updated)
+
+    def of_results(self, uses: Mapping[int, ArgumentUse]) -> dict[int, ArgumentUse]:
+        """Return the uses of results that are new weights or moments. A weight follows from both."""
+        found: dict[int, ArgumentUse] = {}
+        for place, followed in self._from.items():
+            own = {uses.get(number) for number in followed}
+            if own & {"weight", "moment"}:
+                found[place] = "weight" if "weight" in own else "moment"
+        return found
 
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
         """Return the arrays of arguments of the function that are neither state nor a random key."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from inspector.compiled import hlo
 from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
@@ -22,6 +23,7 @@ from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
+    ArgumentUse,
     Collective,
     CollectivePart,
     KeptGather,
@@ -134,7 +136,8 @@ def read_module(
         fingerprint=fingerprint(module),
     )
     try:
-        collectives = collectives_of(module, mesh, shardings, analysis, room)
+        uses = argument_uses(analysis, arguments, results)
+        collectives = collectives_of(module, mesh, shardings, analysis, room, uses.updated)
         if module.entry is None or module.truncated is not None:
             return replace(facts, collectives=collectives)
         work = ideal = None
@@ -142,7 +145,6 @@ def read_module(
             work = with_repeated(hlo.work(module, analysis), analysis, mesh, shardings)
         else:
             ideal = hlo.work_of_all_devices(module)
-        uses = argument_uses(analysis, arguments, results)
         live = live_values(analysis)
         return replace(
             facts,
@@ -171,17 +173,18 @@ def collectives_of(
     shardings: Iterable[ProgramArray],
     analysis: Analysis,
     room: hlo.Room | None = None,
+    updated: Mapping[str, ArgumentUse] = MappingProxyType({}),
 ) -> tuple[Collective, ...]:
     """Return the collectives of a module, each with the paths of the arrays that it moves.
 
-    `room` bounds the listed devices of all programs of a file.
+    `room` bounds the listed devices of all programs of a file. `updated` is that of `ArgumentUses`.
 
     Raises:
       InvalidInput: the groups of a collective are invalid.
     """
     arguments, results = flat_paths(shardings)
     order = [*arguments, *results]
-    moved = moved_arrays(module, arguments, results, analysis) or {}
+    moved = moved_arrays(module, arguments, results, analysis, updated) or {}
     used = uses(analysis)
     collectives = []
     for collective in hlo.collectives(module, mesh, analysis, room):

@@ -8,7 +8,8 @@ optimizer applies it to gradients. A matrix product or a reduction ends the sear
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
@@ -17,7 +18,9 @@ from inspector.compiled.hlo.module import Module, Path
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
+from inspector.core.array_roles import GROUP_OF_USE
 from inspector.core.collectives import BY_OPCODE
+from inspector.core.snapshot import ArgumentUse
 
 # The kinds of operations that are followed from an operand of a collective, and more for the train state.
 _MOVES = MOVES | RUNS | {"collective"}
@@ -50,6 +53,7 @@ def moved_arrays(
     arguments: Sequence[str],
     results: Sequence[str],
     analysis: Analysis | None = None,
+    updated: Mapping[str, ArgumentUse] = MappingProxyType({}),
 ) -> dict[tuple[str, str], tuple[Moved, ...]] | None:
     """Return (computation, instruction) of each collective → the arrays that each operand moves, in order.
 
@@ -59,10 +63,11 @@ def moved_arrays(
     Args:
       arguments: paths of the flattened arguments that the program uses, in order.
       results: paths of its flattened results, in order.
+      updated: the uses of results that are new weights or moments, if their paths do not name them.
     """
     search = _Search(analysis or Analysis(module))
     try:
-        return search.run(arguments, results)
+        return search.run(arguments, results, updated)
     except TooLong:
         return None
 
@@ -83,7 +88,7 @@ class _Search:
         self._backward = Backward(analysis.module, analysis.call_sites, self._limit)
 
     def run(
-        self, arguments: Sequence[str], results: Sequence[str]
+        self, arguments: Sequence[str], results: Sequence[str], updated: Mapping[str, ArgumentUse]
     ) -> dict[tuple[str, str], tuple[Moved, ...]] | None:
         ends, entry = self._backward.results(len(results)), self._module.complete_entry()
         if ends is None or entry is None or len(entry.parameters) != len(arguments):
@@ -103,7 +108,8 @@ class _Search:
         # Parameters come first, so that values that lead to them are not followed from their moments.
         for params in (True, False):
             for path, end in zip(results, ends, strict=True):
-                group = group_of_path(path)
+                use = updated.get(path)
+                group = group_of_path(path) if use is None else GROUP_OF_USE[use]
                 if (group == "params") != params:
                     continue
                 seen: set[_Key] = set() if params or group not in _STATE else seen_of_state

@@ -357,9 +357,11 @@ def _read(
             *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
             *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
         ]
-        collectives = program_text.collectives_of(module, mesh, arrays, analysis)
         if not lowered.first_used:
-            lowered.first_used.extend(argument_uses(analysis, lowered.inputs, lowered.outputs).first_used)
+            uses = argument_uses(analysis, lowered.inputs, lowered.outputs)
+            lowered.first_used.extend(uses.first_used)
+            lowered.updated |= uses.updated
+        collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=lowered.updated)
     else:
         collectives = hlo.collectives(module, mesh, analysis)
     collectives = simplified(collectives, analysis)

@@ -26,7 +26,7 @@ from jax.interpreters import mlir as jax_mlir
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
-from inspector.core.snapshot import Program
+from inspector.core.snapshot import ArgumentUse, Program
 from inspector.layout import Layout
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
@@ -60,6 +60,7 @@ class Lowered:
       kernel_costs: those that the model states.
       first_used: the inputs in the order in which the program first computes with them, the same on every
         mesh. Empty until a partitioned text of it was read.
+      updated: the uses of outputs that are new weights or moments, read together with it.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Lowered:
     offloads: bool = False
     kernel_costs: KernelCosts = ()
     first_used: list[str] = field(default_factory=list, compare=False)
+    updated: dict[str, ArgumentUse] = field(default_factory=dict, compare=False)
 
     @functools.cached_property
     def numbered(self) -> RewritableModule:

@@ -19,6 +19,9 @@ from jax.sharding import PartitionSpec as P
 
 from inspector import layout as layouts
 from inspector.compiled import hlo
+from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.moved_arrays import moved_arrays, paths_of
 from inspector.core.snapshot import Array, Collective, Snapshot
 from inspector.layout.presets import MLP_PRESETS as PRESETS
@@ -117,8 +120,8 @@ def test_argument_order() -> None:
     assert moved_arrays(module, names, ["output", "more"]) is None
 
 
-def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
-    """Return the operations on each of three parameters in a train step, with the batch over `x`."""
+def train_step(specs: Mapping[str, Any]) -> Module:
+    """Return a train step with these parameters, with the batch over `x`."""
     mesh = Mesh(np.array(jax.devices()[:4]).reshape(2, 2), ("x", "y"))
     shardings = {name: NamedSharding(mesh, spec) for name, spec in specs.items()}
     state = {name: jax.ShapeDtypeStruct((16, 16), jnp.float32, sharding=shardings[name]) for name in specs}
@@ -137,6 +140,12 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
 
     jitted = jax.jit(step, out_shardings=shardings)
     (module,) = hlo.parse(jitted.lower(state, batch).compile().as_text())
+    return module
+
+
+def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
+    """Return the operations on each of three parameters in a train step."""
+    module = train_step(specs)
     paths = [f"params/{name}" for name in specs]
     moved = moved_arrays(module, [*paths, "batch"], paths)
     assert moved is not None
@@ -145,6 +154,19 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
         for path in paths_of(moved[one.computation, one.name], paths):
             ops[path.removeprefix("params/")].add(one.op)
     return ops
+
+
+def test_results_without_names_have_the_groups_of_the_arguments_that_they_update() -> None:
+    module = train_step(dict.fromkeys("abc", P()))
+    arguments, results = ([f"step/{side}/0/{name}" for name in "abc"] for side in ("input", "output"))
+    arguments.append("step/input/x")
+    updated = argument_uses(Analysis(module), arguments, results).updated
+    assert dict(updated) == dict.fromkeys(results, "weight")
+    moved = moved_arrays(module, arguments, results, updated=updated)
+    unnamed = moved_arrays(module, arguments, results)
+    assert moved is not None and unnamed is not None
+    assert {path for operands in moved.values() for own in operands for path in own.outputs} == {*results}
+    assert not any(own.outputs for operands in unnamed.values() for own in operands)
 
 
 @pytest.mark.nightly_but_first
