@@ -70,13 +70,14 @@ def estimated_use(
     results: Sequence[str],
     donate: bool,
     kernel: PlannedKernel | None = None,
+    uses: Mapping[str, ArgumentUse] | None = None,
 ) -> MemoryUse | None:
     """Return an estimate of the memory of a propagated program; None if its text is too large.
 
-    The arguments are those of `estimated_values`.
+    The arguments are those of `estimated_values` and of `memory_use`.
     """
     live = estimated_values(analysis, arguments, results, donate, kernel)
-    return _record(analysis, live, arguments, results)
+    return _record(analysis, live, arguments, results, uses=uses)
 
 
 def estimated_values(

@@ -182,7 +182,8 @@ class Setting:
         """Return an estimate of the memory of a program; None if it is unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
+        uses = lowered.uses[0].by_path if lowered.uses else {}
+        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel, uses)
 
     def traffic(self, analysis: Analysis) -> FusedTraffic | None:
         """Return an estimate of the HBM traffic of a program; None if it is unknown."""
@@ -357,11 +358,10 @@ def _read(
             *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
             *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
         ]
-        if not lowered.first_used:
-            uses = argument_uses(analysis, lowered.inputs, lowered.outputs)
-            lowered.first_used.extend(uses.first_used)
-            lowered.updated |= uses.updated
-        collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=lowered.updated)
+        if not lowered.uses:
+            lowered.uses.append(argument_uses(analysis, lowered.inputs, lowered.outputs))
+        updated = lowered.uses[0].updated
+        collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=updated)
     else:
         collectives = hlo.collectives(module, mesh, analysis)
     collectives = simplified(collectives, analysis)
@@ -377,7 +377,7 @@ def _read(
         work=with_traffic(work, setting.traffic(analysis), setting.kernel, lowered.name),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
-        first_used=tuple(lowered.first_used) or None,
+        first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
     )
     return analysis, with_costs_of_model(program, lowered.kernel_costs)
 

@@ -23,10 +23,11 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.interpreters import mlir as jax_mlir
 
+from inspector.compiled.argument_uses import ArgumentUses
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
-from inspector.core.snapshot import ArgumentUse, Program
+from inspector.core.snapshot import Program
 from inspector.layout import Layout
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
@@ -58,9 +59,7 @@ class Lowered:
       logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
       offloads: whether arguments or results are in host memory.
       kernel_costs: those that the model states.
-      first_used: the inputs in the order in which the program first computes with them, the same on every
-        mesh. Empty until a partitioned text of it was read.
-      updated: the uses of outputs that are new weights or moments, read together with it.
+      uses: what it does with its inputs, the same on every mesh. Empty until a partitioned text was read.
     """
 
     name: str
@@ -70,8 +69,7 @@ class Lowered:
     logical_axes: Mapping[str, LogicalAxes]
     offloads: bool = False
     kernel_costs: KernelCosts = ()
-    first_used: list[str] = field(default_factory=list, compare=False)
-    updated: dict[str, ArgumentUse] = field(default_factory=dict, compare=False)
+    uses: list[ArgumentUses] = field(default_factory=list, compare=False)
 
     @functools.cached_property
     def numbered(self) -> RewritableModule:

@@ -346,24 +346,24 @@ class Folder:
         if self._live is None:
             return
         meshes = MeshList(self._live.meshes)
-        by_live_paths = [
-            with_live_paths(entry.program, entry.mesh, self._live, self._outputs) for entry in self._read
-        ]
-        programs = tuple(
-            replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
-            for entry, program in zip(self._read, by_live_paths, strict=True)
-        )
-        propagated = tuple(
-            replace(program, name=entry.record.name, mesh=meshes.index_of(entry.mesh))
-            for entry in self._read
-            for program in entry.propagated
-        )
+        by_live_paths: list[Program] = []
+        propagated: list[Program] = []
+        for entry in self._read:
+            renamed = live_paths(entry.program, entry.mesh, self._live, self._outputs)
+            name, mesh = entry.record.name, meshes.index_of(entry.mesh)
+            # The program before a compile has the same paths.
+            live, *before = (
+                replace(_with_paths(program, renamed), name=name, mesh=mesh)
+                for program in (entry.program, *entry.propagated)
+            )
+            by_live_paths.append(live)
+            propagated += before
         found = replace(
             self._live,
             mesh=meshes.mesh,
             other_meshes=meshes.other_meshes,
-            programs=programs,
-            propagated=propagated or None,
+            programs=tuple(by_live_paths),
+            propagated=tuple(propagated) or None,
             findings=(*self._live.findings, *self._notes(by_live_paths)),
             reshards=self.run.reshards,
         )
@@ -514,8 +514,21 @@ def with_live_paths(
     live: Snapshot,
     outputs: Mapping[str, str] | None = None,
 ) -> Program:
-    """Return the program for the Snapshot of the live arrays: inputs and outputs that are live arrays have
-    their paths.
+    """Return the program for the Snapshot of the live arrays. The arguments are those of `live_paths`."""
+    return _with_paths(program, live_paths(program, mesh, live, outputs))
+
+
+def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
+    return renamed_paths.in_program(program, lambda path: paths.get(path, path))
+
+
+def live_paths(
+    program: Program,
+    mesh: snapshot.Mesh | None,
+    live: Snapshot,
+    outputs: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the path of the live array that an input or output of a program is, by its path there.
 
     Args:
       mesh: the mesh of the program; None if unknown. Only arrays on the same mesh are its inputs and outputs.
@@ -530,7 +543,7 @@ def with_live_paths(
     below: dict[str, list[str]] = {}
     for path in specs:
         below.setdefault(path.partition("/")[2] or path, []).append(path)
-    live_paths = {}
+    renamed: dict[str, str] = {}
     prefix = f"{program.name}/input/"
     taken = {sharding.path.removeprefix(prefix) for sharding in program.shardings}
     for sharding in program.shardings:
@@ -543,5 +556,5 @@ def with_live_paths(
             path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
         same = path in specs and specs[path] == sharding.compiled
         if same:
-            live_paths[sharding.path] = path
-    return renamed_paths.in_program(program, lambda path: live_paths.get(path, path))
+            renamed[sharding.path] = path
+    return renamed
