@@ -40,7 +40,7 @@ class Folder:
             )
         path = Path(text)
         self._check(path, text, field)
-        if not os.path.lexists(path):
+        if not os.path.exists(path):
             raise InvalidInput(f"{field} is {shown(text, 200)}, but {self.allowed(text)}")
         if path.is_dir():
             for number, entry in enumerate(_entries(path)):
