@@ -135,8 +135,13 @@ def seconds_text(seconds: float | None) -> str:
 
 
 def left_text(seconds: float) -> str:
-    """Return an estimated time until something ends, in whole seconds: `about 4 s left`."""
-    return f"about {seconds_text(max(round(seconds), 1)).replace('.00', '').replace('.0', '')} left"
+    """Return an estimated time until something ends: `about 4 s left`."""
+    return f"about {whole_seconds_text(seconds)} left"
+
+
+def whole_seconds_text(seconds: float) -> str:
+    """Return a time that changes while it is read in whole seconds, at least one: `4 s`."""
+    return seconds_text(max(round(seconds), 1)).replace(".00", "").replace(".0", "")
 
 
 def times_text(factor: float | None) -> str:

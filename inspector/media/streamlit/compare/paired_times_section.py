@@ -11,7 +11,7 @@ import streamlit as st
 from inspector.compare import paired_times
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
 from inspector.compare.paired_times.candidates import Candidates
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, left_text, whole_seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.figures.paired_times import ratio_intervals
 from inspector.media.streamlit.page import page_width
@@ -97,14 +97,14 @@ def _progress(status: Status) -> Progress:
     phase, figures = status.phase or "start", status.progress
     label = phase_label(_PHASES, phase, figures)
     done, of = figures.get("done", 0), figures.get("of", 1)
-    elapsed = f"{seconds_text(status.elapsed)} elapsed"
+    elapsed = f"{whole_seconds_text(status.elapsed)} elapsed"
     if phase not in ("warm up", "rounds"):
         if "done" in figures:
             label += f", layout {done + 1} of {of}"
         return Progress(label, 0.5 * done / of, f"{elapsed}.")
     share = 0.5 + 0.5 * done / of if phase == "rounds" else 0.5
     if phase == "rounds" and "last" in figures:
-        elapsed += f", about {seconds_text((of - done) * figures['last'])} left"
+        elapsed += f", {left_text((of - done) * figures['last'])}"
     return Progress(f"{label}, round {done + 1} of {of}", share, f"{elapsed}.")
 
 

@@ -11,7 +11,7 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, whole_seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import READERS
 from inspector.layout import parse_given_mesh
@@ -182,7 +182,7 @@ def _progress(name: str, status: Status) -> Progress:
     if of and done is not None:
         label += f", {done + 1:,} of {of:,}"
         share = done / of
-    return Progress(f"{label}: {name}", share, f"{seconds_text(status.elapsed)} elapsed.")
+    return Progress(f"{label}: {name}", share, f"{whole_seconds_text(status.elapsed)} elapsed.")
 
 
 def _show_formats() -> None:

@@ -12,7 +12,7 @@ from inspector.compare.search import result as results
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, seconds_text
+from inspector.core.formatting import counted, whole_seconds_text
 from inspector.core.sharding_text import mesh_text
 from inspector.layout import Layout, from_json
 from inspector.machines import targets
@@ -296,7 +296,7 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
         return Progress("Stopping", share)
     if job is None:
         return None  # it has just ended
-    note = f"{seconds_text(job.status.elapsed)} elapsed."
+    note = f"{whole_seconds_text(job.status.elapsed)} elapsed."
     if all(requester.owner != owner for requester in job.requesters):
         note += " It goes on for other users."
     return Progress(section.progress_text(state), share, note)

@@ -8,7 +8,7 @@ from functools import partial
 
 import streamlit as st
 
-from inspector.core.formatting import counted, left_text, seconds_text
+from inspector.core.formatting import counted, left_text, seconds_text, whole_seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
@@ -137,7 +137,7 @@ def _progress(service: Inspection, layout: Layout, waiting: int, status: Status)
 
 
 def _time(service: Inspection, layout: Layout, status: Status) -> str:
-    elapsed = f"{seconds_text(status.elapsed)} elapsed"
+    elapsed = f"{whole_seconds_text(status.elapsed)} elapsed"
     last_step = status.progress.get("last")
     if status.phase == "steps" and last_step is not None:
         left = (status.progress["of"] - status.progress["done"]) * last_step
