@@ -575,7 +575,7 @@ def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -
     if collective_roles.makes_results(collective):
         return "updated weights"
     axes = set(map(axis_of, collective.axis_names))
-    return "weights" if axes <= set(cutting) else "slices made in the step,"
+    return "weights" if axes <= set(cutting) else "parts of weights"
 
 
 def _segments(path: str) -> list[str]:

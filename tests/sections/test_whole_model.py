@@ -159,7 +159,7 @@ def test_weights_are_moved_only_along_axes_that_cut_them(snapshot: Snapshot) -> 
     ("axes", "part", "phase", "subject"),
     [
         (("data",), CollectivePart(8, ("params/w",), ()), "jvp(M)", "weights"),
-        (("model",), CollectivePart(8, ("params/w",), ()), "jvp(M)", "slices made in the step,"),
+        (("model",), CollectivePart(8, ("params/w",), ()), "jvp(M)", "parts of weights"),
         # The end of an all-reduce over slices, and weights that are updated in shards.
         (("model",), CollectivePart(8, (), ("params/w",)), "transpose(jvp(M))", "gradients"),
         (("model",), CollectivePart(8, (), ("params/w",)), None, "updated weights"),

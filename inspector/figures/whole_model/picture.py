@@ -42,7 +42,7 @@ _DOT = "\u00a0· "
 _MARGIN_PX = 4
 
 _Kind = tuple[str, str, tuple[str, ...] | None, str | None]
-_SUBJECTS = ("weights", "slices made in the step,", "gradients", "optimizer state", "updated weights")
+_SUBJECTS = ("weights", "parts of weights", "gradients", "optimizer state", "updated weights")
 _OTHERS: _Kind = ("", "others", None, None)
 
 
