@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from inspector.assessment.because import axes_text, part_text
 from inspector.core.assessment import Step, StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
+from inspector.core.snapshot import Collective, Mesh, Program, Snapshot, Trace
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
 from inspector.machines.mesh_links import link_of, links_of
@@ -246,7 +247,7 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
             events[collective.name] = time.events
     for name in sorted(known, key=lambda name: -exposed[name]):
         collective, seconds = known[name], elapsed.get(name)
-        times = events.get(name, 0) / max(trace.steps * len(trace.devices), 1)
+        times = _per_run(trace, events.get(name, 0))
         sent = collective.wire_bytes_per_device
         ideal = _link_seconds(collective, mesh, chip)
         yield MeasuredCollective(
@@ -257,6 +258,13 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
             sent * times / seconds if seconds and sent is not None else None,
             ideal * times / seconds if seconds and ideal is not None else None,
         )
+
+
+def _per_run(trace: Trace, events: int) -> float:
+    """Return the executions in one run on one device. Events of incomplete runs add less than one each."""
+    times = events / max(trace.steps * len(trace.devices), 1)
+    whole = math.floor(times)
+    return float(whole) if whole and times - whole <= 2 * whole / trace.steps else times
 
 
 def _link_seconds(collective: Collective, mesh: Mesh | None, chip: Chip | None) -> float | None:
@@ -289,13 +297,12 @@ def _operations(program: Program, prediction: Predicted | None) -> Iterator[Meas
                 operation = schedule.operation(span.computation, span.position)
                 taken = times.get(span.computation, 1) * (span.end - span.start)
                 foretold[operation.name] = foretold.get(operation.name, 0.0) + taken
-    runs = max(trace.steps * len(trace.devices), 1)
     rows: dict[str, MeasuredOperation] = {}
     for time in trace.instructions:
         # The start and the end of a collective are one operation.
         collective = collective_of(program, time)
         name = time.name if collective is None else collective.name
-        source, times_run = sources.get(time.name), time.events / runs
+        source, times_run = sources.get(time.name), _per_run(trace, time.events)
         row = MeasuredOperation(name, time.kind, times_run, time.own, foretold.get(time.name), source)
         if (known := rows.get(name)) is not None:
             predicted = [own for own in (known.predicted, row.predicted) if own is not None]

@@ -400,10 +400,11 @@ class InstructionTime(Record):
       events: How often the profile has it, on all devices and in all runs, also incomplete ones.
       seconds: Seconds of its events in one run on one device: the median of the runs, and the ends of the
         interval of 80% of them. A loop contains its body.
-      own: Mean seconds of one run on one device that belong to it alone, without an instruction inside of it;
-        of a collective those in which the device computes nothing. With the idle time they add up to a run.
-      elapsed: Of a collective, mean seconds of one run on one device from its start to its end, hidden or
-        not. None for other instructions, and if unknown.
+      own: Mean seconds of one usual run on one device that belong to it alone, without an instruction inside
+        of it; of a collective those in which the device computes nothing. With the idle time they add up to
+        a run.
+      elapsed: Of a collective, mean seconds of one usual run on one device from its start to its end, hidden
+        or not. None for other instructions, and if unknown.
       collective: Position in the program's `collectives`. None if it is none of them.
       start: Mean seconds from the start of a run to its first event. None if unknown.
       by_device: Seconds of all events on each device of the trace. Empty if that would be too many numbers.
@@ -422,7 +423,7 @@ class InstructionTime(Record):
 
 @dataclass(frozen=True)
 class Trace(Record):
-    """What a profile contains of a program.
+    """What a profile contains of a program. Usual runs are the middle half of the runs, by their length.
 
     Attributes:
       steps: Number of complete runs.
@@ -430,9 +431,9 @@ class Trace(Record):
       operations: Time by kind of operation.
       devices: Names of the devices that ran it: the number in their process, after the name of the file and a
         slash if there are several files. Empty if unknown.
-      busy: Mean seconds of one run on one device in which an instruction runs. None if unknown.
-      span: Mean seconds of one run on one device from its first instruction to the end of its last one. None
-        if unknown.
+      busy: Mean seconds of one usual run on one device in which an instruction runs. None if unknown.
+      span: Mean seconds of one usual run on one device from its first instruction to the end of its last
+        one. None if unknown.
       pause: Median seconds between two runs in which the program does not run. None if it ran once.
       instructions: Time by instruction, those with the most own time first. Empty if unknown.
     """

@@ -59,17 +59,17 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
 def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tuple[StepPart, ...]:
     """Return what a measured step of a program consists of; () without a profile.
 
-    The mean run of a device has these parts; they are scaled such that they add up to `seconds`. The rest is
-    the time in which a device runs no instruction.
+    The mean of the usual runs on a device has these parts. The rest is the time in which it runs no
+    instruction, also because it begins later or ends earlier than other devices.
 
     Args:
       seconds: of the step.
       sent: the bytes that one device sends, if all are known.
     """
     trace = program.trace
-    if trace is None or not trace.span or not trace.instructions or not seconds:
+    if trace is None or not trace.busy or not trace.instructions or not seconds:
         return ()
-    scale = seconds / trace.span
+    scale = min(seconds / trace.busy, 1.0)  # the mean can be longer than the median
     work: dict[PartKind, float] = {"compute": 0.0, "memory": 0.0, "copies": 0.0}
     waits: dict[tuple[str, bool], float] = {}
     whole: dict[tuple[str, bool], float] = {}

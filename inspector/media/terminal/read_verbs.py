@@ -33,6 +33,7 @@ from inspector.sections import (
     collectives,
     devices,
     improvements,
+    measured,
     memory,
     propagated_traffic,
     reshards,
@@ -122,7 +123,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     if chip is not None:
         blocks.append(time.section(snapshot, chip))
     else:
-        blocks += time.measured(snapshot)
+        blocks += [*measured.section(snapshot, targets.chip_of(snapshot)), *time.measured(snapshot)]
     if snapshot.findings or snapshot.effects is not None:
         blocks.append(improvements.section(snapshot, chip))
     return blocks

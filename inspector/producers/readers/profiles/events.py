@@ -163,12 +163,13 @@ class Collector:
     def finish(self) -> Recorded:
         """Return everything, with all events in one table."""
         recorded = self.recorded
-        recorded.devices = list(self._devices)
+        recorded.devices = sorted(self._devices)
         recorded.instructions = list(self._instructions)
         if self._parts:
-            recorded.events = InstructionEvents(
-                *(np.concatenate(column) for column in zip(*self._parts, strict=True))
-            )
+            part = _Part(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+            places = {device: place for place, device in enumerate(recorded.devices)}
+            order = np.array([places[device] for device in self._devices], np.int64)
+            recorded.events = InstructionEvents(*part._replace(device=order[part.device]))
         return recorded
 
     def _add_programs(self, host: int, plane: Plane) -> None:

@@ -31,12 +31,10 @@ class Measured:
     Attributes:
       trace: the record.
       runs: seconds of each complete run.
-      unknown_share: share of the time of instructions that the text of the program does not have.
     """
 
     trace: Trace
     runs: tuple[float, ...]
-    unknown_share: float
 
 
 class Times:
@@ -81,35 +79,38 @@ class Times:
         np.maximum.at(stops, (place, run), events.stop)
         starts, stops = starts[:, complete], stops[:, complete]
         ran = np.isfinite(starts)
-        pairs = int(ran.sum())
         hosts = np.array([self._recorded.devices[device].host for device in devices.tolist()])
         runs = _longest(starts, stops, hosts) * _SECONDS
+        usual = _usual(runs)
         renumbered = np.where(complete, np.cumsum(complete) - 1, -1)[run]
         kept = renumbered >= 0
-        instructions_of = self._instructions(events, own, renumbered, starts, pairs, devices)
-        operations: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
-        names = np.array(self._kinds, object)[events.instruction[kept & (events.asynchronous == 0)]]
-        for kind, number in zip(*np.unique(names.astype(str), return_counts=True), strict=True):
-            operations[str(kind)] = int(number), 0.0
-        for instruction in instructions_of:
-            number, seconds = operations[instruction.kind]
-            operations[instruction.kind] = number, seconds + instruction.own * pairs
-        unknown = sum(instruction.own for instruction in instructions_of if instruction.kind == OTHER)
-        busy = sum(instruction.own for instruction in instructions_of)
+        instructions_of = self._instructions(events, own, renumbered, starts, usual, devices)
         trace = Trace(
             len(runs),
             float(runs.sum()),
-            tuple(
-                OperationTime(kind, *numbers)
-                for kind, numbers in sorted(operations.items(), key=lambda item: (-item[1][1], item[0]))
-            ),
+            self._operations(events, own, kept),
             devices=tuple(self._device_name(device) for device in devices.tolist()),
-            busy=busy,
-            span=float((stops - starts)[ran].sum()) * _SECONDS / pairs,
+            busy=sum(instruction.own for instruction in instructions_of),
+            span=float((stops - starts)[:, usual][ran[:, usual]].mean()) * _SECONDS,
             pause=_pause(starts, stops, hosts),
             instructions=instructions_of,
         )
-        return Measured(trace, tuple(runs.tolist()), unknown / busy if busy else 0.0)
+        return Measured(trace, tuple(runs.tolist()))
+
+    def _operations(
+        self, events: InstructionEvents, own: Floats, kept: npt.NDArray[np.bool_]
+    ) -> tuple[OperationTime, ...]:
+        """Return the events and the own seconds of each kind, the longest first."""
+        kinds = sorted(set(self._kinds))
+        place = np.array([kinds.index(kind) for kind in self._kinds], np.int64)[events.instruction]
+        seconds = np.bincount(place[kept], own[kept], minlength=len(kinds))
+        numbers = np.bincount(place[kept & (events.asynchronous == 0)], minlength=len(kinds))
+        times = [
+            OperationTime(kind, int(numbers[number]), float(seconds[number]))
+            for number, kind in enumerate(kinds)
+            if numbers[number]
+        ]
+        return tuple(sorted(times, key=lambda time: (-time.seconds, time.kind)))
 
     def _device_name(self, number: int) -> str:
         device = self._recorded.devices[number]
@@ -118,14 +119,20 @@ class Times:
         return f"{self._recorded.hosts[device.host]}/{device.ordinal}"
 
     def _instructions(
-        self, events: InstructionEvents, own: Floats, run: Ints, starts: Floats, pairs: int, devices: Ints
+        self,
+        events: InstructionEvents,
+        own: Floats,
+        run: Ints,
+        starts: Floats,
+        usual: npt.NDArray[np.bool_],
+        devices: Ints,
     ) -> tuple[InstructionTime, ...]:
         """Return the times of each instruction.
 
         Args:
           run: the complete run of each event, −1 in an incomplete one.
           starts: of each device and complete run.
-          pairs: how many of these there are.
+          usual: whether a complete run is one of the middle half, by its length.
         """
         runs = starts.shape[1]
         # The same instruction can have several numbers: one for each process.
@@ -148,11 +155,13 @@ class Times:
         kept = run >= 0
         in_run = kept & counted
         per_run = _table(place[in_run], run[in_run], events.duration[in_run], len(known), runs) / (
-            pairs / runs
+            np.isfinite(starts).sum() / runs
         )
-        own_of = np.bincount(place[kept], own[kept], minlength=len(known)) / pairs
-        elapsed = _elapsed(place, events, kept, known, collectives)
-        first = _first_starts(place[kept], device[kept], run[kept], events.start[kept], starts)
+        pairs = int(np.isfinite(starts[:, usual]).sum())
+        chosen = kept & usual[run]
+        own_of = np.bincount(place[chosen], own[chosen], minlength=len(known)) / pairs
+        elapsed = _elapsed(place, events, chosen, known, collectives)
+        first = _first_starts(place[chosen], device[chosen], run[chosen], events.start[chosen], starts)
         listed = len(known) * len(devices) <= _MOST_NUMBERS
         times = []
         for name, number in known.items():
@@ -305,6 +314,17 @@ def _longest(starts: Floats, stops: Floats, hosts: Ints) -> Floats:
     ]
     spans = [np.where(np.isfinite(span), span, 0.0) for span in spans]
     return np.max(spans, axis=0)  # type: ignore[no-any-return]
+
+
+def _usual(runs: Floats) -> npt.NDArray[np.bool_]:
+    """Return of each run whether it is one of the middle half, by its seconds.
+
+    A few long runs would otherwise hide what takes the time of the others.
+    """
+    usual = np.zeros(len(runs), bool)
+    first, last = round(len(runs) / 4), round(3 * len(runs) / 4)
+    usual[np.argsort(runs, kind="stable")[first : max(last, first + 1)]] = True
+    return usual
 
 
 def _pause(starts: Floats, stops: Floats, hosts: Ints) -> float | None:

@@ -79,10 +79,10 @@ def test_a_collective_has_its_time_and_the_part_that_is_not_hidden(tmp_path: Pat
     own = [time for time in program.trace.instructions if time.collective == 0]
     assert {time.name for time in own} == {"all-reduce-start.4", "all-reduce-done.4"}
     (start,) = (time for time in own if time.name == collective.name)
-    # 61 µs in eleven runs on a device, 91 µs in one.
-    assert start.elapsed == pytest.approx((11 * 61 + 91) / 12 * 1e-6)
+    # The run in which it takes 91 µs is not one of the middle half.
+    assert start.elapsed == pytest.approx(61e-6)
     # The sine hides 20 µs of it.
-    assert sum(time.own for time in own) == pytest.approx((11 * 41 + 71) / 12 * 1e-6)
+    assert sum(time.own for time in own) == pytest.approx(41e-6)
 
 
 def test_the_runs_and_the_chip_are_known(tmp_path: Path) -> None:
