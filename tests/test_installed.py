@@ -91,6 +91,12 @@ def test_the_command_line_lists_its_verbs(environment: Path, elsewhere: dict[str
 
 
 @pytest.mark.nightly
+def test_pytest_has_the_plugin(environment: Path, elsewhere: dict[str, object]) -> None:
+    text = run(environment / "python", "-m", "pytest", "--help", **elsewhere)
+    assert "--update-sharding-locks" in text
+
+
+@pytest.mark.nightly
 def test_a_plan_is_written(environment: Path, elsewhere: dict[str, object]) -> None:
     text = run(environment / "sharding-inspector", "inspect", "--target", "plan", **elsewhere)
     assert json.loads(text)["format"] == "sharding-snapshot"
