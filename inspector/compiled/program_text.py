@@ -14,6 +14,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.entry import EntryValue
 from inspector.compiled.hlo.fingerprint import fingerprint
+from inspector.compiled.hlo.later_passes import with_ragged_products
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
 from inspector.compiled.hlo.open_choices import open_choices
@@ -285,8 +286,13 @@ def with_uses(
 def ideal_work(text: str | None) -> Work | None:
     """Return the work of all devices before partitioning and optimization, without bytes."""
     module = parsed(text)
+    if module is None:
+        return None
     try:
-        return None if module is None else hlo.work_of_all_devices(module)
+        work, restored = hlo.work_of_all_devices(module), with_ragged_products(module)
+        if restored is module:
+            return work
+        return replace(work, matmul_on_tpu=hlo.work_of_all_devices(restored).matmul)
     except InvalidInput:
         return None
 

@@ -13,7 +13,7 @@ from inspector.compiled.matched_origins import with_origins
 from inspector.core.evidence import Evidence, Stage
 from inspector.core.meshes import is_emulated
 from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Mesh, Platform, Program, Snapshot
+from inspector.core.snapshot import Mesh, Platform, Program, Snapshot, Work
 from inspector.machines import targets
 from inspector.machines.hardware import Chip, Kind
 
@@ -63,6 +63,7 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
         stage=own.stage,
         platform=own.platform,
         flops_per_device=own.flops_per_device,
+        ideal=_ideal(program, kind),
         collectives=own.collectives,
         conflicts=own.conflicts,
         work=own.work,
@@ -73,6 +74,14 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
         open_choices=own.open_choices,
         assumptions=own.assumptions,
     )
+
+
+def _ideal(program: Program, kind: Kind) -> Work | None:
+    """Return the work of a program before partitioning, as JAX lowers it for a kind of machine."""
+    ideal = program.ideal
+    if kind != "tpu" or ideal is None or ideal.matmul_on_tpu is None:
+        return ideal
+    return replace(ideal, flops=None, matmul=ideal.matmul_on_tpu)
 
 
 def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program | None:

@@ -359,6 +359,8 @@ class Work(Record):
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
       kernels: The calls of these kernels.
+      matmul_on_tpu: Floating-point operations of matrix products if JAX lowers the program for TPUs, where
+        `ragged_dot` is one operation. None if they are the same.
     """
 
     flops: Amount | None
@@ -373,6 +375,7 @@ class Work(Record):
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
     kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    matmul_on_tpu: tuple[MatmulFlops, ...] | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from jax import numpy as jnp
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.later_passes import as_compiled_for
+from inspector.compiled.program_text import ideal_work
 
 ROWS, GROUPS, INPUTS, OUTPUTS = 48, 6, 16, 32
 PRODUCT = 2 * ROWS * INPUTS * OUTPUTS
@@ -64,3 +65,14 @@ def test_another_masked_product_stays() -> None:
 
     module = module_of(masked, "cpu")
     assert as_compiled_for(module, "tpu") == module
+
+
+def test_the_work_before_partitioning_is_known_for_both() -> None:
+    expanded, on_tpu = (
+        ideal_work(
+            jax.jit(forward).trace(*ARGUMENTS).lower(lowering_platforms=(name,)).as_text(dialect="hlo")
+        )
+        for name in ("cpu", "tpu")
+    )
+    assert expanded is not None and on_tpu is not None and on_tpu.matmul_on_tpu is None
+    assert expanded.matmul_on_tpu == on_tpu.matmul != expanded.matmul

@@ -51,6 +51,18 @@ def as_compiled_for(
     return module if computations == module.computations else replace(module, computations=computations)
 
 
+def with_ragged_products(module: Module) -> Module:
+    """Return a module with the products of groups of rows that JAX lowers for TPUs; the same without any."""
+    changed = {}
+    for computation in module.computations:
+        if computation.complete and ragged_products.may_have(computation):
+            passes = Passes(module, computation, None)
+            passes.apply(("dot",), ragged_products.restore)
+            changed[computation.name] = passes.edited.computation()
+    computations = tuple(changed.get(each.name, each) for each in module.computations)
+    return module if computations == module.computations else replace(module, computations=computations)
+
+
 def _passed(
     module: Module,
     computation: Computation,
