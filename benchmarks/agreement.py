@@ -6,23 +6,37 @@ with the bytes on the wire of all executions. For each target, the report has th
 agree, the traffic between slices, and a line with reasons for each other pair. Layouts that JAX or a
 compiler refuses are not compared. Compiled results stay in the user's cache. Targets without their compiler
 are left out.
+
+`python -m benchmarks.agreement passes` leaves out each of these passes in turn, and prints what that changes
+in the train steps, as a table in Markdown. It compiles nothing, and compares with what is compiled.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, NamedTuple
+from unittest import mock
 
+from benchmarks.before_compile import COMPILED
 from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
 from inspector.compare.propagated_traffic import Pair, compared, pairs
+from inspector.compiled.hlo import later_passes
+from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
 from inspector.core.tpu_slices import DCN, crossing_axes, slices_of
+from inspector.core.traffic import wire_bytes_of_run
+from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.machines.prediction.predicted import before_compile
+from inspector.service import known_results
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
@@ -32,6 +46,35 @@ TARGETS = {"cpu": 60, "tpu:v5e:2x4": 20, "tpu:v5e:2x4*2": 20, "gpu:h100:8": 20}
 # Difference of bytes that counts as agreement, and the share of the pairs that should agree.
 CPU = (0.01, 1.0)
 ACCELERATOR = (0.05, 0.9)
+
+
+def _returns(result: bool | None) -> Callable[..., Any]:
+    return lambda *_: result
+
+
+# The passes after the partitioner, in their order: the place of each, and what leaves it out.
+PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
+    name: (module, attribute, _returns(result))
+    for name, module, attribute, result in (
+        ("copies of collectives are removed", later_passes, "_remove_copy", None),
+        ("all-reduces over several axes become one", reductions, "fold", None),
+        ("all-gathers over several axes become one", gathers, "fold_gathers", None),
+        ("a sum of all-reduces becomes one", reductions, "reassociate", None),
+        ("conversions move to the other side of a collective", narrowing, "narrow_around_conversion", None),
+        ("all-reduce and slice become reduce-scatter", reductions, "scatter", None),
+        ("… only if tiles are whole", reductions, "_has_whole_tiles", True),
+        ("… also between slices", slices, "scatter_between_slices", None),
+        ("a broadcast follows an all-gather", gathers, "gather_before_broadcast", None),
+        ("arrays are gathered again", gathers, "gather_again", None),
+        ("all-reduces in slices and between", slices, "reduce_in_slices", None),
+        ("all-gathers between slices and inside", slices, "gather_in_slices", None),
+        ("permutes between slices apart from those inside", slices, "permute_in_slices", None),
+        ("float32 operands of products move as bfloat16", narrowing, "narrow_for_products", None),
+        ("… in the narrower type before a conversion", narrowing, "_before_widening", None),
+        ("equal collectives are merged", gathers, "merge_equal", None),
+    )
+}
+_STEP = "train_step"
 BETWEEN_SLICES = 0.1  # difference of the traffic between slices that counts as agreement
 
 
@@ -161,7 +204,113 @@ def text(result: Agreement) -> str:
     return "\n".join([*lines, *(f"  not compared: {each}" for each in result.failed)])
 
 
+# --- Passes left out ----------------------------------------------------------------------------
+
+
+class Figures(NamedTuple):
+    """What is said of a partitioned train step.
+
+    sent: by the sets of mesh axes, partitioned and compiled bytes; empty without a compile.
+    amounts: the seconds, the peak of its memory and the bytes that it sends; None if unknown.
+    """
+
+    sent: Mapping[tuple[str, ...] | None, tuple[int | None, int | None]]
+    amounts: tuple[float | None, ...]
+
+
+def passes() -> str:
+    """Return a table of what each pass changes in the train steps of all layouts, in Markdown.
+
+    Pairs are those of the random layouts that `report` has compiled. Amounts are those of all, and of the
+    layouts of `before_compile`.
+    """
+    for name in USERS_MODELS:
+        register_own(name)
+    random = [
+        layout
+        for target, count in TARGETS.items()
+        if target != "cpu"
+        for _, layout in itertools.islice(random_layouts(target, SEED), count)
+    ]
+    published = [
+        layouts.from_json(row["layout"]) for row in json.loads(COMPILED.read_text(encoding="utf-8"))["rows"]
+    ]
+    steps = [_partitioned(layout, known_results.compiled(layout)) for layout in random]
+    steps += [_partitioned(layout, None) for layout in published]
+    whole = [figures() for figures in steps]
+    sent = [both for figures in whole for both in figures.sent.values()]
+    lines = [
+        f"{len(steps)} train steps. {sum(map(_agree, sent))} of {len(sent)} pairs agree.",
+        "",
+        "| without | steps | pairs | agree no more | agree only then | time | memory | bytes sent |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, (module, attribute, replacement) in PASSES.items():
+        with mock.patch.object(module, attribute, replacement):
+            left_out = [figures() for figures in steps]
+        lines.append(f"| {name} | {' | '.join(changes(whole, left_out))} |")
+    return "\n".join(lines)
+
+
+def _partitioned(layout: Layout, compiled: Snapshot | None) -> Callable[[], Figures]:
+    """Partition the train step of a layout, and return what reads it with the present passes."""
+    # Only this needs JAX in the process.
+    from inspector.producers.partition import partition_layout
+    from inspector.producers.partition.template import template_of
+
+    print(f"  {layout.target}, {layout.model}", file=sys.stderr, flush=True)
+    machine, template = layout.machine, template_of(layout, (_STEP,))
+    assert machine is not None
+    setting = partition_layout.Setting.of(layout)
+    (lowered,) = (program for program in template.programs if program.name == _STEP)
+    module, mesh = partition_layout.partitioned_module(lowered, setting, template.logical)
+
+    def figures() -> Figures:
+        _, program = partition_layout.read_program(module, mesh, lowered, setting)
+        sums = pairs(compared([program], compiled.programs if compiled else ()))
+        return Figures(
+            {pair.mesh_axes: (pair.propagated, pair.compiled) for pair in sums},
+            (
+                before_compile(program, setting.mesh, machine.chip).seconds,
+                program.memory_use.peak_bytes if program.memory_use else None,
+                wire_bytes_of_run(*program.collectives or ()),
+            ),
+        )
+
+    return figures
+
+
+def changes(whole: Sequence[Figures], left_out: Sequence[Figures]) -> Iterator[str]:
+    """Yield the cells of a row: the steps and pairs that change without a pass, and the largest changes."""
+    both = list(zip(whole, left_out, strict=True))
+    nothing = (0, 0)
+    sent = [
+        (with_pass.sent.get(axes, nothing), without.sent.get(axes, nothing))
+        for with_pass, without in both
+        for axes in {**with_pass.sent, **without.sent}
+    ]
+    yield str(sum(with_pass.amounts != without.amounts for with_pass, without in both))
+    yield str(sum(with_pass[0] != without[0] for with_pass, without in sent))
+    yield str(sum(_agree(with_pass) and not _agree(without) for with_pass, without in sent))
+    yield str(sum(_agree(without) and not _agree(with_pass) for with_pass, without in sent))
+    for number in range(3):
+        ratios = [
+            without.amounts[number] / amount - 1
+            for with_pass, without in both
+            if (amount := with_pass.amounts[number]) and without.amounts[number] is not None
+        ]
+        yield f"{max(ratios, key=abs):+.1%}"
+
+
+def _agree(sent: tuple[int | None, int | None]) -> bool:
+    return _close(*sent, ACCELERATOR[0])
+
+
 def _close(partitioned: int | None, compiled: int | None, tolerance: float) -> bool:
     if partitioned is None or compiled is None:
         return False
     return abs(partitioned - compiled) <= tolerance * max(partitioned, compiled)
+
+
+if __name__ == "__main__":
+    print(passes() if sys.argv[1:] == ["passes"] else report())

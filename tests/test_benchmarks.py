@@ -142,6 +142,16 @@ def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> Non
     assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(found)
 
 
+def test_a_pass_that_is_left_out_moves_pairs_and_amounts() -> None:
+    for module, attribute, replacement in agreement.PASSES.values():
+        assert callable(getattr(module, attribute)) and callable(replacement)
+    whole = agreement.Figures({("a",): (100, 100), ("b",): (50, 100)}, (2.0, 10, 150))
+    without = agreement.Figures({("a",): (80, 100), ("b",): (99, 100)}, (1.0, 11, 179))
+    unknown = agreement.Figures({}, (None, None, None))
+    cells = list(agreement.changes([whole, unknown], [without, unknown]))
+    assert cells == ["1", "2", "1", "1", "-50.0%", "+10.0%", "+19.3%"]
+
+
 @pytest.mark.nightly
 def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models: None) -> None:
     for name in random_layouts.USERS_MODELS:

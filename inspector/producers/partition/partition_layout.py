@@ -337,12 +337,12 @@ def partitioned_totals(
       InvalidInput: XLA refuses the program.
     """
     of_one_device, mesh = partitioned_module(lowered, setting, logical, copy or lowered.without_names)
-    analysis, program = _read(of_one_device, mesh, lowered, setting, named=False)
+    analysis, program = read_program(of_one_device, mesh, lowered, setting, named=False)
     live = setting.live_values(analysis, lowered) if peak else None
     return program, None if live is None else estimated_peak(live)
 
 
-def _read(
+def read_program(
     of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting, named: bool = True
 ) -> tuple[Analysis, Program]:
     """Return a program after the passes of the setting's platform, and its record with collectives and work.
@@ -442,11 +442,11 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
     """
     log: list[str] = []
     of_one_device, mesh = partitioned_module(lowered, setting, logical, log=log)
-    analysis, program = _read(of_one_device, mesh, lowered, setting)
+    analysis, program = read_program(of_one_device, mesh, lowered, setting)
     warnings = rematerializations(lowered.names.put_into("\n".join(log)))
     program = replace(program, rematerializations=warnings)
     on_platforms = tuple(
-        _read(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
+        read_program(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
         for kind in (() if lowered.name in ONCE else setting.platforms)
     )
     return PartitionedProgram(analysis.module, Described(program, (), on_platforms))
