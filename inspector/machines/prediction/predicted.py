@@ -58,6 +58,9 @@ SHORT = 0.1
 # In published runs, matrix products take at least this share of the predicted step. Programs with a smaller
 # share, such as stencils and FFTs, are of another kind.
 LEAST_MATRIX_SHARE = 0.25
+# A program beyond the range of published runs by no more than this factor counts as inside of it: the range
+# itself is known no better.
+EDGE = 1.05
 # Most seconds in which an operation starts: kernels of CUDA take 2 to 5 µs, operations of TPUs less.
 _START_SECONDS = 5e-6
 # A difference of the least and the most that branches cost below this share is no difference.
@@ -431,7 +434,7 @@ def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tu
     matrix = found.totals.matrix if found.totals else 0.0
     if between.chip is None:
         return distance, f"fewer than {ENOUGH_RUNS} published steps on {found.chip.title} are reproduced"
-    if distance > 1.0:
+    if distance > EDGE:
         return distance, farthest
     if matrix < LEAST_MATRIX_SHARE * found.seconds:
         return distance, "in published steps, matrix products take most of the time"
