@@ -237,7 +237,7 @@ class KernelWork(Record):
       products: Floating-point operations of these matrix products.
       flops: Floating-point operations of the kernel.
       dtype: The operand type of the kernel. None for that of most products of the program.
-      types: `products` by operand type. Empty if all have the type of the kernel.
+      types: Floating-point operations of `products` by operand type. Empty if all have that of the kernel.
     """
 
     products: Amount
