@@ -109,7 +109,7 @@ class Asked(Generic[Answer]):
         self._jobs: list[Job[Answer]] = []  # at most one; a list, so that it can be cancelled at the end
         self._so_far: tuple[Job[Answer], Answer] | None = None  # read once, so that pages can compare it
         self._results: LRUCache[str, Answer] = LRUCache(most)
-        self._failures: LRUCache[str, str] = LRUCache(64)
+        self._failures: LRUCache[str, tuple[str, bool]] = LRUCache(64)  # and whether it may be retried
         weakref.finalize(self, _cancel, self._jobs)
 
     def ask(self, request: Request[Answer], start: bool = True, seconds: float = 0.0) -> Outcome[Answer]:
@@ -145,7 +145,11 @@ class Asked(Generic[Answer]):
 
     def failure(self, key: str) -> str | None:
         """Return why the last job of the request with this key failed or was cancelled by the user."""
-        return self._failures.get(key)
+        return self._failures.get(key, (None, True))[0]
+
+    def may_retry(self, key: str) -> bool:
+        """Return whether this request can have another result: it was not refused."""
+        return self._failures.get(key, (None, True))[1]
 
     def cancel(self) -> None:
         """Cancel the running job, and forget it."""
@@ -183,7 +187,7 @@ class Asked(Generic[Answer]):
         try:
             job = request.start()
         except InvalidInput as error:
-            self._failures[request.key] = str(error)
+            self._failures[request.key] = str(error), True
         else:
             self._jobs.append(job)
             self._request = replace(request, start=lambda: job)  # without the upload that it was made of
@@ -196,7 +200,7 @@ class Asked(Generic[Answer]):
         try:
             answer = job.answer()
         except InvalidInput as error:
-            self._failures[request.key] = str(error)
+            self._failures[request.key] = str(error), not job.refused
         else:
             if request.keep is not None:
                 request.keep(answer)  # which can start another request

@@ -20,6 +20,7 @@ class FakeJob:
     key: str
     state: str = "running"
     progress: dict[str, str] = field(default_factory=dict)
+    refused: bool = False
 
     @property
     def finished(self) -> bool:
@@ -106,8 +107,9 @@ def test_a_known_request_starts_nothing_beside_the_job_of_an_earlier_one() -> No
 def test_a_failure_is_kept_and_other_requests_follow() -> None:
     ask = Session()
     ask("a")
-    ask.jobs[0].state = "failed"
+    ask.jobs[0].state, ask.jobs[0].refused = "failed", True
     assert ask("a") == Outcome(failure="a is failed")
+    assert not ask.asked.may_retry("a") and ask.asked.may_retry("b")
     ask("b", seconds=1.0)
     assert ask("a", seconds=1.0).failure is not None and len(ask.jobs) == 2
     ask("c")
@@ -145,7 +147,7 @@ def test_a_job_that_the_user_cancels_is_not_started_again_by_itself() -> None:
     job = ask("a").job
     assert job is not None
     job.cancel()
-    assert ask("a").failure == "a is cancelled" and len(ask.jobs) == 1
+    assert ask("a").failure == "a is cancelled" and len(ask.jobs) == 1 and ask.asked.may_retry("a")
     ask.asked.again(ask.request("a"))
     assert ask("a").job is ask.jobs[1] and ask("a").failure is None
 

@@ -31,6 +31,7 @@ class Status:
         not change it.
     error: one sentence if failed or cancelled.
     details: text for a log: a traceback, or the last output of a worker that died.
+    refused: the job failed because of its request, and would fail again.
     """
 
     state: str
@@ -42,6 +43,7 @@ class Status:
     result: Any
     error: str | None
     details: str | None
+    refused: bool = False
 
 
 class Work(Protocol):
@@ -105,6 +107,10 @@ class Job(Generic[Answer]):
     @property
     def error(self) -> str | None:
         return self.status().error
+
+    @property
+    def refused(self) -> bool:
+        return self.status().refused
 
     @property
     def progress(self) -> dict[str, Any]:

@@ -604,6 +604,7 @@ class Pool:
                     elif kind == "cancelled":
                         self._finish(run, "cancelled", error="The job stopped by itself.")
                     else:
+                        run.refused = message["details"] is None
                         self._fail(run, message["error"], message["details"])
                 self._assign()
 

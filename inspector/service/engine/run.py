@@ -40,6 +40,7 @@ class Run:
     result: Any = None  # JSON of a worker, or what the `work` returned
     error: str | None = None
     details: str | None = None
+    refused: bool = False
 
     @property
     def key(self) -> tuple[str, str, str, Environment | None]:
@@ -77,6 +78,7 @@ class Run:
         self.began = time.monotonic()
         self.phases = [(FIRST_PHASE, self.began)]
         self.progress = {}
+        self.refused = False
 
     def advance(self, phase: str, figures: dict[str, Any]) -> None:
         """Record a report of its progress."""
@@ -98,6 +100,7 @@ class Run:
             result=self.result,
             error=self.error,
             details=self.details,
+            refused=self.refused,
         )
 
 

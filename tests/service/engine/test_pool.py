@@ -417,6 +417,7 @@ def test_a_job_that_fails_says_so_in_one_sentence(pool, kind, payload, error):
     assert re.fullmatch(error, job.error)
     assert len(job.error) < 400
     assert ("Traceback" in (job.status().details or "")) == (kind not in ("refuse", "nothing"))
+    assert job.refused == (kind in ("refuse", "nothing"))
     assert answer(pool) == pid, "the worker is none the worse for it"
 
 

@@ -30,6 +30,8 @@ _KINDS = {
     "effects": "Effects",
     "import": "Read a file",
     "board": "Read a comparison",
+    "remedies": "Changes that fit",
+    "rules": "Read rules",
     "search": "Search",
 }
 _PHASES = PHASE_NAMES | {

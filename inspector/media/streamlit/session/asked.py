@@ -52,12 +52,12 @@ def show_progress(name: str, *requests: Request[Any]) -> bool:
 def show_failure(name: str, key: str, again: Request[Any] | None = None, label: str = "Try again") -> bool:
     """Draw why the last job of the request with this key failed, if it did, and return whether it did.
 
-    again: the request of a button with this label; None draws none.
+    again: the request of a button with this label, unless it was refused; None draws none.
     """
     failure = of(name).failure(key)
     if failure is not None:
         st.error(plain(failure), icon=":material/error:")
-        if again is not None:
+        if again is not None and of(name).may_retry(key):
             buttons.draw(label, f"{name}_again:{key}", "refresh", of(name).again, again)
     return failure is not None
 

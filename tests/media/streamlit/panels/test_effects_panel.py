@@ -31,6 +31,7 @@ class FakeJob:
     program: str
     chip: str
     state: str = "running"
+    refused: bool = False
 
     def status(self) -> Status:
         changed = Effect("rule", "Remove hidden → model", None, replace(COST, seconds=2.0))

@@ -33,6 +33,7 @@ class FakeJob:
     hidden: tuple[str, ...]  # mesh axes of the rule for `hidden`
     state: str = "running"
     error: str = ""
+    refused: bool = False
     progress: dict[str, object] = field(default_factory=dict)
 
     @property
