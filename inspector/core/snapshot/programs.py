@@ -301,7 +301,7 @@ class OpenChoice(Record):
       stated: Number of the branch whose share a user states: that for a true predicate, or else the last one.
       op_name: The operation of the model, from the compiler's metadata.
       source: File and line of the operation, such as file.py:31.
-      most: The most iterations of a loop, if its condition limits them. None if it does not.
+      most: How often a loop runs at most, if its condition limits that. None if it does not.
     """
 
     name: str
