@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import sys
@@ -25,12 +26,22 @@ LAYOUTS = {"tensor": "batch=data,hidden=model", "fsdp": "batch=data,hidden=model
 
 @dataclass(frozen=True)
 class Agent:
-    """A client of a server. `outside` is beside the folder, and nothing in it may be read."""
+    """A client of a server.
+
+    Attributes:
+      outside: a folder beside that of the server. Nothing in it may be read.
+      log: lists what the server opens.
+    """
 
     folder: Path
     outside: Path
     client: Client
     portal: BlockingPortal
+    log: Path
+
+    def opened(self) -> set[Path]:
+        """Return every path that the process of the server has opened, with links followed."""
+        return {Path(ast.literal_eval(line)) for line in self.log.read_text().splitlines()}
 
     def result(self, tool: str, **arguments: Any) -> CallToolResult:
         return self.portal.call(self.client.call_tool, tool, arguments)
@@ -59,11 +70,15 @@ def agent(tmp_path_factory: pytest.TempPathFactory, commands_share_workers: None
         layout = ["--target", "plan", "--mesh", "2x4", "--axes", "data,model", "--rules", rules]
         assert main(["inspect", *layout, "-o", str(folder / f"{name}.json")]) == 0
     variables = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(outside)}
+    log = parent / "opened.txt"
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "inspector", "mcp", str(folder)], cwd=str(outside), env=variables
+        command=sys.executable,
+        args=["-P", str(Path(__file__).with_name("audited_server.py")), str(folder), str(log)],
+        cwd=str(outside),
+        env=variables,
     )
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(Client(stdio_client(server))) as client,
     ):
-        yield Agent(folder, outside, client, portal)
+        yield Agent(folder, outside, client, portal, log)

@@ -125,6 +125,9 @@ def test_nothing_outside_of_the_folder_is_read(agent: Agent) -> None:
         for rules in (str(secret), "../outside/secret.json", "link.json"):
             assert agent.error("plan", rules=rules).startswith("rules is ")
             assert agent.error("explain", snapshot="tensor.json", rules=rules).startswith("rules is ")
+        opened = agent.opened()
+        assert agent.folder / "tensor.json" in opened and Path("/etc/passwd") not in opened
+        assert not any(path.is_relative_to(agent.outside) for path in opened)
         # A link inside of the folder is as good as its file.
         (agent.folder / "same.json").symlink_to("tensor.json")
         assert agent.ask("show", snapshot="same.json") == agent.ask("show", snapshot="tensor.json")
