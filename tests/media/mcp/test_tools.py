@@ -125,6 +125,7 @@ def test_nothing_outside_of_the_folder_is_read(agent: Agent) -> None:
         for rules in (str(secret), "../outside/secret.json", "link.json"):
             assert agent.error("plan", rules=rules).startswith("rules is ")
             assert agent.error("explain", snapshot="tensor.json", rules=rules).startswith("rules is ")
+        agent.ask("show", snapshot="tensor.json")
         opened = agent.opened()
         assert agent.folder / "tensor.json" in opened and Path("/etc/passwd") not in opened
         assert not any(path.is_relative_to(agent.outside) for path in opened)
