@@ -84,7 +84,8 @@ TRANSFORMER_SIZES = (
     Size(
         "attention",
         "plain",
-        "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere",
+        "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere; a "
+        "plan for GPUs has the cost of a flash kernel, which cannot be compiled without a GPU",
         choices=("plain", "flash"),
     ),
     Size(

@@ -26,6 +26,7 @@ from inspector.machines.prediction.predicted import (
     Links,
     attention_seconds,
     combined,
+    grouped_seconds,
     links_of_program,
     on_whole_axes,
     predicted,
@@ -113,10 +114,12 @@ class PropagatedRun:
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
-        Compute is without attention that a kernel computes. Communication is that inside of a slice.
+        Compute is without attention that a kernel computes, and without products of experts. Communication
+        is that inside of a slice.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
       traffic: Seconds for reading and writing HBM.
       attention: Seconds of the kernel of attention.
+      grouped: Seconds of the products of experts at the peak.
       longest: Seconds of the transfers over one tuple of mesh axes that take longest.
       mixture: Whether it is a mixture of experts. The way of tokens to experts takes longer than modelled,
         which constants of products and links must not hide.
@@ -133,6 +136,7 @@ class PropagatedRun:
     attention: float = 0.0
     longest: float = 0.0
     mixture: bool = False
+    grouped: float = 0.0
 
 
 def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
@@ -142,13 +146,14 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     if any(one.seconds is None for one in terms):
         return None
     replaced, attention = attention_seconds(run.program, run.chip)
+    grouped = grouped_seconds(run.program, run.chip)
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     between = sum(one.between for one in terms)
     return PropagatedRun(
         run.name,
         run.model,
         run.chip,
-        max(0.0, compute - replaced),
+        max(0.0, compute - replaced - grouped),
         sum(one.inside for one in terms),
         run.seconds,
         between,
@@ -156,17 +161,26 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
         attention,
         max((one.combined for one in terms if one.kind == "communication"), default=0.0),
         run.mixture,
+        grouped,
     )
 
 
 def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
     """Return the constants for a prediction without a compile that fit the runs of dense models best.
 
-    The efficiency of a TPU with runs of fewer than two models is that of all TPUs.
+    The efficiency of a TPU with runs of fewer than two models is that of all TPUs. That of products of
+    experts is fitted after it, to the mixtures of experts of a chip if they are at least two models.
     """
-    runs = [run for run in runs if not run.mixture] or list(runs)
-    tried = [_fitted_before_compile(runs, share) for share in _EXPOSED]
-    return min(tried, key=lambda constants: _error_before_compile(runs, constants))
+    dense = [run for run in runs if not run.mixture] or list(runs)
+    tried = [_fitted_before_compile(dense, share) for share in _EXPOSED]
+    best = min(tried, key=lambda constants: _error_before_compile(dense, constants))
+    grouped = {}
+    for chip in sorted({run.chip.name for run in runs}):
+        own = [run for run in runs if run.chip.name == chip and run.grouped]
+        if len({run.model for run in own}) >= _MODELS:
+            of_share = {share: replace(best, grouped={chip: share}) for share in _SHARES[10:]}
+            grouped[chip] = min(of_share, key=lambda share: _error_before_compile(own, of_share[share]))
+    return replace(best, grouped=grouped)
 
 
 def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) -> BeforeCompile:
@@ -209,7 +223,8 @@ def before_compile_seconds(runs: Sequence[PropagatedRun], constants: BeforeCompi
 
 def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
     inside = run.communication * constants.exposed_share
-    total = run.compute / constants.of(run.chip) + run.attention + run.traffic
+    products = run.compute / constants.of(run.chip) + run.grouped / constants.of_grouped(run.chip)
+    total = products + run.attention + run.traffic
     return max(total + inside + run.between_slices, run.longest)
 
 

@@ -21,6 +21,7 @@ from inspector.machines.prediction.predicted import predicted
 DIFFERENT = 1.1
 _PERCENTILE = 0.9
 NOT_COMPILED = "it was not compiled for this version"
+NO_KERNEL = "its flash attention cannot be compiled without a GPU, so it is predicted before a compile only"
 
 
 @dataclass(frozen=True)
@@ -198,12 +199,16 @@ def compared(
     for run in runs:
         row = row_of(run)
         if run.layout is not None:
-            row = _with_reason(row, NOT_COMPILED)
+            machine = run.layout.machine
+            needs_gpu = machine is not None and machine.kind == "gpu"
+            needs_gpu &= run.layout.sizes.get("attention") == "flash"
+            row = _with_reason(row, NO_KERNEL if needs_gpu else NOT_COMPILED)
             try:
                 before = planned(run.layout)
                 seen(run, before)
                 row = replace(row, before_compile=_seconds(before))
-                if (after := compiled(run, run.layout)) is not None:
+                after = None if needs_gpu else compiled(run, run.layout)
+                if after is not None:
                     seen(run, after)
                     versions |= after.source.versions
                     row = predicted_row(replace(row, reason=None), after, before)

@@ -82,6 +82,17 @@ def product_shape(instruction: Instruction) -> Shape | None:
     return shape
 
 
+def is_grouped(instruction: Instruction) -> bool:
+    """Return whether a product multiplies groups of rows, each with its own matrix, as experts do.
+
+    Attention has two batch dimensions: sequences, and heads.
+    """
+    if instruction.opcode == "ragged-dot":
+        return True
+    batch = _written(instruction, "lhs_batch_dims", _LIST) if instruction.opcode == "dot" else None
+    return batch is not None and len(_numbers(batch)) == 1
+
+
 def contracted_sizes(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
     """Return the sizes of the contracted dimensions of a dot; None for any other instruction."""
     written = None

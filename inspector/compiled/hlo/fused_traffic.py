@@ -20,7 +20,7 @@ from inspector.compiled.hlo import kernel_costs, live_values, opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
-from inspector.compiled.hlo.flops import product
+from inspector.compiled.hlo.flops import is_grouped, product
 from inspector.compiled.hlo.fused_values import CONSTANTS, ORDERS, READERS, written_shape
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.opcodes import Does
@@ -70,6 +70,7 @@ class FusedTraffic:
       fusions: Number of matrix products and fusions that run.
       attention: FLOPs of the matrix products that a kernel of attention replaces, by name.
       attention_types: The same FLOPs by operand type, that of queries and keys first.
+      grouped: FLOPs by operand type of products of groups of rows with a matrix for each group.
       parts: Bytes and fusions by the loops with an unknown trip count and the branches around them
         (`Runs.within`), if each runs once.
     """
@@ -78,6 +79,7 @@ class FusedTraffic:
     fusions: int = 0
     attention: dict[str, float] = field(default_factory=dict)
     attention_types: dict[str, float] = field(default_factory=dict)
+    grouped: dict[str, float] = field(default_factory=dict)
     parts: dict[tuple[str, ...], list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
 
     @property
@@ -182,13 +184,16 @@ class _Reader(Forward[_Array]):
             return self.unknown(instruction)
         if row.does == "product":
             result = _Value(instruction.name, written_shape(instruction, users))
+            matmul = product(computation, instruction)
+            flops = self._times * ((matmul and matmul.flops) or 0.0)
+            types: dict[str, float] = {}
             if any(map(self._is_kept, (result, *_reads(operands)))):
-                matmul = product(computation, instruction)
-                flops = self._times * ((matmul and matmul.flops) or 0.0)
                 self.traffic.attention[instruction.name] = flops
-                if matmul is not None and matmul.dtype is not None:
-                    types = self.traffic.attention_types
-                    types[matmul.dtype] = types.get(matmul.dtype, 0.0) + flops
+                types = self.traffic.attention_types
+            elif is_grouped(instruction):
+                types = self.traffic.grouped
+            if matmul is not None and matmul.dtype is not None:
+                types[matmul.dtype] = types.get(matmul.dtype, 0.0) + flops
             return self._executed(operands, result)
         if row.does == "custom" and (moved := kernel_costs.stated_bytes(instruction)) is not None:
             self._count_fusion()

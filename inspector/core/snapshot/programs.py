@@ -355,6 +355,8 @@ class Work(Record):
         propagated program.
       fusions: Number of matrix products and fusions that then run.
       attention: Matrix products that a kernel of attention will replace. None if there is none.
+      grouped: Floating-point operations of the products that multiply the tokens of each expert with its
+        matrix, by operand type. They are among those of `matmul`.
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
@@ -372,6 +374,7 @@ class Work(Record):
     fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
+    grouped: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
     kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)

@@ -51,11 +51,17 @@ class BeforeCompile:
 
     Attributes:
       efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs.
+      grouped: The same for products of experts, on chips with runs of several mixtures of experts.
       exposed_share: Share of the communication that does not overlap with compute, on all chips.
     """
 
     efficiency: Mapping[str, float] = field(default_factory=lambda: {"": 0.6})
     exposed_share: float = 0.5
+    grouped: Mapping[str, float] = field(default_factory=dict)
+
+    def of_grouped(self, chip: Chip) -> float:
+        """Return the efficiency of products of experts: that of other products if it is not known."""
+        return self.grouped.get(chip.name, self.of(chip))
 
     def of(self, chip: Chip) -> float:
         """Return the efficiency of a chip: fitted to its runs, or else that of other TPUs or of a GPU."""

@@ -601,6 +601,13 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     return replaced, kernel.flops / rates[dtype] / default_constants(chip).kernel_efficiency
 
 
+def grouped_seconds(program: Program, chip: Chip) -> float:
+    """Return the seconds at the peak of the products of experts; 0 without any."""
+    products = program.work.grouped if program.work else {}
+    peaks = {dtype: chip.peak(dtype) for dtype in products}
+    return sum(flops / peak.flops_per_second for d, flops in products.items() if (peak := peaks[d]))
+
+
 def _uncounted(program: Program) -> dict[str, float]:
     """Return the bytes of the kernels whose FLOPs are unknown, by name and line; 0 for unknown ones."""
     work = program.work
@@ -632,7 +639,9 @@ def _totals_before_compile(
         if term.seconds is None:
             unknown.append(f"{term.name}: {term.basis}")
         elif term.kind == "compute":
-            totals.matrix += max(0.0, term.seconds - replaced) / known.of(chip) + attention
+            grouped = grouped_seconds(program, chip)
+            others = max(0.0, term.seconds - replaced - grouped)
+            totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
         else:
             axes = "+".join(term.axes or ())
             for key, seconds, share in (

@@ -554,6 +554,7 @@ def with_traffic(
             for fused in (traffic.parts.get(part.within, (0.0, 0.0)),)
         ),
         attention=kernel_work(traffic, kernel, program),
+        grouped=dict(traffic.grouped),
     )
 
 

@@ -105,6 +105,17 @@ def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
         assert before_compile(mixed, MESH, chip).seconds == pytest.approx(expected - less / efficiency)
 
 
+def test_products_of_experts_have_their_own_efficiency() -> None:
+    one = with_traffic(8e14, 0.0)
+    experts = replace(one, work=replace(one.work, grouped={"bf16": 3e14}))
+    known = before_compile_constants()
+    for chip in (CHIPS["tpu7x"], CHIPS["v5e"]):
+        peak = chip.peak("bf16").flops_per_second
+        expected = 5e14 / peak / known.of(chip) + 3e14 / peak / known.of_grouped(chip)
+        assert before_compile(experts, MESH, chip).seconds == pytest.approx(expected)
+    assert known.of_grouped(CHIPS["v5e"]) == known.of(CHIPS["v5e"])  # no run of experts
+
+
 def test_arguments_and_results_are_read_and_written_once() -> None:
     chip = CHIPS["v5e"]
     one = program(1e12, 1e13, 500)
