@@ -42,7 +42,7 @@ class Request(Generic[Answer]):
       start: starts its job. Raises InvalidInput if that is impossible.
       known: returns the result if the service knows it.
       so_far: returns the part of the result in the progress of the job.
-      layout: what it is about; None without a layout.
+      layout: the layout that it is about, if it is about one.
       describe: returns the progress of its job in words.
       keep: gets the result of its job, once; None leaves it to the service or to `Asked`.
     """
@@ -100,7 +100,7 @@ class Asked(Generic[Answer]):
     request starts when it has ended. The job of an `Asked` that is no longer used is cancelled: Streamlit
     drops the state of a session some time after its tab is closed.
 
-    most: how many results are kept that the service does not keep.
+    most: the number of results that are kept here, because the service does not keep them.
     """
 
     def __init__(self, cancels: bool = True, most: int = 8) -> None:
@@ -128,7 +128,7 @@ class Asked(Generic[Answer]):
         return outcome
 
     def again(self, request: Request[Answer]) -> None:
-        """Start the job of a request, whatever is known of it, in place of the running one."""
+        """Start the job of a request, whatever is known of it, instead of the running one."""
         self.cancel()
         self._failures.pop(request.key, None)
         self._start(request)

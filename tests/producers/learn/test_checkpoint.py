@@ -22,7 +22,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.producers.learn import checkpoint
 from inspector.producers.model.abstract import abstract_state
-from inspector.service.restoration import UNEQUAL, outcome_of
+from inspector.service.restoration import UNEQUAL, restoration_of
 
 SMALL = {"layers": "2", "depth": "48"}
 
@@ -78,7 +78,7 @@ def test_every_value_is_restored_with_its_planned_sharding(change: str, tmp_path
         (one.path, math.prod(one.shape)) for one in saved.snapshot.arrays
     ]
 
-    outcome = outcome_of(saved, restored)
+    outcome = restoration_of(saved, restored)
     found = outcome.snapshot.transfer
     assert found.routes == transfer.transfer(*plans).routes, "live and planned bytes differ"
     assert found.saved_layout == before.to_json()
@@ -114,7 +114,7 @@ def test_a_changed_value_is_reported(tmp_path: Path) -> None:
     values[5, 7] ^= 1  # the lowest bit of the mantissa
     values[40, 0] ^= 1 << 31
     values.tofile(file)
-    outcome = outcome_of(saved, checkpoint.restore_state(layout_of({"mesh": "4x2"}), tmp_path, quiet))
+    outcome = restoration_of(saved, checkpoint.restore_state(layout_of({"mesh": "4x2"}), tmp_path, quiet))
     wrong = [row for row in outcome.snapshot.transfer.arrays if row.unequal]
     assert [(row.path, row.unequal, row.first_unequal) for row in wrong] == [(changed, 2, (5, 7))]
     (finding,) = outcome.snapshot.findings
