@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from inspector.compare.search.progress import Progress
 from inspector.compare.search.space import space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
-from inspector.service.search import task
+from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 
 TARGET = 100  # candidates per second and core
@@ -41,11 +40,11 @@ def report() -> str:
         if progress.done:
             first.setdefault(progress.phase, time.perf_counter())
 
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(1) as threads:
+    with tempfile.TemporaryDirectory() as folder, executors.local(1) as executor:
         store = CompileCache(Path(folder) / "search.sqlite3")
         # The worker process starts and traces the model.
         task.run("propagate", [layout.to_json()], machine.chip.name)
-        search = Search(space, machine.chip, threads, 0, store=store, on_progress=note)
+        search = Search(space, machine.chip, executor, 0, store=store, on_progress=note)
         began = time.perf_counter()
         try:
             found = search.run()

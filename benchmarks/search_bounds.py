@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import resource
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -73,9 +72,9 @@ def _search(space: Space, exhaustive: bool) -> tuple[SearchResult, float]:
     machine, workers = space.layout.machine, executors.local_workers()
     assert machine is not None
     before = _processor_seconds()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as threads:
+    with tempfile.TemporaryDirectory() as folder, executors.local(workers) as executor:
         store = CompileCache(Path(folder) / "search.sqlite3")
-        search = Search(space, machine.chip, threads, 0, store=store, workers=workers, exhaustive=exhaustive)
+        search = Search(space, machine.chip, executor, 0, store=store, workers=workers, exhaustive=exhaustive)
         found = search.run()
     task.close()  # then its workers count
     return found, _processor_seconds() - before
