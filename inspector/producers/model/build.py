@@ -29,7 +29,7 @@ from inspector.producers.arrays.leaves import (
 )
 from inspector.producers.arrays.records import jax_entry
 from inspector.producers.model import describe, placeholder_devices, sharding_errors
-from inspector.producers.model.describe import code_of, own_code
+from inspector.producers.model.describe import code_of, kernel_costs, own_code
 from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes
 from inspector.producers.model.traceable import batch_function, returns_state
 from inspector.service.engine import memory_limit
@@ -366,25 +366,5 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
             programs.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             programs.append(Signature(name, function, dict(inputs), {"output": None}))
-    options, costs = layout.compiler_options, kernel_costs(model, layout)
+    options, costs = layout.compiler_options, kernel_costs(model, layout.model, layout.mesh().sizes)
     return tuple(replace(program, compiler_options=options, kernel_costs=costs) for program in programs)
-
-
-def kernel_costs(model: Model, layout: Layout) -> KernelCosts:
-    """Return the costs of custom kernels that a model states, on the mesh of a layout.
-
-    Raises:
-      InvalidInput: a cost is not two numbers of at least 0.
-    """
-    given = model.kernel_costs
-    stated = given(layout.mesh().sizes) if callable(given) else given
-    costs = []
-    for name, cost in stated.items():
-        pair = cost if isinstance(cost, (tuple, list)) else ()
-        if len(pair) != 2 or not all(isinstance(part, (int, float)) and 0 <= part <= 1e18 for part in pair):
-            raise InvalidInput(
-                f"{layout.model}: kernel_costs has {shown(f'{name}: {cost!r}')}, but must have the FLOPs and "
-                "the bytes of one execution, two numbers from 0 to 1e18"
-            )
-        costs.append((str(name), float(pair[0]), round(pair[1])))
-    return tuple(costs)

@@ -16,6 +16,7 @@ from typing import Any, get_args, get_type_hints
 
 import jax
 
+from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.rules import Rule
@@ -87,6 +88,8 @@ def entry_of(name: str) -> ModelEntry:
     rules = tuple(_rule(rule, name) for rule in model.rules)
     use = mesh_use(model, rules)
     of_mesh = default_mesh(model, name)
+    if not callable(model.kernel_costs):
+        kernel_costs(model, name, {})  # refuse other values before any layout
     rows = table_of(model.state_specs) or ()
     named = [axis.name for axis in of_mesh] + [axis for row in rows for axis in row.axes]
     return ModelEntry(
@@ -109,6 +112,30 @@ def entry_of(name: str) -> ModelEntry:
         traceable=not is_changed(model),
         named_arrays=use.state is not None and has_named_arrays(use.state),
     )
+
+
+def kernel_costs(model: Model, name: str, sizes: Mapping[str, int]) -> KernelCosts:
+    """Return the costs of custom kernels that a model states.
+
+    Args:
+      name: of the model.
+      sizes: those of the mesh axes by name.
+
+    Raises:
+      InvalidInput: a cost is not two numbers of at least 0.
+    """
+    given = model.kernel_costs
+    stated = given(sizes) if callable(given) else given
+    costs = []
+    for kernel, cost in stated.items():
+        pair = cost if isinstance(cost, (tuple, list)) else ()
+        if len(pair) != 2 or not all(isinstance(part, (int, float)) and 0 <= part <= 1e18 for part in pair):
+            raise InvalidInput(
+                f"{name}: kernel_costs has {shown(f'{kernel}: {cost!r}')}, but must have the FLOPs and "
+                "the bytes of one execution, two numbers from 0 to 1e18"
+            )
+        costs.append((str(kernel), float(pair[0]), round(pair[1])))
+    return tuple(costs)
 
 
 def function_named(name: str) -> Callable[..., Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,13 @@ from inspector.assessment import assess
 from inspector.compiled import hlo
 from inspector.compiled.hlo import kernel_costs
 from inspector.core import snapshot as snapshots
+from inspector.core.errors import InvalidInput
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.predicted import predicted
+from inspector.model import Model
 from inspector.model.built_in import catalogue
-from inspector.producers.model.describe import entry_of
+from inspector.producers.model.describe import entry_of, kernel_costs
 from inspector.producers.partition.partition_layout import propagated_programs
 from tests.media.terminal.command import inspector
 from tests.model.importable import importable
@@ -162,3 +166,13 @@ def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
             assert (calls.calls, calls.bytes, calls.dtype) == (1, 2 * 128 * 512 * 4, "f32")
             assert any("twice" in reason and "%" in reason for reason in step.at_least)
         assert bool(program.assumptions) == ("costs" in sizes)
+
+
+@pytest.mark.parametrize("cost", [3, (1,), (1, -1), ("1", 2), (1e19, 1), None])
+def test_a_cost_of_a_model_is_two_numbers(cost: Any) -> None:
+    model = Model(init=lambda key, batch: {}, batch={}, kernel_costs={"mine": cost})
+    with pytest.raises(InvalidInput, match="kernel_costs has 'mine: "):
+        kernel_costs(model, "models:build", {})
+    assert kernel_costs(
+        replace(model, kernel_costs=lambda sizes: {"mine": (sizes["x"], 2.0)}), "m", {"x": 4}
+    ) == (("mine", 4.0, 2),)
