@@ -29,7 +29,7 @@ from inspector.producers.arrays.leaves import (
 )
 from inspector.producers.arrays.records import jax_entry
 from inspector.producers.model import describe, placeholder_devices, sharding_errors
-from inspector.producers.model.describe import code_of, kernel_costs, own_code
+from inspector.producers.model.describe import code_of, costs_of_kernels, own_code
 from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes
 from inspector.producers.model.traceable import batch_function, returns_state
 from inspector.service.engine import memory_limit
@@ -366,5 +366,5 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
             programs.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             programs.append(Signature(name, function, dict(inputs), {"output": None}))
-    options, costs = layout.compiler_options, kernel_costs(model, layout.model, layout.mesh().sizes)
+    options, costs = layout.compiler_options, costs_of_kernels(model, layout.model, layout.mesh().sizes)
     return tuple(replace(program, compiler_options=options, kernel_costs=costs) for program in programs)

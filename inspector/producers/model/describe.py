@@ -89,7 +89,7 @@ def entry_of(name: str) -> ModelEntry:
     use = mesh_use(model, rules)
     of_mesh = default_mesh(model, name)
     if not callable(model.kernel_costs):
-        kernel_costs(model, name, {})  # refuse other values before any layout
+        costs_of_kernels(model, name, {})  # refuse other values before any layout
     rows = table_of(model.state_specs) or ()
     named = [axis.name for axis in of_mesh] + [axis for row in rows for axis in row.axes]
     return ModelEntry(
@@ -114,7 +114,7 @@ def entry_of(name: str) -> ModelEntry:
     )
 
 
-def kernel_costs(model: Model, name: str, sizes: Mapping[str, int]) -> KernelCosts:
+def costs_of_kernels(model: Model, name: str, sizes: Mapping[str, int]) -> KernelCosts:
     """Return the costs of custom kernels that a model states.
 
     Args:

@@ -20,7 +20,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.predicted import predicted
 from inspector.model import Model
 from inspector.model.built_in import catalogue
-from inspector.producers.model.describe import entry_of, kernel_costs
+from inspector.producers.model.describe import costs_of_kernels, entry_of
 from inspector.producers.partition.partition_layout import propagated_programs
 from tests.media.terminal.command import inspector
 from tests.model.importable import importable
@@ -172,7 +172,6 @@ def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
 def test_a_cost_of_a_model_is_two_numbers(cost: Any) -> None:
     model = Model(init=lambda key, batch: {}, batch={}, kernel_costs={"mine": cost})
     with pytest.raises(InvalidInput, match="kernel_costs has 'mine: "):
-        kernel_costs(model, "models:build", {})
-    assert kernel_costs(
-        replace(model, kernel_costs=lambda sizes: {"mine": (sizes["x"], 2.0)}), "m", {"x": 4}
-    ) == (("mine", 4.0, 2),)
+        costs_of_kernels(model, "models:build", {})
+    of_mesh = replace(model, kernel_costs=lambda sizes: {"mine": (sizes["x"], 2.0)})
+    assert costs_of_kernels(of_mesh, "models:build", {"x": 4}) == (("mine", 4.0, 2),)
