@@ -171,7 +171,7 @@ def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
 @pytest.mark.parametrize("cost", [3, (1,), (1, -1), ("1", 2), (1e19, 1), None])
 def test_a_cost_of_a_model_is_two_numbers(cost: Any) -> None:
     model = Model(init=lambda key, batch: {}, batch={}, kernel_costs={"mine": cost})
-    with pytest.raises(InvalidInput, match="kernel_costs has 'mine: "):
+    with pytest.raises(InvalidInput, match="kernel_costs has"):
         costs_of_kernels(model, "models:build", {})
     of_mesh = replace(model, kernel_costs=lambda sizes: {"mine": (sizes["x"], 2.0)})
     assert costs_of_kernels(of_mesh, "models:build", {"x": 4}) == (("mine", 4.0, 2),)
