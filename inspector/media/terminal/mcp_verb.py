@@ -21,6 +21,6 @@ def mcp(options: argparse.Namespace) -> None:
         raise InvalidInput(
             "mcp needs the package mcp, which is not installed: pip install 'sharding-inspector[mcp]'"
         )
-    from inspector.media.mcp import server
+    from inspector.media.terminal.mcp import server
 
     server.serve(options.folder)

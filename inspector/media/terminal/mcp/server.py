@@ -18,9 +18,9 @@ import inspector
 from inspector.core import start, user_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
-from inspector.media.mcp import tools
-from inspector.media.mcp.folder import Folder
 from inspector.media.terminal import options, unexpected
+from inspector.media.terminal.mcp import tools
+from inspector.media.terminal.mcp.folder import Folder
 from inspector.model import own_model
 from inspector.service import compile_cache
 

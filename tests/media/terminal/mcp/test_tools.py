@@ -13,7 +13,7 @@ import pytest
 
 from inspector.media.pictures import file as picture_file
 from inspector.media.terminal import main
-from tests.media.mcp.conftest import Agent
+from tests.media.terminal.mcp.conftest import Agent
 
 KERNEL = "params/DotReluDot_0/Dense_0/kernel"
 TOOLS = {"show", "explain", "audit", "predict", "compare", "plan", "search"}

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 from inspector.core.errors import InvalidInput, choices, shown
 from inspector.layout import rule_files
 from inspector.machines import hardware
-from inspector.media.mcp.folder import Folder
 from inspector.media.pictures import file as picture_file
 from inspector.media.terminal import (
     compare_verbs,
@@ -23,6 +22,7 @@ from inspector.media.terminal import (
     read_verbs,
     search_verb,
 )
+from inspector.media.terminal.mcp.folder import Folder
 from inspector.media.terminal.options import CHIP, Output, Verb, argument, verb
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.sections import section

@@ -10,7 +10,7 @@ import pytest
 from flax import linen
 from jax.sharding import AxisType, NamedSharding
 
-from tests.media.mcp.conftest import LAYOUTS, Agent
+from tests.media.terminal.mcp.conftest import LAYOUTS, Agent
 
 DEPTH, BLOCKS, BATCH, DATA, MODEL = 1024, 4, 8, 2, 4
 KERNELS = 2 * BLOCKS
