@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.live_values import DEVICE, Buffer, LiveValues
-from inspector.compiled.hlo.opcodes import SAME_DATA
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.hlo.opcodes import SAME_DATA, WRITES
+from inspector.compiled.op_name import BACKWARD, parse_op_name
 from inspector.core.snapshot import Collective, KeptGather
 
-# They return the data of an operand, or write it into another array.
-_WRITES = SAME_DATA | {"update", "fusion"}
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
 _MOST_STEPS = 12  # from a value to the copy of it that is kept
 _MOST = 100  # in a record
-_BACKWARD = frozenset({"backward", "rematerialised"})
 
 
 def kept_gathers(
@@ -93,7 +90,7 @@ class _Reader:
         if instruction.does in _CONTROL:
             return False
         phases = _phases(instruction.metadata.get("op_name"))
-        return bool(phases) and phases <= _BACKWARD
+        return bool(phases) and phases <= BACKWARD
 
     def _copies(self, buffer: Buffer, position: int) -> bool:
         """Return whether the instruction there writes the data of a buffer into another one."""
@@ -104,7 +101,7 @@ class _Reader:
         if computation is None or instruction.does not in ("update", "fusion"):
             return False
         whole = Value(Frame(computation, open=False), instruction)
-        data = itertools.islice(self._backward.chain(whole, _WRITES), 1, None)
+        data = itertools.islice(self._backward.chain(whole, WRITES), 1, None)
         # Values of the same computation, not those inside of the fusion.
         return any(value.frame.depth == 0 and value.instruction.name == buffer.value for value in data)
 

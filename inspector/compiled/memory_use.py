@@ -13,8 +13,8 @@ from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
 from inspector.compiled.hlo.module import Instruction
-from inspector.compiled.hlo.opcodes import SAME_DATA
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.hlo.opcodes import WRITES
+from inspector.compiled.op_name import BACKWARD, parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
 from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
@@ -29,12 +29,9 @@ _MOST_VALUES = 400
 _EQUAL = 0.01
 # Values below this share of the largest are temporaries, without looking at their use.
 _SMALL = 1e-5
-# They return the data of an operand, or write it into another array.
-_WRITES = SAME_DATA | {"update", "fusion"}
 _NAMED_PHASES: tuple[Phase, ...] = ("init", "forward", "backward", "optimizer")
 # Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.
 _WORK = frozenset({"fusion", "product", "custom", "reduce", "scatter", "gather", "collective"})
-_BACKWARD = frozenset({"backward", "rematerialised"})
 
 
 def memory_use(
@@ -213,7 +210,7 @@ class _Use:
         every: list[Phase] = []
         for position, (_, instruction) in enumerate(self._instructions):
             phase = self._phase(position) if instruction.does in _WORK else "unknown"
-            every.append("backward" if phase in _BACKWARD else phase)
+            every.append("backward" if phase in BACKWARD else phase)
         ahead = {name: [0, *itertools.accumulate(phase == name for phase in every)] for name in _NAMED_PHASES}
         phases: list[Phase] = []
         for position in positions:
@@ -260,9 +257,9 @@ class _Use:
             return "collective"
         written = {phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)}
         read = {phase for reader in buffer.readers for phase in self._phases_around(reader, before=False)}
-        if "forward" in written and read & _BACKWARD:
+        if "forward" in written and read & BACKWARD:
             return "activation"
-        return "gradient" if written & _BACKWARD and "optimizer" in read else "temporary"
+        return "gradient" if written & BACKWARD and "optimizer" in read else "temporary"
 
     def _phases_around(self, position: int, before: bool) -> set[Phase]:
         """Return the phase of an instruction, or else those of what it reads or of what reads its result."""
@@ -313,7 +310,7 @@ class _Use:
         name, instruction = self._instructions[position]
         frame = Frame(self._module.by_name[name], open=False)
         written, updates = instruction, False
-        for value in self._analysis.backward.chain(Value(frame, instruction), _WRITES):
+        for value in self._analysis.backward.chain(Value(frame, instruction), WRITES):
             # The fusion that makes an operand is another operation.
             if value.instruction.does == "fusion" and value.instruction is not instruction:
                 written = value.instruction

@@ -22,6 +22,8 @@ from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.snapshot import Phase
 
 PHASES: tuple[Phase, ...] = get_args(Phase)
+# The backward pass, with what it computes again.
+BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
 
 # Names that JAX itself adds to the stack, for control flow and custom derivatives.
 _JAX_NAMES = frozenset({

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.checks.audit.context import AuditContext, finding, fold_text, path_keys
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.op_name import BACKWARD, parse_op_name
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.program_names import subject
@@ -15,7 +15,6 @@ from inspector.core.snapshot import Array, Finding, Program, Spec
 
 CODE = "gradient-sharding-lost"
 _MOST_NAMES = 3
-_BACKWARD = ("backward", "rematerialised")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
         axis
         for collective in program.collectives or ()
         if collective.op == "all-reduce"
-        and any(name.phase in _BACKWARD for name in parse_op_name(collective.op_name))
+        and any(name.phase in BACKWARD for name in parse_op_name(collective.op_name))
         for axis in collective.axis_names
     }
     parameters = {

@@ -309,15 +309,18 @@ class Forward(ABC, Generic[T]):
     Attributes:
       enters: kinds of operations whose computations are followed, in addition to loops and conditionals.
       rounds: the most iterations of a loop that are followed until no fact changes.
+      once: whether a computation is followed only for the first of its calls.
     """
 
     enters: frozenset[Does] = opcodes.CALLS
     rounds = 8
+    once = False
 
     def __init__(self, module: Module) -> None:
         self._module = module
         self._depth = 0
         self._followed = _FOLLOWED | self.enters
+        self._entered: set[str] = set()
 
     @abstractmethod
     def unknown(self, instruction: Instruction | None) -> Tree[T]:
@@ -395,6 +398,9 @@ class Forward(ABC, Generic[T]):
 
     def call(self, callee: Computation, instruction: Instruction, operands: list[Tree[T]]) -> Tree[T]:
         """Return the result of a call, also of a branch."""
+        if self.once and callee.name in self._entered:
+            return self.unknown(instruction)
+        self._entered.add(callee.name)
         return self.result_of(callee, operands)
 
     def loop(self, computation: Computation, instruction: Instruction, state: Tree[T]) -> Tree[T]:

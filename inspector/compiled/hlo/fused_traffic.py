@@ -120,6 +120,7 @@ class _Reader(Forward[_Array]):
 
     enters = frozenset({"call"})
     rounds = 1
+    once = True
 
     def __init__(self, analysis: Analysis, kernel: PlannedKernel | None, readers: int) -> None:
         super().__init__(analysis.module)
@@ -127,7 +128,6 @@ class _Reader(Forward[_Array]):
         self._runs = analysis.runs
         self._kernel = kernel
         self._readers = readers
-        self._entered: set[str] = set()
         self._times = 0  # executions of the computation that is followed
         self._within: tuple[str, ...] = ()
         self.traffic = FusedTraffic()
@@ -152,12 +152,6 @@ class _Reader(Forward[_Array]):
 
     def join(self, value: _Tree, other: _Tree) -> _Tree:
         return value
-
-    def call(self, callee: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
-        if callee.name in self._entered:
-            return self.unknown(instruction)
-        self._entered.add(callee.name)
-        return self.result_of(callee, operands)
 
     def follow(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
         if instruction.does not in ("tuple", "element"):

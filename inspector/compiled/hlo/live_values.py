@@ -114,6 +114,7 @@ class Reader(Forward[int]):
 
     enters = frozenset({"call"})
     rounds = 1
+    once = True
 
     def __init__(self, analysis: Analysis, reuse: bool = True) -> None:
         super().__init__(analysis.module)
@@ -121,7 +122,6 @@ class Reader(Forward[int]):
         self._buffers: list[Buffer] = []
         self._same: list[int] = []  # value → a value in the same buffer, itself for the first
         self._order: list[tuple[str, Instruction]] = []
-        self._entered: set[str] = set()
         self._arguments: dict[int, Tree[int]] = {}
 
     def read(self, entry: Computation) -> LiveValues:
@@ -178,12 +178,6 @@ class Reader(Forward[int]):
             buffer.last = max(buffer.last, position)
             if buffer.writers[-1:] != [position]:
                 buffer.writers.append(position)
-
-    def call(self, callee: Computation, instruction: Instruction, operands: list[Tree[int]]) -> Tree[int]:
-        if callee.name in self._entered:
-            return self.unknown(instruction)
-        self._entered.add(callee.name)
-        return self.result_of(callee, operands)
 
     def loop(self, computation: Computation, instruction: Instruction, state: Tree[int]) -> Tree[int]:
         for condition in self._module.callees(instruction, "condition"):

@@ -131,6 +131,8 @@ TABLE = _Table({
 SAME_DATA: frozenset[Does] = frozenset({"bitcast", "copy", "reorder", "convert"})
 # The data of operands, or a part of it.
 MOVES: frozenset[Does] = SAME_DATA | {"cast", "slice", "update", "concatenate", "pad", "copy-start"}
+# They return the data of an operand, or write it into another array.
+WRITES: frozenset[Does] = SAME_DATA | {"update", "fusion"}
 ELEMENTWISE: frozenset[Does] = frozenset({"elementwise", "select"})
 # They write a part into the first operand, which can be done in place.
 UPDATES: frozenset[Does] = frozenset({"update", "scatter"})
