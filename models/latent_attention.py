@@ -12,6 +12,7 @@ from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.attention import attended, rotated
+from inspector.model.built_in.explicit import has_explicit_axes, resharded
 from inspector.model.built_in.layer import Layer
 
 
@@ -43,6 +44,8 @@ class LatentAttention(Layer):
         plain, turned = jnp.split(query, [c.head_dim], axis=-1)
         query = jnp.concatenate((plain, rotated(turned)), axis=-1)
         of_all_heads = jnp.broadcast_to(rotated(position[:, :, None]), (*key.shape[:3], c.rotary_dim))
+        if has_explicit_axes():
+            of_all_heads = resharded(of_all_heads, by_head)
         key = jnp.concatenate((key, of_all_heads), axis=-1)
         query = checkpoint_name(self.constrained("query", query, by_head), "query_proj")
         key = checkpoint_name(self.constrained("key", key, by_head), "key_proj")
