@@ -25,7 +25,7 @@ from unittest import mock
 from benchmarks.before_compile import COMPILED
 from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
-from inspector.compare.propagated_traffic import Pair, compared, pairs
+from inspector.compare.partitioned_traffic import Pair, compared, pairs
 from inspector.compiled.hlo import later_passes
 from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
 from inspector.core.errors import InvalidInput

@@ -43,15 +43,15 @@ def report() -> str:
     with tempfile.TemporaryDirectory() as folder, executors.local(1) as executor:
         store = CompileCache(Path(folder) / "search.sqlite3")
         # The worker process starts and traces the model.
-        task.run("propagate", [layout.to_json()], machine.chip.name)
+        task.run("partition", [layout.to_json()], machine.chip.name)
         search = Search(space, machine.chip, executor, 0, store=store, on_progress=note)
         began = time.perf_counter()
         try:
             found = search.run()
         finally:
             task.close()
-    counts, whole = found.counts, ends["propagate"] - began
-    bounds, one = ends["bound"] - began, first["propagate"] - began
+    counts, whole = found.counts, ends["partition"] - began
+    bounds, one = ends["bound"] - began, first["partition"] - began
     return (
         f"candidates: {counts.considered:,} considered, {counts.rejected:,} cannot run, "
         f"{counts.propagated:,} partitioned; {counts.considered / whole:.0f} per second and core "

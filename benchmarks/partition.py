@@ -12,7 +12,7 @@ from benchmarks.pairing import Result, interleave, ratio_result
 from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.producers.partition import template
-from inspector.producers.partition.partition_layout import propagate as propagate_job
+from inspector.producers.partition.partition_layout import partition as partition_job
 from inspector.service.engine import protocol
 
 PAIRS = 5
@@ -48,7 +48,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
 
 def _partition(layout: Layout) -> dict[str, Any]:
     job = {"layout": layout.to_json(), "origins": True, "only": ["train_step"]}
-    return propagate_job(job, lambda *_: None)
+    return partition_job(job, lambda *_: None)
 
 
 def compared_with_lowering(

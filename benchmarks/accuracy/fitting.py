@@ -109,8 +109,8 @@ def left_out(runs: Sequence[MeasuredProgram], predictions: Predictions | None = 
 
 
 @dataclass(frozen=True)
-class PropagatedRun:
-    """A propagated program with the measured seconds of its step.
+class PartitionedRun:
+    """A partitioned program with the measured seconds of its step.
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
@@ -139,8 +139,8 @@ class PropagatedRun:
     grouped: float = 0.0
 
 
-def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
-    """Return the terms of a propagated program; None if one is unknown."""
+def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
+    """Return the terms of a partitioned program; None if one is unknown."""
     bounds = modelled(on_whole_axes(run.program, run.mesh), run.mesh, run.chip)
     terms = [one for one in bounds.terms if one.kind != "memory"]
     if any(one.seconds is None for one in terms):
@@ -149,7 +149,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     grouped = grouped_seconds(run.program, run.chip)
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     between = sum(one.between for one in terms)
-    return PropagatedRun(
+    return PartitionedRun(
         run.name,
         run.model,
         run.chip,
@@ -165,7 +165,7 @@ def propagated_run(run: MeasuredProgram) -> PropagatedRun | None:
     )
 
 
-def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
+def fitted_before_compile(runs: Sequence[PartitionedRun]) -> BeforeCompile:
     """Return the constants for a prediction without a compile that fit the runs of dense models best.
 
     The efficiency of a TPU with runs of fewer than two models is that of all TPUs. That of products of
@@ -183,8 +183,8 @@ def fitted_before_compile(runs: Sequence[PropagatedRun]) -> BeforeCompile:
     return replace(best, grouped=grouped)
 
 
-def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) -> BeforeCompile:
-    by_chip: dict[str, list[PropagatedRun]] = {
+def _fitted_before_compile(runs: Sequence[PartitionedRun], exposed_share: float) -> BeforeCompile:
+    by_chip: dict[str, list[PartitionedRun]] = {
         "": [run for run in runs if run.chip.kind == "tpu"] or list(runs)
     }
     for run in runs:
@@ -201,11 +201,11 @@ def _fitted_before_compile(runs: Sequence[PropagatedRun], exposed_share: float) 
     return BeforeCompile(efficiency, exposed_share)
 
 
-def _error_before_compile(runs: Sequence[PropagatedRun], constants: BeforeCompile) -> float:
+def _error_before_compile(runs: Sequence[PartitionedRun], constants: BeforeCompile) -> float:
     return sum(abs(math.log(run.seconds / _before(run, constants))) for run in runs)
 
 
-def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
+def left_out_before_compile(runs: Sequence[PartitionedRun]) -> dict[str, float]:
     """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
     found: dict[str, float] = {}
     for model in {run.model for run in runs}:
@@ -216,12 +216,12 @@ def left_out_before_compile(runs: Sequence[PropagatedRun]) -> dict[str, float]:
     return found
 
 
-def before_compile_seconds(runs: Sequence[PropagatedRun], constants: BeforeCompile) -> dict[str, float]:
+def before_compile_seconds(runs: Sequence[PartitionedRun], constants: BeforeCompile) -> dict[str, float]:
     """Return the seconds of each run before its compile."""
     return {run.name: _before(run, constants) for run in runs}
 
 
-def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
+def _before(run: PartitionedRun, constants: BeforeCompile) -> float:
     inside = run.communication * constants.exposed_share
     products = run.compute / constants.of(run.chip) + run.grouped / constants.of_grouped(run.chip)
     total = products + run.attention + run.traffic
@@ -230,7 +230,7 @@ def _before(run: PropagatedRun, constants: BeforeCompile) -> float:
 
 @dataclass(frozen=True)
 class TwiceEstimated:
-    """A run with an estimate from its schedule and one from its propagated program, both in seconds."""
+    """A run with an estimate from its schedule and one from its partitioned program, both in seconds."""
 
     name: str
     model: str

@@ -33,7 +33,7 @@ def fitted_table(
       known: a table whose predictions from schedules are kept, with their constants. The fit is then only
         that of all other constants. None to use the compiled programs.
     """
-    before = [run for run in map(fitting.propagated_run, propagated) if run is not None]
+    before = [run for run in map(fitting.partitioned_run, propagated) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
     fitted_before = fitting.fitted_before_compile(before) if before else None
     with_all = {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)

@@ -69,7 +69,7 @@ def estimated_use(
     kernel: PlannedKernel | None = None,
     uses: Mapping[str, ArgumentUse] | None = None,
 ) -> MemoryUse | None:
-    """Return an estimate of the memory of a propagated program; None if its text is too large.
+    """Return an estimate of the memory of a partitioned program; None if its text is too large.
 
     The arguments are those of `estimated_values` and of `memory_use`.
     """
@@ -84,7 +84,7 @@ def estimated_values(
     donate: bool,
     kernel: PlannedKernel | None = None,
 ) -> LiveValues | None:
-    """Return the buffers that a propagated program will need; None if its text is too large.
+    """Return the buffers that a partitioned program will need; None if its text is too large.
 
     Args:
       arguments, results: as for `memory_use`.

@@ -53,7 +53,7 @@ class AbstractState(Record):
 
 
 @dataclass(frozen=True)
-class PropagatedPrograms(Record):
+class PartitionedPrograms(Record):
     """The programs of a layout after sharding propagation, without a compile.
 
     Attributes:

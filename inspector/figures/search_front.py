@@ -18,7 +18,7 @@ from inspector.figures import frame, labels, palette, ticks
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of
 
-MOST_POINTS = 1500  # propagated candidates that are drawn, the fastest first: 40 kB
+MOST_POINTS = 1500  # partitioned candidates that are drawn, the fastest first: 40 kB
 _PLOT_PX = 320
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 74, 14, 54
 _SLOWEST = 3.0  # candidates slower than this many times the fastest are left out

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from inspector.compiled.matched_origins import with_origins
 from inspector.core import rules, sharding
-from inspector.core.abstract import AbstractArray, AbstractState, PropagatedPrograms
+from inspector.core.abstract import AbstractArray, AbstractState, PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.program_names import noun
@@ -32,7 +32,7 @@ from inspector.layout import Layout
 from inspector.machines.hardware import Kind
 
 INDIVISIBLE = "indivisible"
-NOT_PROPAGATED = "not-propagated"
+NOT_PARTITIONED = "not-propagated"
 UNMATCHED = "unmatched-path"
 
 
@@ -50,13 +50,13 @@ def rejection(snapshot: Snapshot) -> str:
     return next(itertools.chain(uneven, refused), "")
 
 
-def with_programs(snapshot: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
+def with_programs(snapshot: Snapshot, propagated: PartitionedPrograms) -> Snapshot:
     """Return a plan with its partitioned programs, and with the activations and gradients in them.
 
     Compiled programs get the partitioned ones beside them.
     """
     if snapshot.source.kind != "plan":
-        return with_propagated(snapshot, propagated)
+        return with_partitioned(snapshot, propagated)
     return replace(
         snapshot,
         arrays=(*snapshot.arrays, *propagated.arrays),
@@ -66,14 +66,14 @@ def with_programs(snapshot: Snapshot, propagated: PropagatedPrograms) -> Snapsho
     )
 
 
-def not_propagated(snapshot: Snapshot, reason: str) -> Snapshot:
+def not_partitioned(snapshot: Snapshot, reason: str) -> Snapshot:
     """Return a plan with a note why its programs cannot be partitioned, or compiled programs as they are."""
     if snapshot.source.kind != "plan":
         return snapshot
-    return replace(snapshot, findings=(*snapshot.findings, Finding("note", NOT_PROPAGATED, reason)))
+    return replace(snapshot, findings=(*snapshot.findings, Finding("note", NOT_PARTITIONED, reason)))
 
 
-def with_propagated(compiled: Snapshot, propagated: PropagatedPrograms) -> Snapshot:
+def with_partitioned(compiled: Snapshot, propagated: PartitionedPrograms) -> Snapshot:
     """Return a Snapshot of compiled programs with the figures of the partitioned ones in addition.
 
     Compiled collectives get the origins of the partitioned ones for the same operations.

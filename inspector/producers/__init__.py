@@ -21,7 +21,7 @@ JOBS = {
     "exchange": "inspector.producers.learn.host_local_arrays:exchange",
     "import": "inspector.producers.readers.import_file:import_job",
     "partition_lowered": "inspector.producers.recorded.lowered_module:partition_lowered",
-    "propagate": "inspector.producers.partition.partition_layout:propagate",
+    "partition": "inspector.producers.partition.partition_layout:partition",
     "remedies": "inspector.producers.partition.remedies:remedies",
     "rules": "inspector.producers.readers.import_file:rules_job",
     "restore_checkpoint": "inspector.producers.learn.checkpoint:restore",

@@ -24,8 +24,8 @@ from inspector.sections import (
     glance,
     improvements,
     memory,
+    partitioned_traffic,
     prediction,
-    propagated_traffic,
     provenance,
     reshards,
     sharding_errors,
@@ -94,7 +94,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         arrays.tree(snapshot),
         arrays.maps(snapshot, maps),
         collectives.section(snapshot),
-        *propagated_traffic.sections(before),
+        *partitioned_traffic.sections(before),
         *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
         time.section(snapshot, chip),
@@ -139,7 +139,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         improvements.section(snapshot, chip, _MAX_FINDINGS),
         *sharding_errors.sections(snapshot),
         Section("answers", "Answers", tuple(answers)),
-        *propagated_traffic.sections(before),
+        *partitioned_traffic.sections(before),
         *reshards.sections(snapshot, chip),
     ]
     folds = fold(arrays.state_arrays(snapshot))

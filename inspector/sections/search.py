@@ -58,7 +58,7 @@ SHOWN = 20  # candidates of the table
 TABLE = "search"
 _PHASES = {
     "bound": "Computing bounds of candidates",
-    "propagate": "Partitioning what can be among the best",
+    "partition": "Partitioning what can be among the best",
     "improve": "Changing single rules of the best candidate",
     "compile": "Compiling the most promising candidates",
     "sensitivity": "Searching under other conditions",

@@ -60,8 +60,11 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             parts = (*parts, terms)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
-    profiled = measured_section.section(snapshot, targets.chip_of(snapshot))
-    return Section("time", "Time", (*profiled, *blocks, *measured(snapshot), *by_operation(snapshot)))
+    machine = targets.chip_of(snapshot)
+    profiled = measured_section.section(snapshot, machine)
+    # What emulated devices took says nothing about a chip.
+    first = (*blocks, *profiled) if machine is None else (*profiled, *blocks)
+    return Section("time", "Time", (*first, *measured(snapshot), *by_operation(snapshot)))
 
 
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:

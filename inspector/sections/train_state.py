@@ -62,7 +62,7 @@ def arrays(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def inside(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Return the activations and gradients of propagated programs with their origins; empty without any."""
+    """Return the activations and gradients of partitioned programs with their origins; empty without any."""
     values = [array for array in snapshot.arrays if array.origins is not None]
     if not values:
         return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.sources import SOURCES
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PARTITIONED
 from inspector.machines import out_of_memory
 from inspector.sections.section import Notice, notice, unknown
 
@@ -46,7 +46,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
     """
     if any(propagated or not program.before_compile for program in snapshot.programs):
         return None
-    failed = next((finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None)
+    failed = next((finding for finding in snapshot.findings if finding.code == NOT_PARTITIONED), None)
     if propagated and failed is not None:
         return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
@@ -75,7 +75,7 @@ def _no_collectives(program: Program, snapshot: Snapshot) -> str:
     if too_large:
         return "the compiler refuses it, because it does not fit into the memory of a device."
     if program.before_compile:
-        failed = next((finding for finding in snapshot.findings if finding.code == NOT_PROPAGATED), None)
+        failed = next((finding for finding in snapshot.findings if finding.code == NOT_PARTITIONED), None)
         if failed is not None:
             return f"it cannot be partitioned. {failed.message}"
         if snapshot.mesh is None:

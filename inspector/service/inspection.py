@@ -24,7 +24,7 @@ from inspector.compare.paired_times import PairedTimes
 from inspector.compare.paired_times import candidates as paired
 from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
-from inspector.core.abstract import AbstractState, PropagatedPrograms
+from inspector.core.abstract import AbstractState, PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.remedies import Remedies
 from inspector.core.snapshot import Effects, Snapshot
@@ -34,7 +34,7 @@ from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import TutorialRequest, TutorialRun
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import (
-    not_propagated,
+    not_partitioned,
     plan,
     programs_key,
     state_key,
@@ -77,7 +77,7 @@ from inspector.service.subject import subject_of
 # Seconds that a job may take, by its name among the producers' jobs.
 TIMEOUTS = {
     "abstract": 60.0,  # 1,024 layers in a Python loop take about ten
-    "propagate": 120.0,  # a transformer of 32 scanned layers takes one
+    "partition": 120.0,  # a transformer of 32 scanned layers takes one
     "remedies": 900.0,  # a dozen models, each traced and partitioned in a few seconds
     "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
     "run": 900.0,  # the default layout takes three
@@ -164,8 +164,8 @@ class Inspection:
         self.pool = lanes.pool(run_workers, limits, on_event)
         self._memory = memory
         self._states = _Results(AbstractState)  # a trace each
-        self._programs = _Results(PropagatedPrograms)
-        self._some_programs = _Results(PropagatedPrograms)
+        self._programs = _Results(PartitionedPrograms)
+        self._some_programs = _Results(PartitionedPrograms)
         self._effects = _Results(Effects)
         self._remedies = _Results(Remedies)
         self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
@@ -228,7 +228,7 @@ class Inspection:
         only: Sequence[str] = (),
         now: bool = True,
         platforms: Sequence[Kind] = KINDS,
-    ) -> Request[PropagatedPrograms]:
+    ) -> Request[PartitionedPrograms]:
         """Propagate shardings through the layout's programs.
 
         Where shardings come from is recorded, too, unless that fails: it can end the worker process for some
@@ -248,7 +248,7 @@ class Inspection:
         }
         start = self._job(
             lanes.SHAPES if now else lanes.REST,
-            *("propagate", payload, _PLANNER),
+            *("partition", payload, _PLANNER),
             topic=_topic(layout),
             otherwise=payload | {"origins": False},
         )
@@ -271,7 +271,7 @@ class Inspection:
         try:
             return with_programs(snapshot, self.programs(layout).answer())
         except InvalidInput as error:
-            return not_propagated(snapshot, str(error))
+            return not_partitioned(snapshot, str(error))
 
     def effects(self, layout: Layout, program: str, chip: str | None) -> Request[Effects]:
         """Propagate a program under each change of one rule, constraint or mesh axis of the layout.
@@ -552,10 +552,10 @@ def _snapshot(result: dict[str, Any]) -> Snapshot:
     return snapshot.from_json(result, "the worker's answer")
 
 
-def _totals(progress: Mapping[str, Any]) -> PropagatedPrograms | None:
+def _totals(progress: Mapping[str, Any]) -> PartitionedPrograms | None:
     """Return the totals that a propagation has reported."""
     totals = progress.get("totals")
-    return None if totals is None else typed_json.decode(PropagatedPrograms, totals, "the worker's progress")
+    return None if totals is None else typed_json.decode(PartitionedPrograms, totals, "the worker's progress")
 
 
 def _topic(layout: Layout) -> str:

@@ -79,7 +79,7 @@ def test_shares_before_a_compile_are_found():
         seconds = before_compile(one, MESH, CHIP, made).seconds
         assert seconds is not None
         measured.append(MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds))
-    terms = [run for run in map(fitting.propagated_run, measured) if run is not None]
+    terms = [run for run in map(fitting.partitioned_run, measured) if run is not None]
     found = fitting.fitted_before_compile(terms)
     assert found.of(CHIP) == pytest.approx(0.5, abs=0.03)
     assert found.exposed_share == pytest.approx(0.3, abs=0.1)
@@ -98,7 +98,7 @@ def test_transfers_between_slices_count_in_full_before_a_compile():
     # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.
     sent = 2 * payload / 8 / 2 / apart / 0.33
     assert between - within == pytest.approx(START_SECONDS + sent)
-    terms = fitting.propagated_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
+    terms = fitting.partitioned_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
     assert terms is not None
     assert terms.between_slices == pytest.approx(between - within)
 
@@ -112,7 +112,7 @@ def test_mixtures_of_experts_do_not_change_the_constants():
         assert seconds is not None
         run = MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds)
         slow = dataclasses.replace(run, name=f"mixture {number}", seconds=2 * seconds, mixture=True)
-        terms += [fitting.propagated_run(run), fitting.propagated_run(slow)]
+        terms += [fitting.partitioned_run(run), fitting.partitioned_run(slow)]
     dense = [run for run in terms if run is not None and not run.mixture]
     assert len(dense) == len(SHAPES) == len(terms) / 2
     assert fitting.fitted_before_compile(terms) == fitting.fitted_before_compile(dense)

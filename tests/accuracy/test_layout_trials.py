@@ -20,7 +20,7 @@ from inspector.machines import hardware
 from inspector.machines.prediction.predicted import boundary_seconds, predicted
 from inspector.media import terminal as command_line
 from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 
 MODELS = {
     "small": {"layers": 1, "d_model": 64, "heads": 4, "d_ff": 128},
@@ -40,7 +40,7 @@ def read(folder: Path, *rows: dict[str, Any]) -> tuple[Trial, ...]:
 
 @cached({}, key=lambda layout: layout.key())
 def propagate(layout: Layout) -> Snapshot:
-    programs = propagated_programs(layout, origins=False, only=("train_step", "apply"))
+    programs = partitioned_programs(layout, origins=False, only=("train_step", "apply"))
     return with_programs(plan(layout, abstract_state(layout)), programs)
 
 

@@ -28,7 +28,7 @@ def sent(axes: tuple[str, ...] | None, wire: int | None, executions: int | None 
 
 
 def planned(*collectives: Collective, flops: float = 1e12, **axes: int) -> Snapshot:
-    """A plan with a propagated train step."""
+    """A plan with a partitioned train step."""
     mesh = samples.mesh(**(axes or {"data": 2, "model": 2}))
     found = samples.snapshot(mesh)
     work = Work(flops, (MatmulFlops("bf16", flops),), None, boundary_bytes=1e6)

@@ -12,13 +12,13 @@ from inspector.compiled.matched_origins import with_origins
 from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan, with_programs
 from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.producers.partition.test_partition_layout import CASES, compiled, layout_of, train_step
 
 
 def planned() -> Snapshot:
     layout = layouts.parse({"mesh": "2x4", "depth": "64"}).unwrap()
-    programs = propagated_programs(layout, only=("train_step", "apply"))
+    programs = partitioned_programs(layout, only=("train_step", "apply"))
     return with_programs(plan(layout, abstract_state(layout)), programs)
 
 

@@ -25,7 +25,7 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.core.traffic import parts_of, traffic, wire_bytes_of_run
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.sections import reasons
 
 SOURCE = Source("plan", None, "2026-01-01T00:00:00+00:00", {})
@@ -142,7 +142,7 @@ def test_no_table_of_a_random_layout_exceeds_its_total(target: str) -> None:
     seed = random.SystemRandom().randrange(2**32)
     builtin = (pair for pair in random_layouts(target, seed) if not pair[1].entry.own)
     for name, layout in itertools.islice(builtin, 4):
-        planned = propagated_programs(layout, only=("train_step",))
+        planned = partitioned_programs(layout, only=("train_step",))
         for program in planned.programs:
             assert program.collectives is not None, (seed, name)
             check_totals(program, planned.arrays)

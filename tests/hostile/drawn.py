@@ -35,8 +35,8 @@ from inspector.sections import (
     improvements,
     machine,
     memory,
+    partitioned_traffic,
     prediction,
-    propagated_traffic,
     provenance,
     rules,
     section,
@@ -78,8 +78,8 @@ def one(found: Snapshot) -> Iterator[View]:
     yield (
         "agreement",
         lambda: (
-            _draw(propagated_traffic.sections(found)),
-            _json(propagated_traffic.to_json(found)),
+            _draw(partitioned_traffic.sections(found)),
+            _json(partitioned_traffic.to_json(found)),
         ),
     )
     yield "refusals", lambda: _draw(sharding_errors.sections(found))

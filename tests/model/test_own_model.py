@@ -28,7 +28,7 @@ from inspector.model.built_in import catalogue
 from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
 from inspector.producers.model.describe import entry_of
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.service import own_model_registration as registration
 from inspector.service.agreement import disagreements
 
@@ -333,7 +333,7 @@ def test_code_that_fails_under_a_mesh_is_traced_without_one(module) -> None:
     assert found.array("params/w").spec == (None, ("model",))
     planned = plan(layout, abstract_state(layout))
     assert disagreements(planned, found) == ()
-    assert {one.name for one in propagated_programs(layout).programs} >= {"train_step", "apply"}
+    assert {one.name for one in partitioned_programs(layout).programs} >= {"train_step", "apply"}
 
 
 # --- Errors --------------------------------------------------------------------------------

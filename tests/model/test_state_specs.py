@@ -26,7 +26,7 @@ from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
 from inspector.producers.model.describe import entry_of
 from inspector.producers.model.state_specs import Given, given_specs
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.service.agreement import disagreements
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
@@ -208,7 +208,7 @@ def test_runs_and_scripts_place_arrays_as_planned(folder) -> None:
         assert disagreements(expected, found) == ()
         patterns = {array.path: array.pattern for array in expected.arrays}
         assert {array.path: array.pattern for array in found.arrays} == patterns
-        names = [one.name for one in propagated_programs(layout).programs]
+        names = [one.name for one in partitioned_programs(layout).programs]
         assert names == [one.name for one in found.programs]
     assert names == ["init", "prefill", "decode"]
     assert [len(one.seconds.steps) for one in found.programs] == [0, 1, 1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from inspector.model.built_in.moe import MixtureOfExperts, capacity, chosen, combining
 from inspector.producers.model import build
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import CONFIG, built, small
 
 pytestmark = pytest.mark.close_to_jax
@@ -97,7 +97,7 @@ def test_sorted_tokens_and_masks_give_the_same(experts_per_token: int, factor: f
 def test_flops_of_sorted_tokens_are_those_of_a_dropless_model() -> None:
     sizes = {"experts": "4", "experts_per_token": "2", "capacity_factor": "1", "routing": "sorted"}
     layout = small("moe", **sizes, shared_mlp="24", scan="true", mesh="2", axes="data", rules="batch=data")
-    (step,) = propagated_programs(layout, origins=False, only=("train_step",)).programs
+    (step,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
     assert step.work is not None and step.work.matmul is not None
     tokens, layers, embed, mlp, heads, kv, width, vocab = 8 * 16 / 2, 2, 32, 64, 4, 2, 8, 64
     attention = embed * (2 * heads + 2 * kv) * width + 2 * heads * 16 * width

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.model.built_in import remat_names
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import small
 
 LATENT = {"kv_rank": "8", "q_rank": "8", "rotary_dim": "4", "kv_heads": "4"}
@@ -26,7 +26,7 @@ def test_an_option_shards_on_explicit_axes(model: str, options: dict[str, str]) 
     layout = small(
         model, scan="true", mesh="2x2", axes="fsdp:explicit,tensor:explicit", rules=rules, **options
     )
-    stages = {program.name: program.stage for program in propagated_programs(layout, origins=False).programs}
+    stages = {program.name: program.stage for program in partitioned_programs(layout, origins=False).programs}
     assert stages == dict.fromkeys(("init", "train_step", "apply"), "partitioned")
 
 

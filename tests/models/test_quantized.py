@@ -8,7 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from inspector.model.built_in.quantized import FORMATS, quantized_product
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import built, small
 
 # Products of the layers of the models: contracted dimensions first, last, and several, and a batch dimension.
@@ -47,7 +47,7 @@ def test_flops_of_a_step_by_operand_type(name: str, dtypes: set[str]) -> None:
     layout = small(
         *("transformer",), quantization=name, dtype="bfloat16", scan="true", mesh="2", axes="data", rules=""
     )
-    (step,) = propagated_programs(layout, origins=False, only=("train_step",)).programs
+    (step,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
     batch, seq, layers, embed, mlp, heads, kv, width, vocab = 8, 16, 2, 32, 64, 4, 2, 8, 64
     weights = layers * embed * (2 * heads * width + 2 * kv * width + 3 * mlp)
     scores = layers * 2 * heads * seq * width  # queries and keys, weights and values; for each token

@@ -15,7 +15,7 @@ from inspector.core import totals
 from inspector.core.meshes import number_of_devices
 from inspector.core.snapshot import Collective, Snapshot
 from inspector.producers.capture.capture import capture
-from inspector.sections import collectives, propagated_traffic, summary
+from inspector.sections import collectives, partitioned_traffic, summary
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +104,7 @@ def test_neither_program_sends_anything_only_if_no_collective_is_in_them(mesh) -
     def sentence(propagated: Snapshot, compiled: Snapshot) -> str:
         (expected,) = propagated.programs
         both = replace(compiled, propagated=(replace(expected, stage="propagated"),))
-        (section,) = propagated_traffic.sections(both)
+        (section,) = partitioned_traffic.sections(both)
         return str(section)
 
     assert "Neither" in sentence(without, without)

@@ -21,7 +21,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one note per mesh axis over which gradients are all-reduced instead of reduce-scattered.
 
     A reduce-scatter sends half of the bytes and leaves each device its part. Emulated devices and
-    propagated programs do not count: the CPU compiler forms no reduce-scatter, and after propagation the
+    partitioned programs do not count: the CPU compiler forms no reduce-scatter, and after propagation the
     compiler still forms them.
     """
     program = context.snapshot.program(_STEP)

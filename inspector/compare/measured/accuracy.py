@@ -30,7 +30,7 @@ class Row:
 
     Attributes:
       measured, predicted: Seconds of one step; None if unknown. The prediction is from the compiled and the
-        propagated program.
+        partitioned program.
       left_out: Seconds, predicted with constants that were fitted without the runs of this model. None for
         runs that are not in the table of this version.
       compiled: Seconds, predicted from the schedule alone, in the table of this version also without the
@@ -229,7 +229,7 @@ def _seconds(snapshot: Snapshot) -> float | None:
 def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None) -> Row:
     """Return the row with the prediction for the train step of its compiled Snapshot.
 
-    planned: the Snapshot with the propagated programs.
+    planned: the Snapshot with the partitioned programs.
     """
     program, chip = snapshot.program("train_step"), targets.chip_of(snapshot)
     if program is None or chip is None or snapshot.mesh is None:

@@ -95,7 +95,7 @@ class FusedTraffic:
 def fused_traffic(
     analysis: Analysis, kernel: PlannedKernel | None = None, fuses_products: bool = True
 ) -> FusedTraffic | None:
-    """Return the traffic of a propagated program.
+    """Return the traffic of a partitioned program.
 
     Return None if its text is truncated or too large. A loop with an unknown trip count runs once.
 

@@ -1,6 +1,6 @@
 """The buffers that a program will need, before a compiler has fused and scheduled it.
 
-A propagated program is the model as JAX traced it, on one device. Compilers fuse most instructions into the
+A partitioned program is the model as JAX traced it, on one device. Compilers fuse most instructions into the
 matrix products, collectives and loops around them. An instruction that computes each element from one
 element of its operands then keeps them in registers. So here it has no buffer, unless several other
 instructions or a collective read its result, or a loop carries it. The order of execution is that of the

@@ -66,9 +66,9 @@ class GroupUse(Record):
 class MemoryUse(Record):
     """Bytes in the memory of one device while a program runs.
 
-    It follows from the compiler's schedule: a value is in memory from the instruction that writes it to the
-    last one that reads it. Of a propagated program it is an estimate in the order of the model. Memory inside
-    of the chip, such as the VMEM of a TPU, and memory of the host do not count. A loop body occurs once.
+    By the schedule of the compiler, a value is in memory from the instruction that writes it to
+    the last one that reads it. Of a partitioned program it is an estimate in the order of the model. Memory
+    inside of a chip, such as the VMEM of a TPU, and of the host does not count. A loop body occurs once.
 
     Attributes:
       instructions: Number of instructions in the order of execution.

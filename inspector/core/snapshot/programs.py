@@ -352,7 +352,7 @@ class Work(Record):
       not_counted: Names of the custom kernels whose FLOPs are not in these figures.
       boundary_bytes: Bytes of all arguments and results, each of which is read or written at least once.
       fused_bytes: Bytes that are read and written in HBM if a compiler fuses what it can, an estimate for a
-        propagated program.
+        partitioned program.
       fusions: Number of matrix products and fusions that then run.
       attention: Matrix products that a kernel of attention will replace. None if there is none.
       grouped: Floating-point operations of the products that multiply the tokens of each expert with its

@@ -1,4 +1,4 @@
-"""Estimate the step of a propagated program on emulated devices, to rank layouts before they are run."""
+"""Estimate the step of a partitioned program on emulated devices, to rank layouts before they are run."""
 
 from __future__ import annotations
 

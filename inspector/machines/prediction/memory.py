@@ -529,7 +529,7 @@ class Estimate:
 
 
 def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
-    """Return the memory of the propagated program of a step; None if there is none.
+    """Return the memory of the partitioned program of a step; None if there is none.
 
     at_least: bytes of the train state and the batch, which no program can be below.
     """

@@ -21,7 +21,7 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import array as one_array
-from inspector.sections import causes, collectives, propagated_traffic, rules
+from inspector.sections import causes, collectives, partitioned_traffic, rules
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
 
@@ -139,10 +139,10 @@ def _collective(snapshot: Snapshot, name: str) -> Answer:
 
 
 def _agreement(snapshot: Snapshot, path: str) -> Answer:
-    plain = propagated_traffic.to_json(snapshot)
+    plain = partitioned_traffic.to_json(snapshot)
     if plain is None:
-        raise InvalidInput(f"{path} {propagated_traffic.NOTHING}")
-    return plain, list(propagated_traffic.sections(snapshot))
+        raise InvalidInput(f"{path} {partitioned_traffic.NOTHING}")
+    return plain, list(partitioned_traffic.sections(snapshot))
 
 
 def _rule(snapshot: Snapshot, name: str) -> Answer:

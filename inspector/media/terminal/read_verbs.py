@@ -35,7 +35,7 @@ from inspector.sections import (
     improvements,
     measured,
     memory,
-    propagated_traffic,
+    partitioned_traffic,
     reshards,
     sharding_errors,
     summary,
@@ -116,7 +116,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         blocks += arrays.packed(snapshot.arrays)
     if snapshot.programs:
         blocks.append(collectives.section(snapshot, listed=True))
-        blocks += propagated_traffic.sections(before)
+        blocks += partitioned_traffic.sections(before)
     blocks += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
         blocks.append(memory.section(snapshot, chip, replicated=False))

@@ -35,7 +35,7 @@ from inspector.producers.compile.compiled_program import (
 from inspector.producers.compile.topology import mesh_on
 from inspector.producers.model.abstract import abstract_mesh, abstract_state, versions
 from inspector.producers.model.build import Signature, axis_types, build_model, signatures, tracing
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 
 # Packages of the compilers; their versions are recorded.
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
@@ -137,7 +137,7 @@ def _compiled(
 def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
-        programs = propagated_programs(layout, origins=False, only=() if only is None else (only,))
+        programs = partitioned_programs(layout, origins=False, only=() if only is None else (only,))
         return partitioned_records(programs.programs)
     return None
 

@@ -366,5 +366,6 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
             programs.append(Signature(name, function, dict(inputs), outputs, donated))
         else:
             programs.append(Signature(name, function, dict(inputs), {"output": None}))
-    options, costs = layout.compiler_options, costs_of_kernels(model, layout.model, layout.mesh().sizes)
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    options, costs = layout.compiler_options, costs_of_kernels(model, layout.model, sizes)
     return tuple(replace(program, compiler_options=options, kernel_costs=costs) for program in programs)

@@ -42,7 +42,7 @@ def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, 
 
     The payload has the name of the `chip`, None for emulated devices. Needs no particular devices.
     """
-    report("propagate")
+    report("partition")
     layouts, chip = _read(payload)
     with collector.paused():
         costs = [typed_json.encode(cost_of(layout, chip)) for layout in layouts]

@@ -1,4 +1,4 @@
-"""The activations and gradients of a propagated program.
+"""The activations and gradients of a partitioned program.
 
 A model reports them with `watch`. Of a model that reports none, they are the matrix products, convolutions
 and sharding constraints, named by module and operation.

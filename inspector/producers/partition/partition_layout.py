@@ -26,7 +26,7 @@ from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.matched_origins import with_lines
 from inspector.compiled.memory_use import estimated_peak, estimated_use, estimated_values
 from inspector.core import rules, typed_json
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.array_groups import group_of_path
 from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput
@@ -49,7 +49,7 @@ from inspector.core.snapshot import (
 from inspector.core.step_program import ONCE
 from inspector.core.tpu_slices import slices_of
 from inspector.layout import Layout, from_json
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PARTITIONED
 from inspector.machines.hardware import Kind
 from inspector.producers.arrays.live_arrays import with_spec
 from inspector.producers.mlir.kernel_bodies import with_costs
@@ -196,22 +196,22 @@ class Setting:
         return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
 
 
-def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: a layout as JSON in, its `PropagatedPrograms` as JSON out. Needs no particular devices.
+def partition(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+    """Worker job: a layout as JSON in, its `PartitionedPrograms` as JSON out. Needs no particular devices.
 
     The payload has `origins`: whether to record where shardings come from, `only`: names of programs, and
     `platforms`: kinds of machines for which programs of a step are read, too.
 
     Progress has `totals`: the program that the page shows first as soon as its figures are known, as
-    `PropagatedPrograms` without origins, conflicts and arrays. The answer follows later.
+    `PartitionedPrograms` without origins, conflicts and arrays. The answer follows later.
     """
-    report("propagate")
+    report("partition")
     layout = from_json(payload["layout"])
 
     def report_totals(totals: Described) -> None:
         program = totals.program
         if program.name == layout.entry.watched_program:
-            known = PropagatedPrograms(
+            known = PartitionedPrograms(
                 (program,),
                 only=(program.name,),
                 on_platforms=totals.on_platforms,
@@ -220,7 +220,7 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
             report("origins", totals=typed_json.encode(known))
 
     with collector.paused():
-        answer = propagated_programs(
+        answer = partitioned_programs(
             layout,
             payload["origins"],
             payload.get("only", ()),
@@ -230,13 +230,13 @@ def propagate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
         return typed_json.encode(answer)
 
 
-def propagated_programs(
+def partitioned_programs(
     layout: Layout,
     origins: bool = True,
     only: Collection[str] = (),
     platforms: Collection[Kind] = (),
     report: Callable[[Described], None] = lambda totals: None,
-) -> PropagatedPrograms:
+) -> PartitionedPrograms:
     """Return init, train step and inference after XLA's partitioner, with stage `partitioned`.
 
     Args:
@@ -274,10 +274,10 @@ def propagated_programs(
         arrays += described.arrays
         on_platforms += described.on_platforms
     if only and not programs:
-        return propagated_programs(layout, origins, platforms=platforms, report=report)
+        return partitioned_programs(layout, origins, platforms=platforms, report=report)
     if failed and not programs:
         raise InvalidInput(failed[0][1])
-    findings = [Finding("note", NOT_PROPAGATED, f"{name}: {reason}") for name, reason in failed]
+    findings = [Finding("note", NOT_PARTITIONED, f"{name}: {reason}") for name, reason in failed]
     if programs and layout.devices > MOST_DEVICES:
         note = (
             f"The mesh has {layout.devices:,} devices, so the programs were partitioned for at most "
@@ -287,7 +287,7 @@ def propagated_programs(
     if not template.logical:
         findings += _about_meshes(template.programs, layout)
     programs += template.refused
-    return PropagatedPrograms(
+    return PartitionedPrograms(
         tuple(programs), tuple(arrays), tuple(findings), tuple(only), tuple(on_platforms)
     )
 

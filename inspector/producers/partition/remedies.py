@@ -16,7 +16,7 @@ from inspector.layout.remedies import Proposal, more_chips, rematerialized, shar
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.producers.model.abstract import cached_state
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 
 
 def remedies(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
@@ -83,5 +83,5 @@ def _need(layout: Layout, chip: Chip) -> MemoryNeed | None:
     need = memory_need(planned, chip)
     if need is not None and need.fits is False:
         return need
-    programs = propagated_programs(layout, origins=False, only=("train_step",))
+    programs = partitioned_programs(layout, origins=False, only=("train_step",))
     return memory_need(with_programs(planned, programs), chip)

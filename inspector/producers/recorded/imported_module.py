@@ -26,7 +26,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Finding, Mesh, Program, Snapshot, Source
-from inspector.layout.plan import NOT_PROPAGATED, now
+from inspector.layout.plan import NOT_PARTITIONED, now
 from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.walk import function_type, signature_attributes, symbols, text_of
@@ -91,7 +91,7 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
                 single = on_first_mesh(module, meshes)
                 partitioned = _partitioned(single, name, main_mesh.record, main)
             except InvalidInput as error:
-                findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
+                findings.append(Finding("note", NOT_PARTITIONED, f"{name}: {error}"))
             findings += _about_meshes(meshes, main_mesh.record)
         arrays = HloArrays(main_mesh)
         after = _main(partitioned.module, what)
@@ -131,7 +131,7 @@ def _with_given_mesh(
     except InvalidInput as error:
         if given is not None:
             raise
-        findings.append(Finding("note", NOT_PROPAGATED, f"{name}: {error}"))
+        findings.append(Finding("note", NOT_PARTITIONED, f"{name}: {error}"))
         return module
 
 

@@ -12,7 +12,7 @@ from jax.interpreters import mlir as jax_mlir
 
 from inspector.compiled import program_text
 from inspector.core import typed_json
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
@@ -44,7 +44,7 @@ class PartitionedModule:
 
 
 def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
-    """Worker job: a lowered module in, its partitioned program as JSON out (`PropagatedPrograms`).
+    """Worker job: a lowered module in, its partitioned program as JSON out (`PartitionedPrograms`).
 
     The payload has the `module` as base64 text of MLIR bytecode, the `name` of the program, its `mesh`, and
     the paths of its `inputs` and `outputs`, in order. The program has the work of all devices, and is read
@@ -76,7 +76,7 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
             tuple(payload["platforms"]),
         )
         program = replace(partitioned.program, ideal=program_text.ideal_work(with_costs(_hlo(single))))
-    return typed_json.encode(PropagatedPrograms((program,), on_platforms=partitioned.on_platforms))
+    return typed_json.encode(PartitionedPrograms((program,), on_platforms=partitioned.on_platforms))
 
 
 def partitioned_module(

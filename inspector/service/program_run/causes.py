@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from inspector.compiled import program_text
 from inspector.core import typed_json
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Finding, Program, Snapshot
-from inspector.layout.plan import with_propagated
+from inspector.layout.plan import with_partitioned
 from inspector.machines.targets import KINDS
 from inspector.service.engine import Environment, Pool
 
@@ -44,11 +44,11 @@ class CauseFinder:
             partitioned = self._partitioned(snapshot, module)
         except InvalidInput as error:
             return _with_note(snapshot, str(error))
-        known = with_propagated(snapshot, partitioned)
+        known = with_partitioned(snapshot, partitioned)
         (compiled,) = known.programs
         return _with_work(known, compiled, partitioned.programs[0])
 
-    def _partitioned(self, snapshot: Snapshot, module: bytes) -> PropagatedPrograms:
+    def _partitioned(self, snapshot: Snapshot, module: bytes) -> PartitionedPrograms:
         (program,) = snapshot.programs
         mesh = snapshot.mesh_of(program)
         if mesh is None:
@@ -71,7 +71,7 @@ class CauseFinder:
         job = self._pool.submit("partition_lowered", payload, Environment(devices=1), _MOST_SECONDS)
         try:
             answer = job.wait().answer()
-            return typed_json.decode(PropagatedPrograms, answer, "the partitioned program")
+            return typed_json.decode(PartitionedPrograms, answer, "the partitioned program")
         finally:
             self._left -= time.monotonic() - started
 

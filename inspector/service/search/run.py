@@ -153,10 +153,10 @@ class Search:
             every = itertools.chain(*(each.layouts for each in self.space.groups()))
             self._partition_first(next(every))
             self._bound("bound", every)
-            self._partition("propagate")
+            self._partition("partition")
             if self.kept_use is not None:
                 same = [key for key, each in self._entries.items() if use(each.layout) == self.kept_use]
-                self._partition("propagate", same, listed=1)
+                self._partition("partition", same, listed=1)
             self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
                 self._improve()
@@ -320,7 +320,7 @@ class Search:
                     self._entries[key].propagated = self._entries[key].bounds
 
     def _partitioned(self, layout: Layout) -> _Task:
-        return self._task(("propagate", [layout.to_json()], self._chip_name), (layout,))
+        return self._task(("partition", [layout.to_json()], self._chip_name), (layout,))
 
     def _set(self, key: str, cost: Evaluated) -> None:
         """Keep the cost of a partitioned candidate."""
@@ -397,7 +397,7 @@ class Search:
                 # A candidate that was not partitioned may still be better when it is compiled.
                 least = least_to_compile(self._figures(), self.objective)
                 if self.compile_all or any(bound <= least for bound, _ in self._waiting()):
-                    self._partition("propagate", least=math.inf if self.compile_all else least)
+                    self._partition("partition", least=math.inf if self.compile_all else least)
                     chosen = next_to_compile(
                         self._figures(), self.objective, capacity, most, self.compile_all
                     )
@@ -672,7 +672,7 @@ class _Task:
 
 
 _RECORDS: dict[str, type[Evaluated]] = {
-    "bound": Bounded, "propagate": Evaluated, "compile": Evaluated,
+    "bound": Bounded, "partition": Evaluated, "compile": Evaluated,
 }  # fmt: skip
 
 

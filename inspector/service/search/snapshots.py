@@ -15,7 +15,7 @@ def snapshots_of(result: SearchResult, service: Inspection) -> tuple[list[tuple[
     """Return names and Snapshots: the layout that the search began with, then the best ones.
 
     Compiled ones, and those that the search ran on this machine, come from the cache. Others are plans with
-    propagated programs. Also return how many of these the search had compiled or run, on another machine or
+    partitioned programs. Also return how many of these the search had compiled or run, on another machine or
     with other versions.
 
     Raises:

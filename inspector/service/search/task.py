@@ -67,7 +67,7 @@ def start(
 ) -> Started:
     """Start the job of a task. Return it, and what makes the answer when it has ended.
 
-    A task `bound` returns a `Bounded` for each layout, `propagate` an `Evaluated` from its partitioned
+    A task `bound` returns a `Bounded` for each layout, `partition` an `Evaluated` from its partitioned
     program, and `compile` one from the compiled train step of a single layout. Without a chip, that step is
     run on emulated devices, and its measured time counts.
 
@@ -83,7 +83,7 @@ def start(
     if kind == "compile":
         return _compile(pool, from_json(layouts[0]), None if chip is None else hardware.chip(chip), unsafe)
     job = pool.submit(
-        {"bound": "bound", "propagate": "evaluate"}[kind],
+        {"bound": "bound", "partition": "evaluate"}[kind],
         {"layouts": layouts, "chip": chip},
         Environment(1),
         PROPAGATION_TIMEOUT,

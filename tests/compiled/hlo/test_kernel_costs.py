@@ -21,7 +21,7 @@ from inspector.machines.prediction.predicted import predicted
 from inspector.model import Model
 from inspector.model.built_in import catalogue
 from inspector.producers.model.describe import costs_of_kernels, entry_of
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.media.terminal.command import inspector
 from tests.model.importable import importable
 
@@ -155,7 +155,7 @@ def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
         ({"stated": "false", "costs": "true"}, PRODUCTS + 5e9, True),
     ):
         layout = layouts.parse({"model": kernel_model, "target": "tpu:v5e:2x4", **sizes}).unwrap()
-        (program,) = (one for one in propagated_programs(layout).programs if one.name == "forward")
+        (program,) = (one for one in partitioned_programs(layout).programs if one.name == "forward")
         assert program.flops_per_device == flops, sizes
         step = predicted(program, layout.mesh(), V5E)
         assert bool(step.at_least) != known

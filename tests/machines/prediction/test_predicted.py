@@ -183,5 +183,5 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
     found = predicted_in(emulated, compiled, chip)
     assert found.seconds == before_compile(plan.programs[0], emulated.mesh, chip).seconds
     assert found.low is not None
-    # Without the propagated program, only the CPU's schedule is known, which has no interval.
+    # Without the partitioned program, only the CPU's schedule is known, which has no interval.
     assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None

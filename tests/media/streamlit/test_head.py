@@ -15,7 +15,7 @@ from inspector.producers.model.abstract import abstract_state
 from inspector.service.inspection import Inspection
 from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
-from tests.media.streamlit.session.test_propagation import FakeJob
+from tests.media.streamlit.session.test_page_programs import FakeJob
 
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
 

@@ -44,7 +44,7 @@ def words(page: AppTest) -> str:
 def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -> None:
     page = shown(found, chip="v5p")
     assert charts(page) == [
-        *("step_parts", "timeline", "roofline"),
+        *("step_parts", "timeline", "roofline", "measured-bars:train_step"),
         *("timing_stages", "timing_steps", "operation_times:train_step"),
     ]
     one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
@@ -56,7 +56,9 @@ def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -
 def test_without_a_chip_only_measured_times_are_shown(shown, found: Snapshot) -> None:
     page = shown(found)
     assert not page.exception and "Choose a chip" in words(page)
-    assert charts(page) == ["timing_stages", "timing_steps", "operation_times:train_step"]
+    assert charts(page) == [
+        *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
+    ]
 
 
 def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
@@ -132,6 +134,6 @@ def test_a_run_on_this_machine_is_added_to_the_own_runs(
         for one in found.programs
         if one.seconds and one.seconds.steps
     }
-    table = next(one.value for one in page.dataframe if "Measured / predicted" in one.value)
+    *_, table = (one.value for one in page.dataframe if "Measured / predicted" in one.value)
     ratios = [one.ratio for one in own_runs.read()]
     assert list(table["Measured / predicted"]) == pytest.approx(ratios, rel=1e-3)

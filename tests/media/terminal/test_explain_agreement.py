@@ -9,7 +9,7 @@ import pytest
 from inspector.core import snapshot as snapshots
 from inspector.media import report
 from inspector.media.terminal import main
-from inspector.sections.propagated_traffic import HEADING
+from inspector.sections.partitioned_traffic import HEADING
 
 LAYOUT = {
     "model": "logical_mlp",

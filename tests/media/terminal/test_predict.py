@@ -177,7 +177,7 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
 
 @pytest.mark.parametrize("stage", ["propagated", "compiled"])
 def test_a_program_without_a_schedule_has_no_timeline_file(path, tmp_path, capsys, stage):
-    """A propagated program has predicted seconds, a compiled one without a schedule has none."""
+    """A partitioned program has predicted seconds, a compiled one without a schedule has none."""
     found = snapshot.read(path)
     work = Work(1e12, (MatmulFlops("bf16", 1e12),), 1e9)
     program = replace(found.programs[0], stage=stage, schedule=None, work=work)

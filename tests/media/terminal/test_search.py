@@ -53,7 +53,7 @@ def test_other_conditions_are_searched_without_a_compile():
 def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(capsys):
     times = iter([0.0, 1.0, 9.9, 10.0, 15.0, 20.0, 21.0])
     printed = Printed(lambda: next(times))
-    phases = ["bound", "bound", "bound", "bound", "propagate", "propagate", "done"]
+    phases = ["bound", "bound", "bound", "bound", "partition", "partition", "done"]
     for done, phase in enumerate(phases):
         printed(Progress(phase, done, 10, Counts(), None, done))
     lines = capsys.readouterr().err.splitlines()
@@ -64,7 +64,7 @@ def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(
 def test_off_a_terminal_a_task_that_takes_long_does_not_end_the_lines(capsys):
     times = iter([0.0, *(11.0 * number for number in range(1, 1000))])
     printed = Printed(lambda: next(times))
-    printed(Progress("propagate", 1, 10, Counts(), None, 1))
+    printed(Progress("partition", 1, 10, Counts(), None, 1))
     with printed.repeated():
         time.sleep(1.5)  # nothing is reported
     assert len(capsys.readouterr().err.splitlines()) >= 2

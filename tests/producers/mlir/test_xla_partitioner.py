@@ -219,13 +219,13 @@ def test_a_program_is_scaled_to_a_mesh_that_cannot_be_emulated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from inspector import layout as layouts
-    from inspector.producers.partition.partition_layout import SCALED, propagated_programs
+    from inspector.producers.partition.partition_layout import SCALED, partitioned_programs
 
     fields = {"target": "plan", "mesh": "32x4", "depth": "256", "batch": "256"}
     layout = layouts.parse(fields).unwrap()
-    exact = propagated_programs(layout, only=("train_step",))
+    exact = partitioned_programs(layout, only=("train_step",))
     monkeypatch.setattr(large_mesh, "MOST_DEVICES", 16)
-    scaled = propagated_programs(layout, only=("train_step",))
+    scaled = partitioned_programs(layout, only=("train_step",))
     (one,), (other,) = exact.programs, scaled.programs
     assert one.collectives == other.collectives and one.collectives
     assert one.work == other.work and one.memory_use == other.memory_use

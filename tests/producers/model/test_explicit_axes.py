@@ -28,7 +28,7 @@ from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model import sharding_errors
 from inspector.producers.model.abstract import abstract_state
 from inspector.producers.model.describe import entry_of
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.paths import ROOT
 
 EXAMPLES = {
@@ -105,7 +105,7 @@ def test_collectives_are_those_that_a_job_compiles(name: str, axes: tuple[str, .
             program: jax.jit(function).lower(state, batch).compile().as_text()
             for program, function in (("train_step", model.step), ("apply", model.apply))
         }
-    for program in propagated_programs(layout).programs:
+    for program in partitioned_programs(layout).programs:
         if program.name in texts:
             compiled = program_text.read(texts[program.name], mesh_record(mesh)).collectives
             assert wire_bytes(program.collectives) == wire_bytes(compiled)
@@ -149,7 +149,7 @@ def test_an_example_with_a_mistake(name: str, tmp_path: Path, monkeypatch: pytes
     planned = plan(layout, abstract_state(layout))
     assert {program.name for program in planned.programs} == {"train_step", "apply"}
     assert {"params", "batch"} <= {array.path.partition("/")[0] for array in planned.arrays}
-    propagated = propagated_programs(layout).programs
+    propagated = partitioned_programs(layout).programs
     by_name = {program.name: program for program in propagated}
     assert by_name["init"].sharding_error is None
     lines = (tmp_path / f"{model.partition(':')[0]}.py").read_text().splitlines()
@@ -331,7 +331,7 @@ def test_a_built_in_model_without_its_constraint_is_refused(model: str) -> None:
     ).unwrap()
     # Shapes do not depend on the types of the axes.
     assert plan(layout, abstract_state(layout)).array("output").shape == (8, 64)
-    (init,) = propagated_programs(layout).programs
+    (init,) = partitioned_programs(layout).programs
     assert isinstance(init, Program) and init.sharding_error is not None
     assert init.sharding_error.operation == "dot_general"
     assert init.sharding_error.source.startswith(f"{model}.py:")

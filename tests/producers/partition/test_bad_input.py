@@ -15,7 +15,7 @@ from inspector import layout as layouts
 from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PARTITIONED
 from inspector.producers.mlir import xla_partitioner
 from inspector.producers.partition import numbers, partition_layout, shardy, template
 from inspector.producers.partition.xla_form import xla_form
@@ -119,10 +119,10 @@ def test_the_other_programs_appear_if_one_is_refused(monkeypatch: pytest.MonkeyP
         replace(each, module=parsed(TUPLES)) if each.name == "apply" else each for each in found.programs
     ]
     monkeypatch.setattr(partition_layout, "template_of", lambda *_: replace(found, programs=tuple(broken)))
-    answer = partition_layout.propagated_programs(layout)
+    answer = partition_layout.partitioned_programs(layout)
     assert [each.name for each in answer.programs] == ["init", "train_step"]
     (note,) = answer.findings
-    assert note.code == NOT_PROPAGATED and note.message.startswith("apply: ")
+    assert note.code == NOT_PARTITIONED and note.message.startswith("apply: ")
 
 
 def test_a_program_without_a_mesh_is_a_sentence() -> None:

@@ -14,7 +14,7 @@ from inspector.layout import Layout
 from inspector.model.built_in import catalogue
 from inspector.producers.model.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.model.describe import entry_of
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 
 MODEL = "examples.linen_mlp:build"
 
@@ -30,7 +30,7 @@ def layout() -> Iterator[Layout]:
 
 @pytest.fixture(scope="module")
 def arrays(layout: Layout) -> tuple[Array, ...]:
-    return propagated_programs(layout).arrays
+    return partitioned_programs(layout).arrays
 
 
 def test_products_have_the_shapes_of_the_compiled_program(layout: Layout, arrays: tuple[Array, ...]) -> None:

@@ -18,7 +18,7 @@ from inspector import layout as layouts
 from inspector.machines import targets
 from inspector.model.built_in import catalogue
 from inspector.producers.model.describe import entry_of
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.model.importable import importable
 
 TARGET = "tpu:v5e:2x4"
@@ -125,7 +125,7 @@ def test_a_model_with_a_kernel_is_planned(tmp_path: Path) -> None:
     with importable(tmp_path, "with_kernel", MODEL):
         catalogue.register(entry_of("with_kernel:build"))
         layout = layouts.parse({"model": "with_kernel:build"}).unwrap()
-        found = {one.name: one for one in propagated_programs(layout).programs}
+        found = {one.name: one for one in partitioned_programs(layout).programs}
     # Over m: 32 rows of 256 float32 are summed on each of 4 devices.
     (reduced,) = [one for one in found["apply"].collectives if one.op == "all-reduce"]
     assert (reduced.mesh_axes, reduced.payload_bytes) == (("m",), 32 * 256 * 4)

@@ -1,4 +1,4 @@
-"""Tests of `shard_map` in propagated programs: the collectives and FLOPs of a compile, and local values."""
+"""Tests of `shard_map` in partitioned programs: the collectives and FLOPs of a compile, and local values."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from jaxlib.mlir import ir
 from inspector import layout as layouts
 from inspector.producers.mlir.walk import operations
 from inspector.producers.partition import outlined, shardy
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.producers.partition.xla_form import xla_form
 from tests.producers.partition.test_partition_layout import CASES
 
@@ -134,9 +134,9 @@ def test_random_programs_are_propagated_alike(seed, origins, monkeypatch):
 )
 def test_a_train_step_is_propagated_alike(name, monkeypatch):
     layout = layouts.parse(dict(CASES[name][0])).unwrap()
-    plain = propagated_programs(layout)
+    plain = partitioned_programs(layout)
     monkeypatch.setattr(outlined, "FEW", 0)
-    assert propagated_programs(layout) == plain
+    assert partitioned_programs(layout) == plain
 
 
 GROWTH = """

@@ -1,4 +1,4 @@
-"""Propagated programs against the programs that XLA compiles for emulated devices."""
+"""Partitioned programs against the programs that XLA compiles for emulated devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from inspector.model.built_in.watching import Watched, listening
 from inspector.producers.arrays.records import mesh_record
 from inspector.producers.model.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.partition import template
-from inspector.producers.partition.partition_layout import propagate, propagated_programs
+from inspector.producers.partition.partition_layout import partition, partitioned_programs
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -136,7 +136,7 @@ def compiled(layout: Layout, name: str, watched: list[Watched] | None = None) ->
 
 
 def train_step(layout: Layout) -> Program:
-    programs = propagated_programs(layout).programs
+    programs = partitioned_programs(layout).programs
     return next(each for each in programs if each.name == "train_step")
 
 
@@ -164,7 +164,7 @@ def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_fl
 def test_an_initialization_sends_what_is_compiled(name: str) -> None:
     """XLA removes the forward pass, whose results nothing uses."""
     layout = layout_of(CASES[name][0])
-    (program,) = propagated_programs(layout, only=("init",)).programs
+    (program,) = partitioned_programs(layout, only=("init",)).programs
     assert wire_bytes(program) == wire_bytes(compiled(layout, "init"))
 
 
@@ -173,7 +173,7 @@ def test_an_initialization_sends_what_is_compiled(name: str) -> None:
 @pytest.mark.parametrize("name", ["mlp, fsdp", "transformer, data and tensor", "moe, data and expert, scan"])
 def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:
     layout = layout_of(CASES[name][0])
-    arrays = propagated_programs(layout).arrays
+    arrays = partitioned_programs(layout).arrays
     watched: list[Watched] = []
     compiled(layout, "train_step", watched)
     placed = {each.path: each for each in reversed(watched)}  # of repeated values the first
@@ -262,6 +262,6 @@ def test_origins_name_the_constraint_or_the_array_that_a_mesh_axis_came_from() -
 
 def test_the_job_gives_programs_as_json() -> None:
     layout = layout_of({"mesh": "2x4", "depth": "64"})
-    answer = propagate({"layout": layout.to_json(), "origins": True}, lambda *_, **__: None)
+    answer = partition({"layout": layout.to_json(), "origins": True}, lambda *_, **__: None)
     assert [each["name"] for each in answer["programs"]] == ["init", "train_step", "apply"]
     assert {each["stage"] for each in answer["programs"]} == {"partitioned"}

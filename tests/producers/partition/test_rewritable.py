@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from inspector import layout as layouts
 from inspector.layout import Layout
-from inspector.producers.partition.partition_layout import Setting, propagated_programs
+from inspector.producers.partition.partition_layout import Setting, partitioned_programs
 from inspector.producers.partition.template import template_of
 
 SMALL = {
@@ -45,7 +45,7 @@ def test_nothing_of_the_layout_before_remains() -> None:
 
 def test_totals_are_those_of_the_whole_answer() -> None:
     reported = []
-    answer = propagated_programs(layout("2x4", "batch=data,mlp=model"), report=reported.append)
+    answer = partitioned_programs(layout("2x4", "batch=data,mlp=model"), report=reported.append)
     assert len(reported) == len(answer.programs)
     for totals, program in zip(reported, answer.programs, strict=True):
         bare = tuple(replace(c, origins=None) for c in program.collectives or ())

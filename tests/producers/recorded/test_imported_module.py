@@ -19,7 +19,7 @@ from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PARTITIONED
 from inspector.producers.readers import import_file
 from inspector.producers.recorded import imported_module
 
@@ -239,7 +239,7 @@ def test_a_part_of_an_axis_of_a_mesh_that_cannot_be_emulated_is_a_sentence(tmp_p
         "return %1 : tensor<8x8xf32> } }"
     )
     found = opened(path)
-    (note,) = (finding for finding in found.findings if finding.code == NOT_PROPAGATED)
+    (note,) = (finding for finding in found.findings if finding.code == NOT_PARTITIONED)
     assert "part of a mesh axis" in note.message and "tensor<" not in note.message
 
 

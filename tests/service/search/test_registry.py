@@ -50,7 +50,7 @@ class FakeSearch:
         self._end.set()
 
     def progress(self) -> Progress:
-        return Progress("propagate", 1, 4, Counts(), None, 0)
+        return Progress("partition", 1, 4, Counts(), None, 0)
 
     def result(self) -> SimpleNamespace:
         return FOUND
@@ -112,7 +112,7 @@ def test_a_search_stops_when_its_last_owner_leaves(server: Server):
     until(lambda: server.searches.listed(shared).status.progress == {"done": 1, "of": 4})
     (listed,) = server.pool.jobs()
     assert (listed.kind, listed.lane) == ("search", lanes.SEARCHES)
-    assert listed.status.phase == "propagate"
+    assert listed.status.phase == "partition"
     with pytest.raises(InvalidInput, match="Ann and b"):
         server.pool.cancel(listed.number, "another")
     server.pool.cancel(listed.number, "ann")

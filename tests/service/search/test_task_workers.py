@@ -22,13 +22,13 @@ def test_tasks_run_on_the_workers_of_a_server_until_it_stops_them(monkeypatch):
     try:
         with closing(lanes.pool()) as pool:
             task.share(pool)
-            (found,) = task.run("propagate", [LAYOUT], "v5e")
+            (found,) = task.run("partition", [LAYOUT], "v5e")
             of_server = {worker.pid for worker in pool.workers(lanes.CANDIDATES)}
             assert {worker.pid for worker in task.workers()} == of_server != set()
             task.close()
             assert {worker.pid for worker in pool.workers(lanes.CANDIDATES)} == of_server
         assert task.workers() == ()
-        assert task.run("propagate", [LAYOUT], "v5e") == [found]
+        assert task.run("partition", [LAYOUT], "v5e") == [found]
         assert len(task.workers()) == 1
     finally:
         task.close()
@@ -38,7 +38,7 @@ def test_a_cancelled_task_cancels_its_job_and_a_refused_one_says_why(monkeypatch
     with closing(lanes.pool()) as pool:
         monkeypatch.setattr(task, "_shared", pool)
         local = executors.LocalExecutor()
-        future = local.submit(task.run, "propagate", [LAYOUT], "v5e")
+        future = local.submit(task.run, "partition", [LAYOUT], "v5e")
         assert future.cancel()
         until(lambda: not any(worker.busy for worker in pool.workers()), "the end of its job")
         monkeypatch.setattr(targets, "_COMPILERS", {"gpu": ("no_such_package", "cuda13-local")})

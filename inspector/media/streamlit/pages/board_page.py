@@ -17,7 +17,7 @@ from inspector.media.streamlit.compare import (
     board_file,
     board_maps,
     board_pins,
-    board_propagation,
+    board_programs,
     board_runs,
     board_specs,
     paired_times_section,
@@ -49,7 +49,7 @@ def show() -> None:
     page_switch.follow()
     pins.read_link(tuple(SECTIONS))
     service = user.service()
-    pins.complete(board_propagation.completed(service, pins.board()))
+    pins.complete(board_programs.completed(service, pins.board()))
     screenshot_mode.hide_controls()
     _head()
     _notices()
@@ -59,7 +59,7 @@ def show() -> None:
     else:
         board_pins.show(service, board, _open_layout)
         board_runs.show(service, board)
-        board_propagation.show(service, board)
+        board_programs.show(service, board)
         _sections(service, board.aligned())
         _in_the_link(board)
         _record(board)
@@ -139,7 +139,7 @@ def _sections(service: Inspection, board: Board) -> None:
 
 def _compare(board: Board) -> None:
     """Compare the layouts of which all is known. The notice above the tabs names the others."""
-    known = board_propagation.known(board)
+    known = board_programs.known(board)
     if known is not None:
         board_comparison.show(known, board_runs.running(board))
 

@@ -36,7 +36,7 @@ _KINDS = {
 }
 _PHASES = PHASE_NAMES | {
     "bound": "Computing bounds of candidates",
-    "propagate": "Partitioning candidates",
+    "partition": "Partitioning candidates",
     "sensitivity": "Searching under other conditions",
     "unpack": "Unpacking",
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.assessment import assess
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
 from inspector.core.once import NewestResults
@@ -30,9 +30,9 @@ from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
     finished_runs,
+    page_programs,
     planning,
     program_choice,
-    propagation,
     selection,
     stated_counts,
     user,
@@ -44,7 +44,7 @@ from inspector.service.inspection import Inspection
 from inspector.service.request import Outcome
 
 _placed = NewestResults[int | None](most=8)
-_OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show propagated programs
+_OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show partitioned programs
 
 
 def show() -> None:
@@ -87,7 +87,7 @@ def _draw_main(
 
     def before_tracing() -> None:
         draw_sidebar()
-        propagation.make_way()
+        page_programs.make_way()
 
     problems = st.container()
     if parsed.value is None:
@@ -106,14 +106,14 @@ def _draw_main(
     errors, summary = st.container(), st.container(gap="xsmall")
     # The browser draws the tabs while the programs are propagated.
     tabs = snapshot_panels.draw_tabs()
-    programs = propagation.outcome(
-        service, layout, propagates, propagation.FIGURES_FIRST_SECONDS if propagates else 0.0
+    programs = page_programs.outcome(
+        service, layout, propagates, page_programs.FIGURES_FIRST_SECONDS if propagates else 0.0
     )
     if propagates and programs.known is None and not programs.ended:
         draw_sidebar()
-        programs = propagation.outcome(service, layout, seconds=propagation.PATIENCE_SECONDS)
+        programs = page_programs.outcome(service, layout, seconds=page_programs.PATIENCE_SECONDS)
     computing = programs.known is None and not programs.ended
-    snapshot = propagation.added(run or planned, programs)
+    snapshot = page_programs.added(run or planned, programs)
     snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
         _show_url_problems(snapshot)
@@ -145,19 +145,19 @@ def _draw_main(
         )
         if run is None and not programs.ended and not propagates:
             # For the head; the figures come first.
-            propagation.watch(service, layout, totals=programs.known is not None)
+            page_programs.watch(service, layout, totals=programs.known is not None)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
-            propagation.watch(service, layout, words="")  # JAX may refuse the programs
+            page_programs.watch(service, layout, words="")  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
 
 
 def _panels_of_plan(
-    service: Inspection, snapshot: Snapshot, programs: Outcome[PropagatedPrograms]
+    service: Inspection, snapshot: Snapshot, programs: Outcome[PartitionedPrograms]
 ) -> dict[str, snapshot_panels.Panel]:
-    """Return the panels that start the propagation of a plan and wait for its programs.
+    """Return the panels that start the partitioning of a plan and wait for its programs.
 
-    Other panels show the programs once they are known, and start no propagation.
+    Other panels show the programs once they are known, and start no partitioning.
     """
     if programs.result is not None and programs.result.only:
         return {name: _with_rest(service, name) for name in _of_programs()}
@@ -168,11 +168,11 @@ def _panels_of_plan(
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
         if snapshot.source.kind == "plan":
-            propagation.watch(service, layout, totals, "")
+            page_programs.watch(service, layout, totals, "")
             return
         # Above the collectives, because what is missing is below and in their details.
         words = "Then causes of collectives and a comparison are added below."
-        propagation.watch(service, layout, totals=True, words=words)
+        page_programs.watch(service, layout, totals=True, words=words)
         collectives_panel.show(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs
@@ -185,7 +185,7 @@ def _panels_of_plan(
 
 
 def _of_programs() -> tuple[str, ...]:
-    """Return the tabs that show propagated programs. *Arrays* does in one of its views."""
+    """Return the tabs that show partitioned programs. *Arrays* does in one of its views."""
     view = st.session_state.get(selection.VIEW_KEY)
     return (*_OF_PROGRAMS, *(["Arrays"] if view == program_choice.ARRAYS_VIEW else []))
 
@@ -195,26 +195,26 @@ def _with_causes(service: Inspection, name: str) -> snapshot_panels.Panel:
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        with program_choice.with_pending(propagation.programs_of(layout)):
+        with program_choice.with_pending(page_programs.programs_of(layout)):
             if name == "Communication":
                 collectives_panel.show(snapshot, layout, computing=True)
             else:
                 snapshot_panels.PANELS[name](snapshot, layout)
-        propagation.watch(service, layout, totals=True)
+        page_programs.watch(service, layout, totals=True)
 
     return show
 
 
 def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
-    """Return a panel that also starts the propagation of the other programs."""
+    """Return a panel that also starts the partitioning of the other programs."""
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        with program_choice.with_pending(propagation.programs_of(layout)):
+        with program_choice.with_pending(page_programs.programs_of(layout)):
             snapshot_panels.PANELS[name](snapshot, layout)
-        # After a run, only this tab shows propagated programs, next to the compiled ones.
+        # After a run, only this tab shows partitioned programs, next to the compiled ones.
         shows_them = snapshot.source.kind == "plan" or name == "Communication"
-        propagation.show_rest(service, layout, shows_them)
+        page_programs.show_rest(service, layout, shows_them)
 
     return show
 

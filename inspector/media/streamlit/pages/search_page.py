@@ -44,7 +44,7 @@ _REOPENED = "search_reopened"
 _POLL_SECONDS = 2.0  # between looks at other searches
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
-    "bound": 0.05, "propagate": 0.25, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
+    "bound": 0.05, "partition": 0.25, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from inspector.machines import targets
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import program_choice, selection
-from inspector.sections import causes, collectives, propagated_traffic, reshards, unknown
+from inspector.sections import causes, collectives, partitioned_traffic, reshards, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
 
 _MAX_BUTTONS = 24  # further arrays are only counted
@@ -43,7 +43,7 @@ def show(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
     render.show(collectives.of_program(program, snapshot, computing=computing), {f"conflicts:{name}": pick})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
-    render.show(propagated_traffic.sections(snapshot))
+    render.show(partitioned_traffic.sections(snapshot))
     render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
 
 

@@ -53,7 +53,10 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     if missing is not None:
         render.show([missing])
         return
-    render.show(measured.section(snapshot, targets.chip_of(snapshot)))
+    machine = targets.chip_of(snapshot)
+    of_run = measured.section(snapshot, machine)
+    if machine is not None:
+        render.show(of_run)
     no_mesh = unknown.no_mesh(snapshot)
     if no_mesh is not None:
         render.show([no_mesh])
@@ -72,6 +75,8 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             _show_prediction(snapshot, name, chip)
             models = time.models_of(snapshot, chip)
             render.show([time.how_computed(snapshot, models[name], models.values())])
+    if machine is None:  # what emulated devices took says nothing about a chip, so it follows
+        render.show(of_run)
     render.show(time.measured(snapshot))
     _show_own_run(snapshot)
     profiled = time.by_operation(snapshot)

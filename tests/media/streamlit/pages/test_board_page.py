@@ -26,7 +26,7 @@ from inspector.service.request import Request
 from tests.figures import samples
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
-from tests.media.streamlit.session.test_propagation import FakeJob
+from tests.media.streamlit.session.test_page_programs import FakeJob
 
 HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c)"
 

@@ -28,7 +28,7 @@ class Endless:
         self.stopped = threading.Event()
 
     def run(self, report: Callable[[str, dict[str, Any]], None]) -> None:
-        report("propagate", {"done": 1, "of": 4})
+        report("partition", {"done": 1, "of": 4})
         assert self.stopped.wait(PATIENCE)
 
     def stop(self) -> None:

@@ -10,10 +10,10 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective, Finding, Snapshot
-from inspector.layout.plan import NOT_PROPAGATED, plan, with_programs
+from inspector.layout.plan import NOT_PARTITIONED, plan, with_programs
 from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import propagated_programs
+from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.sections import collectives as section
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
@@ -103,10 +103,10 @@ def test_missing_programs_and_unread_collectives_are_notices(shown, found: Snaps
 @pytest.mark.nightly
 def test_propagated_programs_of_an_opened_plan(shown) -> None:
     planned = plan(LAYOUT, abstract_state(LAYOUT))
-    page = shown(with_programs(planned, propagated_programs(LAYOUT)))
+    page = shown(with_programs(planned, partitioned_programs(LAYOUT)))
     assert charts(page) == ["collective_bars", "traffic_map"]
     assert page.caption[0].value.startswith("Partitioned")
-    failed = Finding("note", NOT_PROPAGATED, "No rule for op.")
+    failed = Finding("note", NOT_PARTITIONED, "No rule for op.")
     page = shown(dataclasses.replace(planned, findings=(failed,)))
     assert "No rule for op." in texts(page.warning)
 

@@ -1,4 +1,4 @@
-"""The propagated programs of a plan on the Layout page."""
+"""The partitioned programs of a plan on the Layout page."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from inspector.core import typed_json
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.media.streamlit.session import propagation
+from inspector.media.streamlit.session import page_programs
 from inspector.producers.model.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
@@ -28,7 +28,7 @@ SMALL = {"depth": "64", "batch": "16"}
 
 @dataclass
 class FakeJob:
-    """A propagation that the test ends."""
+    """A partitioning that the test ends."""
 
     hidden: tuple[str, ...]  # mesh axes of the rule for `hidden`
     state: str = "running"
@@ -53,8 +53,8 @@ class FakeJob:
 
 
 @dataclass
-class FakePropagation:
-    """Records the propagations that a page starts."""
+class FakePartition:
+    """Records the partitionings that a page starts."""
 
     jobs: list[FakeJob] = field(default_factory=list)
 
@@ -71,8 +71,8 @@ class FakePropagation:
 
 
 @pytest.fixture
-def fake(monkeypatch) -> FakePropagation:
-    fake = FakePropagation()
+def fake(monkeypatch) -> FakePartition:
+    fake = FakePartition()
     monkeypatch.setattr(Inspection, "programs", fake.request)
     return fake
 
@@ -176,7 +176,7 @@ def test_totals_of_the_train_step_are_shown_before_its_origins(fake, page):
     )
     work = Work(2.0, (MatmulFlops("f32", 2.0),), 2.0)
     program = Program("train_step", stage="partitioned", flops_per_device=2.0, collectives=(sent,), work=work)
-    totals = PropagatedPrograms((program,), only=("train_step",), complete=False)
+    totals = PartitionedPrograms((program,), only=("train_step",), complete=False)
     page.open_panel("Communication")
     assert is_waiting(page)
     fake.jobs[-1].progress = {"totals": typed_json.encode(totals)}
@@ -193,7 +193,7 @@ def test_totals_of_the_train_step_are_shown_before_its_origins(fake, page):
     assert is_waiting(page), "totals of another layout"
 
 
-def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
+def test_only_the_newest_layout_follows_a_running_partitioning(fake, page):
     page.open_panel("Communication")
     page.type(page.rule_key(1, "axes"), "data")
     page.type(page.rule_key(1, "axes"), "")
@@ -203,13 +203,13 @@ def test_only_the_newest_layout_follows_a_running_propagation(fake, page):
     assert fake.hidden == [("model",), ()]
 
 
-def test_an_untraced_model_cancels_the_propagation(fake, page):
+def test_an_untraced_model_cancels_the_partitioning(fake, page):
     page.open_panel("Communication")
     page.set("size:depth", 96)
     assert [job.state for job in fake.jobs] == ["cancelled", "running"]
 
 
-def test_a_failed_propagation_shows_its_reason_and_the_plan(fake, page):
+def test_a_failed_partitioning_shows_its_reason_and_the_plan(fake, page):
     page.open_panel("Communication")
     fake.jobs[-1].state, fake.jobs[-1].error = "failed", "No rule for op."
     page.test.run()
@@ -224,7 +224,7 @@ def test_a_failed_propagation_shows_its_reason_and_the_plan(fake, page):
 
 @pytest.fixture
 def asked(monkeypatch) -> list[tuple[str, ...]]:
-    """The programs that each propagation was started for; all if it is empty."""
+    """The programs that each partitioning was started for; all if it is empty."""
     asked: list[tuple[str, ...]] = []
     programs = Inspection.programs
 
@@ -242,8 +242,8 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
     return asked
 
 
-def test_the_train_step_is_propagated_first_and_the_chosen_program_with_it(open_page, asked, monkeypatch):
-    monkeypatch.setattr(propagation, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
+def test_the_train_step_is_partitioned_first_and_the_chosen_program_with_it(open_page, asked, monkeypatch):
+    monkeypatch.setattr(page_programs, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Communication")
     wait(page)

@@ -12,18 +12,18 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import NOT_PROPAGATED
+from inspector.layout.plan import NOT_PARTITIONED
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import asked, chip_choice, propagation
+from inspector.media.streamlit.session import asked, chip_choice, page_programs
 from inspector.service.inspection import Inspection
 from inspector.service.request import Outcome
 
 POLL_SECONDS = 0.3
-_NEWEST = "board_propagation"
+_NEWEST = "board_programs"
 
 
 def completed(service: Inspection, board: Board) -> Board:
@@ -65,18 +65,18 @@ def _poll(service: Inspection, waiting: dict[str, Layout]) -> None:
 
 def _completed(service: Inspection, snapshot: Snapshot) -> Snapshot:
     layout = _missing(snapshot)
-    return snapshot if layout is None else propagation.added(snapshot, _outcome(service, layout))
+    return snapshot if layout is None else page_programs.added(snapshot, _outcome(service, layout))
 
 
 def _missing(snapshot: Snapshot) -> Layout | None:
     """Return the layout of a plan whose programs are not known yet."""
     if snapshot.source.kind != "plan" or snapshot.programs:
         return None
-    if any(finding.code == NOT_PROPAGATED for finding in snapshot.findings):
+    if any(finding.code == NOT_PARTITIONED for finding in snapshot.findings):
         return None
     return board_link.layout_of(snapshot)
 
 
-def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PropagatedPrograms]:
+def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PartitionedPrograms]:
     request = service.programs(layout, layout.entry.programs, platforms=chip_choice.platforms())
     return asked.of(_NEWEST, cancels=False).ask(request, start)

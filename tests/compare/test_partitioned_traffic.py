@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.compare.propagated_traffic import MEANINGS, REASONS, compared, not_compared, pairs
+from inspector.compare.partitioned_traffic import MEANINGS, REASONS, compared, not_compared, pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, Program, Snapshot, Source
-from inspector.sections import propagated_traffic
+from inspector.sections import partitioned_traffic
 
 DOT = "jit(step)/jvp(MLP)/Dense_0/dot_general"
 OTHER = "jit(step)/jvp(MLP)/Dense_1/dot_general"
@@ -64,7 +64,7 @@ def test_unknown_bytes_are_no_agreement() -> None:
     assert (pair.compiled, pair.agrees, pair.known) == (None, False, False)
     # Nothing is known to differ either.
     assert (rows[0].reasons, pair.reasons) == ((), ())
-    assert "Each compiled program" not in str(propagated_traffic.headline([pair]))
+    assert "Each compiled program" not in str(partitioned_traffic.headline([pair]))
 
 
 @pytest.mark.parametrize(

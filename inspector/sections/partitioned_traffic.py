@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inspector.compare.propagated_traffic import (
+from inspector.compare.partitioned_traffic import (
     MEANINGS,
     Amount,
     Axes,
@@ -127,7 +127,7 @@ def _table(rows: Sequence[Row]) -> Table:
         return -1 if one is None or other is None else abs(one - other)
 
     return Table.of(
-        "propagated_traffic",
+        "partitioned_traffic",
         sorted(rows, key=difference, reverse=True),
         {
             "Program": lambda row: title(row.program),

@@ -1,4 +1,4 @@
-"""The collectives of propagated programs against those of the compiled programs of the same layout.
+"""The collectives of partitioned programs against those of the compiled programs of the same layout.
 
 Both name the operation of the model that a collective belongs to. Collectives of the same operations are
 compared, and each difference gets a reason that their records prove. A difference without such a proof has

@@ -6,10 +6,10 @@ import time
 
 import streamlit as st
 
-from inspector.core.abstract import PropagatedPrograms
+from inspector.core.abstract import PartitionedPrograms
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.layout.plan import not_propagated, with_programs
+from inspector.layout.plan import not_partitioned, with_programs
 from inspector.media.streamlit.session import asked, chip_choice, program_choice
 from inspector.media.streamlit.session.planning import snapshots
 from inspector.service.inspection import Inspection
@@ -21,10 +21,10 @@ PATIENCE_SECONDS = 0.6
 # Figures are sent before the sidebar if the programs are known within this time: drawing the sidebar again
 # occupies the browser for longer.
 FIGURES_FIRST_SECONDS = 0.3
-REST_SECONDS = 0.5  # between looks at the propagation of the other programs
+REST_SECONDS = 0.5  # between looks at the partitioning of the other programs
 # They are propagated once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
-_NEWEST, _REST, _SINCE = "propagation", "propagation_rest", "propagation_rest_since"
+_NEWEST, _REST, _SINCE = "programs", "rest_of_programs", "rest_of_programs_since"
 
 
 def programs_of(layout: Layout) -> tuple[str, ...]:
@@ -34,14 +34,14 @@ def programs_of(layout: Layout) -> tuple[str, ...]:
 
 def outcome(
     service: Inspection, layout: Layout, start: bool = True, seconds: float = 0.0
-) -> Outcome[PropagatedPrograms]:
+) -> Outcome[PartitionedPrograms]:
     """Return what is known of the programs that the open panel shows first.
 
     These are the train step, and the one that is chosen. Of the train step alone, the totals are known before
     its origins and conflicts.
 
     Args:
-      start: start their propagation if it neither runs nor failed.
+      start: start their partitioning if it neither runs nor failed.
       seconds: wait for it for so long, or until the totals are known.
     """
     first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
@@ -50,7 +50,7 @@ def outcome(
     return _newest().ask(request, start, seconds)
 
 
-def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot:
+def added(snapshot: Snapshot, programs: Outcome[PartitionedPrograms]) -> Snapshot:
     """Return a plan, or compiled programs, with the partitioned ones as far as they are known.
 
     A plan gets a note if they cannot be partitioned. Compiled programs wait for the origins.
@@ -59,7 +59,7 @@ def added(snapshot: Snapshot, programs: Outcome[PropagatedPrograms]) -> Snapshot
     if result is not None:
         return snapshots.of(None, (snapshot, result), lambda: with_programs(snapshot, result))
     if (failure := programs.failure) is not None:
-        return snapshots.of(failure, (snapshot,), lambda: not_propagated(snapshot, failure))
+        return snapshots.of(failure, (snapshot,), lambda: not_partitioned(snapshot, failure))
     return snapshot
 
 
@@ -82,7 +82,7 @@ def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
 
 
 def make_way() -> None:
-    """Cancel the propagation, because its process must first trace another model."""
+    """Cancel the partitioning, because its process must first trace another model."""
     _newest().cancel()
 
 
@@ -112,5 +112,5 @@ def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
         st.caption("The other programs are not partitioned yet …")
 
 
-def _newest() -> Asked[PropagatedPrograms]:
+def _newest() -> Asked[PartitionedPrograms]:
     return asked.of(_NEWEST, cancels=False)
