@@ -141,7 +141,7 @@ def with_constant(payload: dict[str, Any], report: Callable[..., None]) -> dict[
     from inspector import layout as layouts
     from inspector.machines import targets
     from inspector.model.built_in import catalogue
-    from inspector.producers.compile import compile_layout
+    from inspector.producers.compile.compile_layout import compile_layout
     from inspector.producers.model.describe import entry_of
 
     name = f"{__name__}:build_with_constant"

@@ -13,7 +13,8 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
     """Return the Snapshot of the layout, and `slice_index` and `coords` of the devices by id."""
     from inspector import layout as layouts
     from inspector.machines import targets
-    from inspector.producers.compile import compile_layout, topology
+    from inspector.producers.compile import topology
+    from inspector.producers.compile.compile_layout import compile_layout
 
     layout = layouts.from_json(payload["layout"])
     target = targets.parse(layout.target)
