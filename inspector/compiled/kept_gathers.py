@@ -9,7 +9,7 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.live_values import DEVICE, Buffer, LiveValues
 from inspector.compiled.hlo.opcodes import SAME_DATA, WRITES
-from inspector.compiled.op_name import BACKWARD, parse_op_name
+from inspector.compiled.op_name import BACKWARD, phases_of
 from inspector.core.snapshot import Collective, KeptGather
 
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
@@ -34,7 +34,7 @@ def kept_gathers(
     gathers = {
         (collective.computation, collective.name): collective
         for collective in collectives
-        if collective.op == "all-gather" and _phases(collective.op_name) == {"forward"}
+        if collective.op == "all-gather" and phases_of(collective.op_name) == {"forward"}
     }
     if not gathers:
         return ()
@@ -89,7 +89,7 @@ class _Reader:
         _, instruction = self._instructions[position]
         if instruction.does in _CONTROL:
             return False
-        phases = _phases(instruction.metadata.get("op_name"))
+        phases = phases_of(instruction.metadata.get("op_name"))
         return bool(phases) and phases <= BACKWARD
 
     def _copies(self, buffer: Buffer, position: int) -> bool:
@@ -104,7 +104,3 @@ class _Reader:
         data = itertools.islice(self._backward.chain(whole, WRITES), 1, None)
         # Values of the same computation, not those inside of the fusion.
         return any(value.frame.depth == 0 and value.instruction.name == buffer.value for value in data)
-
-
-def _phases(op_name: str | None) -> set[str]:
-    return {operation.phase for operation in parse_op_name(op_name)}

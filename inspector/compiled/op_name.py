@@ -76,6 +76,11 @@ def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
     return tuple(parsed)
 
 
+def phases_of(op_name: str | None) -> set[Phase]:
+    """Return the phases of the operations that XLA merged under this name."""
+    return {operation.phase for operation in parse_op_name(op_name)}
+
+
 def _operation(parts: tuple[str, ...]) -> OpName:
     function = _CALL.match(parts[0])
     if function is None or function[1] not in ("jit", "pjit", "pmap") or len(parts) < 2:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
-from inspector.compiled.op_name import PHASES, Phase, parse_op_name
+from inspector.compiled.op_name import PHASES, Phase, parse_op_name, phases_of
 from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes_text, share_text
 from inspector.core.meshes import mesh_title
 from inspector.core.program_names import run_of, title, who_runs
@@ -394,7 +394,7 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
 
 def phases(collective: Collective) -> tuple[Phase, ...]:
     """Return the phases of a collective in the order of a step; several if XLA merged operations."""
-    present = {operation.phase for operation in parse_op_name(collective.op_name)}
+    present = phases_of(collective.op_name)
     return tuple(phase for phase in PHASES if phase in present)
 
 

@@ -19,7 +19,7 @@ from inspector.compiled.collective_roles import (
     PARAMETERS,
     by_role,
 )
-from inspector.compiled.op_name import PHASES, parse_op_name
+from inspector.compiled.op_name import BACKWARD, PHASES, parse_op_name, phases_of
 from inspector.core.assessment import MEMORY
 from inspector.core.axis_parts import axis_of
 from inspector.core.folding import NUMBER, fold, numbers_text
@@ -28,7 +28,7 @@ from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import mesh_name
 from inspector.core.program_names import run_of
 from inspector.core.sharding_text import mesh_text
-from inspector.core.snapshot import Array, Collective, Mesh, Program, Snapshot
+from inspector.core.snapshot import Array, Collective, Mesh, Phase, Program, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays
@@ -468,7 +468,7 @@ class _Reader:
                 if reasons.is_of_product(member) and (place := finder.source(member)) is not None
                 for label in (groups[place[0]].tiles[place[1]].label,)
             )
-            phases = {place.phase for member in members for place in parse_op_name(member.op_name)}
+            phases = {phase for member in members for phase in phases_of(member.op_name)}
             moves.append(
                 Move(
                     op=op,
@@ -482,6 +482,7 @@ class _Reader:
                     because=tuple(sources),
                     reason=why if apart else reasons.reason(self._program, ranked[0]),
                     of_iteration=wire_bytes_of_iteration(*ranked),
+                    once=() if apart else _gathered_once(members),
                 )
             )
         return tuple(sorted(moves, key=lambda move: -(move.bytes or 0)))
@@ -566,6 +567,20 @@ class _Finder:
             module = module.rpartition("/")[0]
         source = self.source(collective)
         return None if source is None else source[0]
+
+
+def _gathered_once(collectives: Iterable[Collective]) -> tuple[str, ...]:
+    """Return the arrays that all-gathers of the forward pass alone move, if others are gathered again.
+
+    The backward pass then reads the same result, or does not need it.
+    """
+    passes: dict[str, set[Phase]] = defaultdict(set)
+    for collective in collectives:
+        for path in collective.arrays or () if collective.op == "all-gather" else ():
+            passes[path] |= phases_of(collective.op_name)
+    if not any(phases & BACKWARD for phases in passes.values()):
+        return ()
+    return tuple(sorted(path for path, phases in passes.items() if phases == {"forward"}))
 
 
 def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -> str:

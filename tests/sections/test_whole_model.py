@@ -181,6 +181,33 @@ def test_what_an_all_gather_moves(
     assert ("gradient" in (move.reason or "")) == (subject == "gradients")
 
 
+def test_arrays_that_are_not_gathered_again_are_named() -> None:
+    """Of two arrays of a tile, one is gathered for both passes, and the other one for the forward pass."""
+    paths = [f"params/layer_{layer}/w" for layer in range(2)]
+    arrays = tuple(samples.array(path, (8, 8), (("data",), None), samples.DEFAULT_MESH) for path in paths)
+    gathers = tuple(
+        Collective(
+            "all-gather", False, name, "main", 1, False, ("data",), 2, 1, 8, 8,
+            op_name=f"jit(step)/{phase}/dot_general", arrays=(path,),
+        )
+        for name, path, phase in (
+            ("a", paths[0], "jvp(M)"), ("b", paths[1], "jvp(M)"), ("c", paths[0], "transpose(jvp(M))")
+        )
+    )  # fmt: skip
+    step = Program("train_step", collectives=gathers, stage="partitioned")
+    planned = samples.planned(samples.DEFAULT_MESH, *arrays)
+    model = whole_model.of_snapshot(replace(planned, programs=(step,)))
+    assert model is not None
+    (move,) = moves_of(model)
+    assert (move.phases, move.executions, move.once) == (("forward", "backward"), 3, (paths[1],))
+    (shown,) = ElementTree.fromstring(draw(model).text).iterfind(f".//{_SVG}g[@class='move']/{_SVG}title")
+    assert paths[1] in (shown.text or "").rpartition("backward pass: ")[2]
+    step = replace(step, collectives=gathers[:2])
+    model = whole_model.of_snapshot(replace(planned, programs=(step,)))
+    assert model is not None
+    assert [move.once for move in moves_of(model)] == [()]
+
+
 def of_program(mesh: Mesh, *collectives: Collective, arrays: tuple[Array, ...] = ()) -> WholeModel:
     own = arrays or (samples.array("params/w", (8, 8), (None, None), mesh),)
     step = Program("solve", collectives=collectives, stage="compiled")

@@ -614,4 +614,7 @@ def _move_title(move: Move) -> str:
     names = ", ".join(move.collectives[:2]) + (" …" if len(move.collectives) > 2 else "")
     times = f", {counted(move.executions, 'execution')}" if move.executions is not None else ""
     what = f"{move.op} over {mesh_axes_text(move.axes)}: {bytes_text(move.bytes)}{times}"
-    return f"{what} ({names}). {move.reason or ''}"
+    once = ", ".join(move.once[:2]) + (f" and {len(move.once) - 2} more" if len(move.once) > 2 else "")
+    if once:
+        once = f" Not gathered again for the backward pass: {once}."
+    return f"{what} ({names}). {move.reason or ''}{once}"

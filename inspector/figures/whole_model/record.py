@@ -59,6 +59,8 @@ class Move:
       because: The arrays whose products need it, such as `down` for partial sums; empty if there are none.
       reason: Why it is there, as a sentence. None if unknown.
       of_iteration: Bytes that a device sends in each iteration of loops whose trip counts are unknown.
+      once: Paths of the arrays that are gathered for the forward pass only, while others of the tile are
+        gathered again for the backward pass.
     """
 
     op: str
@@ -72,6 +74,7 @@ class Move:
     because: tuple[str, ...] = ()
     reason: str | None = None
     of_iteration: int | None = None
+    once: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

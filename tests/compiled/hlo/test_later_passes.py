@@ -189,3 +189,31 @@ def test_transfers_between_slices_are_apart_from_those_inside(transfers, expecte
     permutes = hlo.collectives(found, mesh)
     assert {one.source_target_pairs for one in permutes} == (expected or {tuple(transfers)})
     assert all(one.wire_bytes_per_device == 32 for one in permutes)
+
+
+def test_an_array_is_gathered_again_for_the_operation_that_needs_it() -> None:
+    """The compiler for TPUs names the second all-gather after the product of the backward pass."""
+
+    def line(name: str, opcode: str, operands: str, op_name: str, dtype: str = "bf16", more: str = "") -> str:
+        return f'%{name} = {dtype}[8,8]{{1,0}} {opcode}({operands}){more}, metadata={{op_name="{op_name}"}}'
+
+    forward, backward = "jit(step)/jvp(M)/dot_general", "jit(step)/transpose(jvp(M))/dot_general"
+    product = ", lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    between = [line("n0", "negate", "%first", forward)]
+    between += [line(f"n{n}", "negate", f"%n{n - 1}", forward) for n in range(1, 250)]
+    lines = [
+        "%x = bf16[8,8]{1,0} parameter(0)",
+        "%w = f32[1,8]{1,0} parameter(1)",
+        line("gather", "all-gather", "%w", forward, "f32",
+             ", channel_id=1, replica_groups=[1,8]<=[8], dimensions={0}, use_global_device_ids=true"),
+        line("narrow", "convert", "%gather", forward),
+        line("first", "dot", "%x, %narrow", forward, more=product),
+        *between,
+        line("narrow_again", "convert", "%gather", forward),
+        "ROOT " + line("second", "dot", "%n249, %narrow_again", backward, more=product),
+    ]  # fmt: skip
+    header = "HloModule step, is_scheduled=false, num_partitions=8"
+    (module,) = hlo.parse("\n".join([header, "", "ENTRY %main {", *(f"  {each}" for each in lines), "}"]))
+    mesh = Mesh((MeshAxis("a", 8),), tuple(range(8)))
+    gathers = hlo.collectives(as_compiled_for(module, "tpu", None), mesh)
+    assert [gather.op_name for gather in gathers] == [forward, backward]

@@ -15,8 +15,10 @@ from inspector.compiled.hlo.later_passes.passes import (
     product_of_groups,
     with_dimension,
     with_groups,
+    with_metadata,
 )
 from inspector.compiled.hlo.module import Instruction
+from inspector.compiled.hlo.opcodes import SAME_DATA
 
 # If more instructions of the partitioned program are between two users of an all-gather, the compiler for
 # TPUs gathers again. Measured with libtpu 0.0.42: it does at 212 and more, and in one case at 196. It does
@@ -84,8 +86,14 @@ def gather_again(passes: Passes) -> None:
 
 
 def _repeated(passes: Passes, chain: Sequence[Instruction], at: Instruction) -> list[Instruction]:
-    """Repeat instructions, each of which uses the one before as its first operand."""
+    """Repeat instructions, each of which uses the one before as its first operand, for the user `at`.
+
+    They have the name of the operation that needs them, as in a compiled program.
+    """
     edited = passes.edited
+    reader = at
+    while reader.does in SAME_DATA and (users := edited.users(reader)):
+        reader = users[0]
     copies: list[Instruction] = []
     for instruction in chain:
         operands = [operand.name for operand in edited.operands(instruction)]
@@ -95,7 +103,7 @@ def _repeated(passes: Passes, chain: Sequence[Instruction], at: Instruction) -> 
             instruction.opcode,
             instruction.shape_text or "",
             operands,
-            instruction.attributes_text,
+            with_metadata(instruction.attributes_text, reader),
             at,
             f"{instruction.name}.again",
         )

@@ -22,6 +22,7 @@ MOVES = tuple(operation.name for operation in OPERATIONS.values() if not operati
 SAME_ELEMENTS = frozenset({"bitcast", "copy", "reshape", "slice", "transpose"})
 
 _GROUPS = re.compile(rf"(,\s*+replica_groups\s*+=\s*+){VALUE}", re.S)
+_METADATA = re.compile(rf",\s*+metadata\s*+=\s*+{VALUE}", re.S)
 _PAIRS = re.compile(rf"(\bsource_target_pairs\s*+=\s*+){VALUE}", re.S)
 _TO_APPLY = re.compile(r",\s*+to_apply\s*+=\s*+%?+([^\s,]++)")
 _DIMENSIONS = re.compile(r"\bdimensions\s*+=\s*+\{([\d,]*+)\}")
@@ -182,6 +183,12 @@ def metadata(instruction: Instruction) -> str:
     """Return the metadata as the text of attributes."""
     written = instruction.attributes.get("metadata")
     return f", metadata={written}" if written else ""
+
+
+def with_metadata(attributes_text: str, of: Instruction) -> str:
+    """Return attributes with the metadata of another instruction, or with their own if it has none."""
+    written = metadata(of)
+    return _METADATA.sub("", attributes_text, count=1) + written if written else attributes_text
 
 
 def with_groups(attributes_text: str, groups: Groups) -> str:
