@@ -208,6 +208,37 @@ def test_arrays_that_are_not_gathered_again_are_named() -> None:
     assert [move.once for move in moves_of(model)] == [()]
 
 
+def test_a_tile_of_several_arrays_says_how_many() -> None:
+    """Bytes are those of all arrays. A name with more lines leaves room for the number."""
+    names = ("w", "attention_norm_of_layers/scale", "norm/scale")
+    arrays = tuple(
+        samples.array(f"params/layer_{layer}/{name}", shape, (("data",), *[None] * (len(shape) - 1)),
+                      samples.DEFAULT_MESH)
+        for layer in range(8)
+        for name, shape in zip(names, ((2048, 7168), (2048,), (2048,)), strict=True)
+    )  # fmt: skip
+    model = whole_model.of_snapshot(samples.planned(samples.DEFAULT_MESH, *arrays))
+    single = whole_model.of_snapshot(samples.planned(samples.DEFAULT_MESH, *arrays[:3]))
+    assert model is not None and single is not None
+    assert sorted(len(tile.paths) for group in model.groups for tile in group.tiles) == [8, 16]
+    for width in (400, 800, 1440):
+        texts = texts_of(draw(model, width_px=width).text)
+        assert any("8 arrays" in text for text in texts) and any("16" in text.split() for text in texts)
+        assert not any("arrays" in text for text in texts_of(draw(single, width_px=width).text))
+    layers = model.groups[0]
+    stacked = replace(layers, layers=Dimension(8), tiles=tuple(
+        replace(tile, paths=tile.paths[: len(tile.paths) // 8], layers=8) for tile in layers.tiles
+    ))  # fmt: skip
+    drawn = [draw(replace(model, groups=(group,)), width_px=1440) for group in (layers, stacked)]
+    numbers = [text for text in texts_of(drawn[1].text) if "figures of all" not in text]
+    assert sum("8 layers" in text or text == "16 of 2048" for text in numbers) == 2
+    assert drawn[0].height == drawn[1].height
+
+
+def texts_of(text: str) -> list[str]:
+    return [element.text or "" for element in ElementTree.fromstring(text).iter(f"{_SVG}text")]
+
+
 def of_program(mesh: Mesh, *collectives: Collective, arrays: tuple[Array, ...] = ()) -> WholeModel:
     own = arrays or (samples.array("params/w", (8, 8), (None, None), mesh),)
     step = Program("solve", collectives=collectives, stage="compiled")

@@ -319,19 +319,49 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
 
 
 def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
+    """Write names, shapes and numbers of arrays below tiles. Return the lower end."""
+    columns = [(column, _label_lines(column.tile.label, column.width - 2)) for column in line]
+
+    def wrapped(column: _Column, *details: str) -> list[str]:
+        return [
+            text for each in details if each for text in svg.wrapped(each, column.width - 4, _SMALL_PX, 2)
+        ]
+
+    def lower(names: Sequence[str], details: Sequence[str]) -> float:
+        return y + _LINE_PX * len(names) + 13 * len(details)
+
+    lowest = max(lower(names, wrapped(c, _shape(c.tile), c.tile.place)) for c, names in columns)
     most = y
-    for column in line:
+    for column, names in columns:
+        shape, count, place = _shape(column.tile), _count(column.tile), column.tile.place
+        details = wrapped(column, shape, place)
+        if count:
+            enough = max(lowest, lower(names, details) + (13 if len(names) == 1 else 0))
+            details = wrapped(column, shape, count, place)
+            whole = [f"{shape} · {count}"]
+            if lower(names, details) > enough:
+                whole.append(f"{len(column.tile.paths) * column.tile.layers} of {shape}")
+            for text in whole:
+                if svg.width_px(text, _SMALL_PX) <= column.width - 4:
+                    details = wrapped(column, text, place)
+                    break
         at = y
-        for name in _label_lines(column.tile.label, column.width - 2):
+        for name in names:
             sheet.canvas.text(column.left, at, name, _NAME_PX, font_weight=600)
             at += _LINE_PX
-        details = [_shape(column.tile), column.tile.place]
-        for detail in filter(None, details):
-            for text in svg.wrapped(detail, column.width - 4, _SMALL_PX, 2):
-                sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
-                at += 13
+        for text in details:
+            sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
+            at += 13
         most = max(most, at)
     return most + 2
+
+
+def _count(tile: Tile) -> str:
+    """Return how many arrays of this shape a tile has: `16 arrays`, `2 × 32 layers`; "" for one."""
+    arrays = len(tile.paths)
+    if tile.layers > 1:
+        return f"{f'{arrays} × ' if arrays > 1 else ''}{tile.layers} layers"
+    return counted(arrays, "array") if arrays > 1 else ""
 
 
 def _words(label: str) -> list[str]:
