@@ -31,6 +31,7 @@ _MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
     "temporaries": ("outputs and temporaries", "Outputs and temporaries take"),
     "unknown": ("in use", "It takes"),
 }
+_AS_LONG = 0.8  # share of the longest part from which a second one is named, too
 _VISIBLE = 0.01  # share of a transfer that has to be hidden to be worth a word
 
 
@@ -39,7 +40,8 @@ def because(assessment: Assessment) -> str:
 
     Show it below a verdict, so that its reader knows what to change. If JAX rejects the layout, that is the
     reason. If it does not fit, it is the largest part of its memory. Otherwise it is the longest part of the
-    predicted step, or the mesh axes that send the most. Names of mesh axes are in backticks.
+    predicted step, with the second one if it is almost as long, or the mesh axes that send the most. Names of
+    mesh axes are in backticks.
 
     >>> parts = (StepPart("compute", 0.6), StepPart("between", 2.0, "fsdp", bytes=4 * 2**30))
     >>> step = Step(2.6, 2.3, 2.9, "predicted", parts=parts)
@@ -56,7 +58,11 @@ def because(assessment: Assessment) -> str:
         return _of_memory(need)
     step = assessment.step
     if step is not None and step.parts:
-        return _of_step(step, max(step.parts, key=lambda part: part.seconds), assessment)
+        largest, *others = sorted(step.parts, key=lambda part: -part.seconds)
+        also = ""
+        if others and others[0].seconds >= _AS_LONG * largest.seconds:
+            also = _also(step, others[0])
+        return _of_step(step, largest, assessment, also)
     sent = assessment.traffic
     return "" if sent is None else _of_traffic(sent, run_of(assessment.program))
 
@@ -99,16 +105,29 @@ def _of_memory(need: MemoryNeed) -> str:
     return f"{memory_words(kind, need)[1]} {of_part}{whole}."
 
 
-def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
+def _also(step: Step, part: StepPart) -> str:
+    """Return a second part as a clause: `and waits for `replica` between slices take 138 ms, 38%`."""
+    beginning = WORK_WORDS.get(part.kind, ("", ""))[1]
+    what = f"{beginning[:1].lower()}{beginning[1:]}"
+    if part.is_communication:
+        what = f"waits for {_marked(part.axes) if part.axes else 'communication'}"
+        what += f"{' between slices' * (part.kind == 'between')} take"
+    seconds = seconds_text(part.seconds)
+    if step.kind == "at least":
+        return f", and {what} at least {seconds}"
+    return f", and {what} {seconds}, {share_text(part.seconds / step.seconds, 0)}"
+
+
+def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> str:
     seconds, run = seconds_text(part.seconds), run_of(assessment.program).removeprefix("one ")
     if not part.is_communication:
         share = (
             "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the {run}"
         )
-        return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}."
+        return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}{also}."
     names = _marked(part.axes) if part.axes else "Communication"
     if part.is_latency and step.kind != "at least":
-        return f"Over {names}, {latency_text(part)}"
+        return f"Over {names}, {latency_text(part).removesuffix('.')}{also}."
     chip = hardware.CHIPS.get(assessment.chip or "")
     machine = "devices" if chip is None else "GPUs" if chip.kind == "gpu" else "chips"
     network = f"sends between {machine}"
@@ -121,11 +140,11 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment) -> str:
     else:
         took = f"this takes {took}"
     if step.kind == "at least":
-        return f"{names} {network}: {took}, or more."
+        return f"{names} {network}: {took}, or more{also}."
     whole_step = f"the {run} of {seconds_text(step.seconds)}"
     if part.hidden > _VISIBLE * whole:
-        return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it."
-    return f"{names} {network}: {took} of {whole_step}."
+        return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it{also}."
+    return f"{names} {network}: {took} of {whole_step}{also}."
 
 
 def latency_text(part: StepPart) -> str:

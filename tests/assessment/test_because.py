@@ -194,3 +194,25 @@ def test_many_small_messages_have_latency_as_their_reason() -> None:
     large = replace(part, messages=4, latency=4 * 5.8e-6)
     assert not large.is_latency
     assert "latency" not in because(assessed(None, large, StepPart("compute", 1e-3)))
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.79, False), (0.81, True), (1.0, True)])
+@pytest.mark.parametrize(
+    ("longest", "second"),
+    [
+        (StepPart("memory", 1.0), StepPart("between", 1.0, "replica")),
+        (StepPart("between", 1.0, "replica", bytes=10**9), StepPart("memory", 1.0)),
+        (StepPart("compute", 1.0), StepPart("inside", 1.0, None)),
+    ],
+)
+def test_a_second_part_that_is_almost_as_long_is_named(
+    longest: StepPart, second: StepPart, share: float, named: bool
+) -> None:
+    second = replace(second, seconds=share * longest.seconds)
+    rest = StepPart("rest", 0.1)
+    seconds = longest.seconds + second.seconds + rest.seconds
+    step = Step(seconds, None, None, "predicted", parts=(second, rest, longest))
+    why = because(Assessment("v5e", 32, "partitioned", "train_step", step, None, None, None, None))
+    assert why.endswith(".") and seconds_text(longest.seconds) in why
+    assert (why.count(seconds_text(second.seconds)) > (share == 1.0)) == named
+    assert (f"{round(100 * second.seconds / seconds)}%." in why) == named
