@@ -29,7 +29,8 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     known = assessment.step
     step = "Step" if known is None else f"Step, {known.kind}"
     if known is None and assessment.chip is None:
-        step = "Step, needs a run or a chip"
+        # Another run of a compiled program measures its step if it is profiled.
+        step = f"Step, needs {'run --profile' if assessment.basis == 'compiled' else 'a run'} or a chip"
     if known is not None and (known.interval or known.outside):
         ends = "80% of steps " if known.kind == "measured" else "unchecked " if known.outside else ""
         step += f", {ends}{known.interval}".rstrip()

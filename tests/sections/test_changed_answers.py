@@ -98,3 +98,12 @@ def test_the_traffic_names_its_largest_axes_with_their_share(
     sending = assessment(traffic=Traffic(sum(by_axes.values()), by_axes))
     assert assessed.of_assessment(sending).facts[2].label == label
     assert assessed.traffic_text(sending) == line
+
+
+def test_an_unknown_step_says_what_gives_it() -> None:
+    """A compiled program without times has run without a profile; a planned one has not run."""
+    labels = [
+        assessed.of_assessment(assessment(chip=None, step=None, basis=basis)).facts[1].label
+        for basis in ("compiled", "partitioned", "planned")
+    ]
+    assert ["--profile" in label for label in labels] == [True, False, False]
