@@ -134,9 +134,13 @@ class Step(Record):
         """The interval in words: `122–169 ms`; "" if it is unknown."""
         if self.low is None or self.high is None:
             return ""
-        low, high = seconds_text(self.low), seconds_text(self.high)
-        number, _, unit = low.rpartition(" ")
-        return f"{number if high.endswith(f' {unit}') else low}–{high}"
+        return _range_text(seconds_text(self.low), seconds_text(self.high))
+
+
+def _range_text(low: str, high: str) -> str:
+    """Return `122–169 ms`, with one unit if both have the same."""
+    number, _, unit = low.rpartition(" ")
+    return f"{number if high.endswith(f' {unit}') else low}–{high}"
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,13 @@ class MemoryNeed(Record):
         capacity = bytes_text(self.capacity_bytes)
         number, _, unit = peak.partition(" ")
         return f"{least}{about}{number if capacity.endswith(f' {unit}') else peak} of {capacity}"
+
+    @property
+    def interval(self) -> str:
+        """The interval of an estimate in words: `8.1–11.9 GiB`; "" if there is none."""
+        if self.high is None or not self.is_estimated:
+            return ""
+        return _range_text(bytes_text(self.low), bytes_text(self.high))
 
     @property
     def fits_text(self) -> str:

@@ -6,6 +6,7 @@ lengths are in pixels, so that one figure has bars of different units.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,11 @@ _LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 5
+# Black with a white border: one of both can be seen on each grey, and on either theme.
+_WHISKER_STYLES: tuple[dict[str, Any], ...] = (
+    {"color": palette.WHITE, "width": 4},
+    {"color": palette.BLACK, "width": 1.6},
+)
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class _Bar:
     longest: float
     interval: tuple[float, float] | None = None
     ends: str = INTERVAL  # what the ends of the interval are
+    interval_text: str = ""
+    work: float = 0.0  # seconds of a step without waits
     limit: tuple[float, str] | None = None
     at_least: bool = False
 
@@ -180,13 +188,17 @@ def _step(layout: Layout) -> _Bar:
     if not segments:  # measured without a profile
         text = seconds_text(step.seconds)
         segments = [_Segment("measured", step.seconds, text, palette.Fill(palette.MARK), frame.hover([text]))]
+    work = math.fsum(part.seconds for part in step.parts if not part.is_communication)
     end = min(step.high or 0.0, _LONGEST * step.seconds)
     interval = None if step.low is None or step.high is None else (step.low, step.high)
     values = [f"{step.text}, {step.kind}"] if step.kind != "at least" else []
     values += [step.text, step.value_text]
     at_least = step.kind == "at least"
     longest = max(step.seconds, end)
-    return _bar(layout, STEP, values, segments, longest, interval, step.ends, at_least=at_least)
+    return _bar(
+        layout, STEP, values, segments, longest, interval, step.ends, step.interval,
+        work=work, at_least=at_least,
+    )  # fmt: skip
 
 
 def _traffic(layout: Layout) -> _Bar:
@@ -237,7 +249,10 @@ def _memory(layout: Layout) -> _Bar:
     cross = ", too large" if need.fits is False else ""
     values = [", ".join(filter(None, (need.text, need.fits_text))), need.text + cross]
     values.append(need.text.removeprefix("about ").replace("at least ", "≥ ") + cross)
-    return _bar(layout, MEMORY, values, segments, longest, interval, limit=limit, at_least=need.at_least)
+    return _bar(
+        layout, MEMORY, values, segments, longest, interval, INTERVAL, need.interval,
+        limit=limit, at_least=need.at_least,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -363,9 +378,11 @@ class _Drawing:
         low, high = (min(left + end * per_unit, right) for end in bar.interval)
         middle = top + BAR_PX - 4  # below the texts
         cut = left + bar.interval[1] * per_unit > right
-        self.shapes.append(frame.line(low, high, middle, middle, width=1.5))
+        lines = [(low, high, middle, middle)]
         for end in (low,) if cut else (low, high):
-            self.shapes.append(frame.line(end, end, middle - _WHISKER_PX, middle + _WHISKER_PX, width=1.5))
+            lines.append((end, end, middle - _WHISKER_PX, middle + _WHISKER_PX))
+        for style in _WHISKER_STYLES:
+            self.shapes.extend(frame.line(*ends, **style) for ends in lines)
 
     def legend(self, bars: Sequence[_Bar], left: float, top: float, width: float) -> float:
         """Write the parts of bars in lines, and return their lower end.
@@ -379,17 +396,18 @@ class _Drawing:
             entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)
         ghosts = [part for bar in bars for part in bar.segments if part.hidden]
         if ghosts:
-            hidden = seconds_text(sum(part.hidden for part in ghosts))
-            color = max(ghosts, key=lambda part: part.hidden).fill.color
-            entries["hidden behind work" + f" {hidden}" * (len(bars) == 1)] = _colored("▂", color)
-        for ends in dict.fromkeys(bar.ends for bar in bars if bar.interval):
-            entries[ends] = "├┤"
+            fills = [part.fill for part in ghosts]
+            colors = dict.fromkeys(color for fill in fills for color in (fill.color, fill.over) if color)
+            hidden = f" {_hidden_text(bars[0])}" if len(bars) == 1 else ""
+            entries[f"hidden behind work{hidden}"] = "".join(_colored("▂", color) for color in colors)
+        for bar in (bar for bar in bars if bar.interval):
+            entries[f"{bar.ends} {bar.interval_text}" if len(bars) == 1 else bar.ends] = "├┤"
         for limit in dict.fromkeys(bar.limit[1] for bar in bars if bar.limit is not None):
             entries[limit] = _colored("┃", palette.BAD)
         lines: list[str] = []
         used = width
         for text, mark in entries.items():
-            need = labels.width_px(f"■ {text}   ", frame.TICK_PX)
+            need = labels.width_px(f"{'■' * max(mark.count('</span>'), 1)} {text}   ", frame.TICK_PX)
             entry = f"{mark} {labels.escape(text)}"
             if used + need > width:
                 lines.append(entry)
@@ -399,6 +417,18 @@ class _Drawing:
                 used += need
         self.write("<br>".join(lines), left, top, frame.TICK_PX)
         return top + 1.35 * frame.TICK_PX * len(lines)
+
+
+def _hidden_text(bar: _Bar) -> str:
+    """Return `304 ms, over 2 axes at once`: only so is more hidden than the work of a step takes."""
+    hidden = [part for part in bar.segments if part.hidden]
+    total = math.fsum(part.hidden for part in hidden)
+    if len(hidden) < 2 or total <= bar.work:
+        return seconds_text(total)
+    # Several mesh axes of one collective, or one axis inside slices and between them.
+    colors = {part.fill.color for part in hidden if not part.fill.over}
+    what = "axes" if len(colors) == len(hidden) else "sets of links"
+    return f"{seconds_text(total)}, over {len(hidden)} {what} at once"
 
 
 def _squares(fill: palette.Fill) -> str:

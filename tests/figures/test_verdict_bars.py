@@ -54,6 +54,37 @@ def test_hidden_communication_is_a_thin_ghost() -> None:
     assert ghost["marker"]["color"] == palette.color_of_axis("fsdp")
 
 
+def test_the_legend_has_every_color_of_hidden_communication() -> None:
+    """More is hidden than the work takes only if transfers over several mesh axes run at once."""
+    work, tensor = StepPart("compute", 1.0), StepPart("inside", 0.1, "tensor", hidden=0.8)
+    legends = []
+    for hidden in (0.1, 0.5):
+        parts = (work, tensor, StepPart("inside", 0.1, "fsdp", hidden=hidden))
+        layout = Layout(step=Step(1.2, None, None, "predicted", parts=parts))
+        texts = [note.text for note in verdict_bars([layout], width_px=900).layout.annotations]
+        legends += [entry for text in texts for entry in text.split("   ") if "hidden" in entry]
+    for legend in legends:
+        colors = {palette.color_of_axis(axis) for axis in ("fsdp", "tensor")}
+        assert {color for color in colors if f"color:{color}" in legend} == colors
+    assert ["2 axes at once" in legend for legend in legends] == [False, True]
+
+
+def test_the_legend_has_the_ends_of_intervals() -> None:
+    said = " ".join(drawn.texts(verdict_bars([Layout(step=STEP, memory=NEED)], width_px=900)))
+    assert "10.0–13.0 GiB" in said and STEP.interval in said
+    several = [Layout("one", STEP, NEED), Layout("two", STEP, NEED)]
+    assert "10.0–13.0 GiB" not in " ".join(drawn.texts(verdict_bars(several, width_px=1200)))
+
+
+@pytest.mark.parametrize("page", ["#FFFFFF", "#14171A"])
+def test_an_interval_can_be_seen_on_greys_and_on_both_themes(page: str) -> None:
+    figure = verdict_bars([Layout(memory=NEED)], width_px=900)
+    colors = {shape.line.color for shape in figure.layout.shapes} - {palette.BAD}
+    below = {color for *_, color in segments(figure)} | {page}
+    for color in below:
+        assert max(palette.contrast(color, line) for line in colors) > 3
+
+
 def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
     fits = segments(verdict_bars([Layout(memory=NEED)], width_px=900))
     assert len(fits) == 3 and palette.BAD not in {color for *_, color in fits}
