@@ -11,7 +11,7 @@ from inspector.assessment.because import axes_text, part_text
 from inspector.core.assessment import Step, StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import Collective, Mesh, Program, Snapshot, Trace
+from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot, Trace
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
 from inspector.machines.mesh_links import link_of, links_of
@@ -110,6 +110,7 @@ class MeasuredStep:
       prediction: what it comes from.
       measured: the median step with its parts.
       rows: the step, its parts, and hidden communication.
+      late: of each device or host that the others wait for, a sentence.
     """
 
     program: Program
@@ -122,6 +123,7 @@ class MeasuredStep:
     achieved: tuple[Achieved, ...]
     collectives: tuple[MeasuredCollective, ...]
     operations: tuple[MeasuredOperation, ...]
+    late: tuple[str, ...] = ()
 
     @property
     def sentence(self) -> str:
@@ -174,6 +176,30 @@ def measured_step(snapshot: Snapshot, program: Program, chip: Chip | None) -> Me
         tuple(_achieved(program, mesh, chip, step)),
         tuple(_collectives(program, mesh, chip)),
         tuple(_operations(program, prediction)),
+        tuple(_late_text(program, late) for late in program.trace.late),
+    )
+
+
+def _late_text(program: Program, late: LateDevice) -> str:
+    """Return who is late, how often and by how much, where the others wait, and what comes before."""
+    assert program.trace is not None
+    times = {time.name: time for time in program.trace.instructions}
+    waits, longer = times.get(late.collective), times.get(late.operation or "")
+    collective = None if waits is None else collective_of(program, waits)
+    where = late.collective if collective is None else _collective_text(collective)
+    causes = {
+        None: "No single part of its run is the reason",
+        "pause": "Its runs begin late: before them, it waits for its host, such as for the next batch, or it "
+        "runs another program",
+        "idle": "Between instructions of its run, it does nothing that the profile has",
+        "computation": "Its instructions take longer",
+    }
+    cause = causes[late.cause]
+    if longer is not None:
+        cause = f"Before it, {longer.name} ({longer.kind}) takes longer than on other devices"
+    return (
+        f"{late.kind.capitalize()} {late.name} is late in {late.runs:,} of {late.of:,} runs: the others wait "
+        f"{seconds_text(late.seconds)} longer than it does, most in {where}. {cause}."
     )
 
 
@@ -319,5 +345,8 @@ def _operations(program: Program, prediction: Predicted | None) -> Iterator[Meas
 
 def collective_text(measured: MeasuredCollective) -> str:
     """Return operation and mesh axes of a collective: `all-reduce over fsdp`."""
-    names = measured.collective.axis_names
-    return f"{measured.collective.op} over {axes_text('+'.join(names) or None)}"
+    return _collective_text(measured.collective)
+
+
+def _collective_text(collective: Collective) -> str:
+    return f"{collective.op} over {axes_text('+'.join(collective.axis_names) or None)}"

@@ -53,7 +53,8 @@ def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
         "Profiled: ", named(measured.program.name), f", {runs}: ", Strong(measured.measured.text), "."
     )
     pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]
-    sentences = [sentence for sentence in (measured.sentence, _not_predicted(measured)) if sentence]
+    known = (measured.sentence, _not_predicted(measured), *measured.late)
+    sentences = [sentence for sentence in known if sentence]
     layouts = [Layout("Measured" if measured.predicted else "", measured.measured)]
     if measured.predicted is not None:
         layouts.insert(0, Layout("Predicted", measured.predicted))
@@ -156,6 +157,7 @@ def json_of(measured: MeasuredStep) -> dict[str, object]:
         "low": measured.measured.low,
         "high": measured.measured.high,
         "sentence": measured.sentence or None,
+        "late": list(measured.late),
         "parts": [
             {
                 "name": row.name,

@@ -51,6 +51,8 @@ from inspector.core.snapshot.programs import (
     KernelCalls,
     KernelWork,
     LargeConstant,
+    LateCause,
+    LateDevice,
     MatmulFlops,
     Memory,
     OpenChoice,

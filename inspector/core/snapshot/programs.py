@@ -427,6 +427,36 @@ class InstructionTime(Record):
     by_device: tuple[Amount, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
+LateCause = Literal["pause", "idle", "computation"]
+
+
+@dataclass(frozen=True)
+class LateDevice(Record):
+    """A device or host that the others wait for in collectives, in too many runs for chance.
+
+    Attributes:
+      name: The device, as in `devices` of the trace, or the file of the host.
+      kind: device, or host if all of its devices are late.
+      runs: Number of complete runs in which it is late.
+      of: Number of complete runs of which this is known.
+      seconds: Seconds that the others wait longer than it does: the median of the runs in which it is late.
+      collective: Name of the instruction in which they wait longest for it.
+      cause: What takes longer than on other devices, for at least half of the delay. pause: the time before
+        its run begins. idle: the time in a run without an instruction. computation: its instructions. None
+        if unknown.
+      operation: Name of the instruction that takes longer, for at least half of the delay. None without one.
+    """
+
+    name: str
+    kind: Literal["device", "host"]
+    runs: PositiveInt
+    of: PositiveInt
+    seconds: Amount
+    collective: str
+    cause: LateCause | None = field(default=None, metadata=OMIT_NONE)
+    operation: str | None = field(default=None, metadata=OMIT_NONE)
+
+
 @dataclass(frozen=True)
 class Trace(Record):
     """What a profile contains of a program. Usual runs are the middle half of the runs, by their length.
@@ -442,6 +472,8 @@ class Trace(Record):
         one. None if unknown.
       pause: Median seconds between two runs in which the program does not run. None if it ran once.
       instructions: Time by instruction, those with the most own time first. Empty if unknown.
+      late: Devices and hosts that the others wait for, those that cost most first. Empty if there is none, or
+        if the profile does not show it.
     """
 
     steps: NonNegativeInt
@@ -452,6 +484,7 @@ class Trace(Record):
     span: Amount | None = field(default=None, metadata=OMIT_NONE)
     pause: Amount | None = field(default=None, metadata=OMIT_NONE)
     instructions: tuple[InstructionTime, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    late: tuple[LateDevice, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import InstructionTime, OperationTime, Trace
+from inspector.core.snapshot import InstructionTime, LateDevice, OperationTime, Trace
 from inspector.core.statistics import statistics
 from inspector.producers.readers.profiles.events import InstructionEvents, Recorded
 from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
+from inspector.producers.readers.profiles.late import Recording, late_devices
 from inspector.producers.readers.profiles.wire import Ints
 
 Floats = npt.NDArray[np.float64]
@@ -94,6 +95,7 @@ class Times:
             span=float((stops - starts)[:, usual][ran[:, usual]].mean()) * _SECONDS,
             pause=_pause(starts, stops, hosts),
             instructions=instructions_of,
+            late=self._late(events, own, renumbered, starts, stops, devices),
         )
         return Measured(trace, tuple(runs.tolist()))
 
@@ -111,6 +113,44 @@ class Times:
             if numbers[number]
         ]
         return tuple(sorted(times, key=lambda time: (-time.seconds, time.kind)))
+
+    def _late(
+        self,
+        events: InstructionEvents,
+        own: Floats,
+        run: Ints,
+        starts: Floats,
+        stops: Floats,
+        devices: Ints,
+    ) -> tuple[LateDevice, ...]:
+        """Return the devices that the others wait for. Arguments are those of `_instructions`."""
+        recorded = self._recorded
+        instructions, place = np.unique(events.instruction, return_inverse=True)
+        numbers = instructions.tolist()
+        names = [recorded.instructions[number][1] for number in numbers]
+        # The same instruction can have several numbers: one for each process.
+        known = {name: number for number, name in enumerate(dict.fromkeys(names))}
+        kind_of = {
+            name: self._kinds[number] for name, number in zip(names, instructions.tolist(), strict=True)
+        }
+        kept = run >= 0
+        own_devices = [recorded.devices[device] for device in devices.tolist()]
+        return late_devices(
+            Recording(
+                np.searchsorted(devices, events.device[kept]),
+                run[kept],
+                np.array([known[name] for name in names], np.int64)[place[kept]],
+                own[kept],
+                tuple(known),
+                [kind_of[name] for name in known],
+                starts * _SECONDS,
+                stops * _SECONDS,
+                np.array([device.host for device in own_devices], np.int64),
+                [self._device_name(device) for device in devices.tolist()],
+                recorded.hosts,
+                any(device.platform == "cpu" for device in own_devices),
+            )
+        )
 
     def _device_name(self, number: int) -> str:
         device = self._recorded.devices[number]
