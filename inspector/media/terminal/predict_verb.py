@@ -59,18 +59,19 @@ def predict(options: argparse.Namespace) -> Output:
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
     own_chip = targets.chip_of(snapshot)
 
-    def plain() -> dict[str, object]:
-        profiled = measured_step(snapshot, program, own_chip)
-        known = {} if profiled is None else {"measured": measured.json_of(profiled)}
-        return prediction.json_of(predicted, program) | known
-
     return Output(
-        plain,
+        lambda: prediction.json_of(predicted, program) | _measured(snapshot, program, own_chip),
         lambda: [
             prediction.section(snapshot, program.name, chip),
             *measured.of_program(snapshot, program, own_chip),
         ],
     )
+
+
+def _measured(snapshot: Snapshot, program: Program, chip: hardware.Chip | None) -> dict[str, object]:
+    """Return the measured step under its key; empty if the program was not profiled."""
+    profiled = measured_step(snapshot, program, chip)
+    return {} if profiled is None else {"measured": measured.json_of(profiled)}
 
 
 def _program(snapshot: Snapshot, name: str | None) -> Program:
@@ -95,6 +96,11 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
         raise InvalidInput("--trace needs the chip of the timeline: choose one with --chip")
     chips = [*hardware.CHIPS]
     return Output(
-        lambda: {"program": program.name, "seconds": None, "needs": prediction.needs(program, chips)},
+        lambda: {
+            "program": program.name,
+            "seconds": None,
+            "needs": prediction.needs(program, chips),
+            **_measured(snapshot, program, None),
+        },
         lambda: [prediction.needed(program, chips), *measured.of_program(snapshot, program, None)],
     )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from inspector.assessment.measured import measured_step
-from inspector.core.snapshot import LateDevice, Snapshot
+from inspector.core.snapshot import LateDevice, Snapshot, write
 from inspector.machines import targets
+from inspector.media.terminal import main
 from inspector.producers.readers import profile
 from inspector.producers.readers.profiles import late
 from tests.producers.readers.profiles import late_process
@@ -245,3 +248,21 @@ def test_a_delay_in_one_of_four_processes_is_named(delayed: int | None, tmp_path
     assert (named.name, named.runs, named.of) == ("host-2", 6, late_process.STEPS)
     assert named.seconds == pytest.approx(late_process.DELAY, rel=0.2)
     assert named.cause == "pause"
+
+
+def test_predict_has_the_sentence_as_text_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = job(tmp_path / "trace", third)
+    assert measured.mesh is not None
+    # No chip is chosen for CPU devices, so predict asks for one.
+    on_cpu = replace(measured, mesh=replace(measured.mesh, device_kind="cpu"))
+    for name, own in (("chip", measured), ("cpu", on_cpu)):
+        file = tmp_path / f"{name}.json"
+        write(own, file)
+        assert not main(["predict", str(file), "--json"])
+        (sentence,) = json.loads(capsys.readouterr().out)["measured"]["late"]
+        assert "host-5" in sentence
+        assert not main(["predict", str(file)])
+        printed = " ".join(capsys.readouterr().out.split())
+        assert sentence in printed
