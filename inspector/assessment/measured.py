@@ -189,8 +189,8 @@ def _late_text(program: Program, late: LateDevice) -> str:
     where = late.collective if collective is None else _collective_text(collective)
     causes = {
         None: "No single part of its run is the reason",
-        "pause": "Its runs begin late: before them, it waits for its host, such as for the next batch, or it "
-        "runs another program",
+        "pause": "Its runs begin late: before them, code of the host runs, such as that of the next batch, "
+        "or another program",
         "idle": "Between instructions of its run, it does nothing that the profile has",
         "computation": "Its instructions take longer",
     }
