@@ -98,7 +98,7 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
         if cut is not None and array.shape is not None:
             panels = [panel("a", array, mesh, cut, array.shape), panel("b", None, mesh, cut, ())]
             check(linked_maps(panels, array.path, cut, width_px=width))
-    check(spec_tree([Column("", tuple(held))], {}, width_px=width))
+    check(spec_tree([Column("", tuple(held))], None, width_px=width))
     columns = [Column("a", tuple(held)), Column("b", tuple(held[:1]), {"a/b"})]
     check(spec_tree(columns, mesh, width_px=width))
     toggled = [row.key for row in rows_of(columns)]

@@ -151,7 +151,7 @@ def test_more_devices_than_can_be_emulated_are_not_run(open_page, mesh, offered)
     assert not page.problems()
     assert page.test.button(key="run_button").disabled != offered
     said = " ".join(caption.value for caption in page.test.main.caption)
-    assert ("At most 512 devices can be emulated, but the mesh has 1,024." in said) != offered
+    assert ("At most 512 devices can be emulated, but the mesh has 1,024" in said) != offered
 
 
 @pytest.mark.nightly_but_first

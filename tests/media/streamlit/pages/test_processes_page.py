@@ -9,6 +9,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.guides import processes
 from inspector.media.streamlit.pages import processes_page
+from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import PATIENCE, widget_of
@@ -24,7 +25,7 @@ def test_every_figure_has_downloads_with_provenance(_shared_workers: None) -> No
     names = ("given", "global", "returned", "mesh")
     assert offered(page) == drawn(page) == [f"processes:{name}_figure" for name in names]
     wanted = processes.parse(processes.DEFAULTS).unwrap()
-    exchanged = page.session_state["processes:results"][wanted.key()]
+    exchanged = inspection.shared().exchange(wanted).answer()
     line = processes_page.provenance_line(wanted, exchanged)
     assert line.startswith(
         "Host-local arrays through host_local_array_to_global_array · host-local shape 4×2 · "
