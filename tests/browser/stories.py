@@ -82,7 +82,7 @@ def student(story: Story) -> None:
         "student_1_rule",
         lambda: head(dashboard, "Memory").filter(has_text="→"),
         lambda: head(dashboard, "Traffic").filter(has_text="→"),
-        lambda: main.get_by_text("rule 2, hidden → data").first,
+        lambda: dashboard.keyed("whole_model").locator(".tile").filter(has_text="data ÷2").first,
     ):
         replace_text(dashboard, "Mesh axes of rule 2", "data")
     with story.step(
@@ -156,14 +156,15 @@ def own_model(story: Story, title: str) -> str:
     """Bring a model of one's own, with this title, to the code of its best layout. Returns the code."""
     dashboard = story.dashboard
     page = dashboard.page
-    with story.step("own_1_model", lambda: dashboard.keyed("mesh_map")):
+    with story.step("own_1_model", lambda: dashboard.keyed("whole_model").locator(".tile").first):
         dashboard.field("Model").click()
         page.get_by_role("option", name=title).click()
         expect(dashboard.main().get_by_role("heading").first).to_contain_text(title)
     with story.step("own_2_search", lambda: dashboard.keyed("start_search")):
         page.get_by_role("link", name="Search").click()
         expect(dashboard.main().get_by_role("heading", name="Search")).to_be_visible()
-    with story.step("own_3_best", lambda: dashboard.keyed("search_front")):
+    best = dashboard.main().get_by_text(re.compile("is (the )?best"))
+    with story.step("own_3_best", lambda: best.first):
         dashboard.click("start_search")
         dashboard.wait_for_figure("search_front")
         expect(dashboard.keyed("code_button")).to_be_visible()  # that of the best layout
