@@ -31,9 +31,10 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     if known is None and assessment.chip is None:
         # Another run of a compiled program measures its step if it is profiled.
         step = f"Step, needs {'run --profile' if assessment.basis == 'compiled' else 'a run'} or a chip"
-    if known is not None and (known.interval or known.outside):
-        ends = "80% of steps " if known.kind == "measured" else "unchecked " if known.outside else ""
-        step += f", {ends}{known.interval}".rstrip()
+    if known is not None and known.outside:
+        step += ", unchecked"  # its bounds are too long for a label; the bar below has them
+    elif known is not None and known.interval:
+        step += f", {'80% of steps ' if known.kind == 'measured' else ''}{known.interval}"
     sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.bytes:
