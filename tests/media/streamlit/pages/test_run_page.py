@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.core import program_run, snapshot
 from inspector.core.program_run import CompiledRecord, ProgramRun
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Source
+from inspector.media.streamlit.page.plain_text import plain
 from inspector.sections import assessed
 from tests.media.streamlit.scripted_page import PATIENCE
 
@@ -44,7 +45,7 @@ def test_a_running_program_is_followed(tmp_path: Path, monkeypatch: pytest.Monke
     assert not page.exception and not page.error
     assert page.selectbox(key="run_snapshot").options == ["Live arrays and all programs", "step"]
     # The answers of the head of a layout.
-    answers = [(fact.label, fact.value) for fact in assessed.facts(FOUND, None).facts]
+    answers = [(plain(fact.label), plain(fact.value)) for fact in assessed.facts(FOUND, None).facts]
     assert [(metric.label, metric.value) for metric in page.metric][: len(answers)] == answers
     assert not page.button or page.button[0].label != "Capture arrays now"  # it has ended
     page.selectbox(key="run_snapshot").set_value("step").run()
