@@ -21,8 +21,11 @@ def runs_of(snapshot: Snapshot) -> tuple[OwnRun, ...]:
       InvalidInput: there is none, because the chip is unknown, no step was measured, or no step is predicted.
     """
     chip, mesh = targets.chip_of(snapshot), snapshot.mesh
-    if snapshot.source.kind != "local" or mesh is None:
-        raise InvalidInput("the Snapshot is not one of a run on devices of this machine (target `local`)")
+    if snapshot.source.kind == "cpu" or mesh is None:
+        raise InvalidInput(
+            "the Snapshot is not one of a run on devices of a chip: of the target `local`, of `run --profile`, "
+            "or of a profile"
+        )
     if chip is None:
         raise InvalidInput(f"the chip {mesh.device_kind} is unknown, so that nothing is predicted for it")
     found = []

@@ -49,8 +49,8 @@ from inspector.service.inspection import Inspection
     argument(
         "--add",
         metavar="SNAPSHOT.json",
-        help="add the measured steps of a run with the target local to the own runs, which the intervals "
-        "of later predictions use",
+        help="add the measured steps of a run with the target local, of run --profile or of a profile to "
+        "the own runs, which the intervals of later predictions use",
     ),
     JSON,
 )
@@ -59,7 +59,7 @@ def accuracy(options: argparse.Namespace) -> Output:
     if options.add is not None:
         if options.runs is not None:
             raise InvalidInput("--add and --runs cannot be used together")
-        new = local_runs.add(snapshot.read(options.add))
+        new = local_runs.add(shared.read_snapshot(options.add))
         print(f"{counted(len(new), 'run')} added to {own_runs.path()}", file=sys.stderr)
     if options.runs is None and (options.snapshots is not None or options.no_compile):
         raise InvalidInput("--snapshots and --no-compile need the runs of --runs")

@@ -122,6 +122,13 @@ def test_other_snapshots_are_refused(other):
         local_runs.runs_of(other)
 
 
+@pytest.mark.parametrize("kind", ["profile", "capture"])
+def test_profiled_steps_on_a_chip_are_own_runs(kind):
+    (new,) = local_runs.add(run(1.2, kind=kind))
+    assert new.measured / new.predicted == pytest.approx(1.2)
+    assert own_runs.ratios(CHIP.name) == pytest.approx((1.2,))
+
+
 def test_the_command_adds_and_lists(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text(snapshot.dumps(run(1.25)))
