@@ -23,8 +23,8 @@ def runs_of(snapshot: Snapshot) -> tuple[OwnRun, ...]:
     chip, mesh = targets.chip_of(snapshot), snapshot.mesh
     if snapshot.source.kind == "cpu" or mesh is None:
         raise InvalidInput(
-            "the Snapshot is not one of a run on devices of a chip: of the target `local`, of `run --profile`, "
-            "or of a profile"
+            "the Snapshot is not one of a run on a chip: of the target `local`, of `run --profile`, or of a "
+            "profile"
         )
     if chip is None:
         raise InvalidInput(f"the chip {mesh.device_kind} is unknown, so that nothing is predicted for it")
