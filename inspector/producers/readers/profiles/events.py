@@ -79,7 +79,7 @@ class InstructionEvents:
       start: picoseconds, on a clock of the file.
       stop: picoseconds. Later than start + duration if the instruction went on in another thread.
       duration: picoseconds of the event itself.
-      asynchronous: whether it is the time from the start to the end of an asynchronous operation, beside the
+      asynchronous: whether it is the time from the start to the end of an asynchronous operation, next to the
         events of both.
     """
 
@@ -94,7 +94,7 @@ class InstructionEvents:
 
 @dataclass
 class Recorded:
-    """What the files of one run contain.
+    """The contents of the files of one run.
 
     Attributes:
       hosts: names of the files.
