@@ -36,7 +36,7 @@ _BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
-_WHISKER_PX = 5
+_WHISKER_PX = 4
 # Black with a white border: one of both can be seen on each grey, and on either theme.
 _WHISKER_STYLES: tuple[dict[str, Any], ...] = (
     {"color": palette.WHITE, "width": 4},
@@ -294,7 +294,7 @@ class _Drawing:
         if any(part.hidden for part in bar.segments):
             self._ghost(bar, left, bottom + 2, per_unit, width)
             bottom += GHOST_PX + 2
-        return bottom + 3
+        return bottom + _WHISKER_PX + 1
 
     def write(self, text: str, x: float, y: float, size: int) -> None:
         self.annotations.append(
@@ -376,7 +376,7 @@ class _Drawing:
     def _whisker(self, bar: _Bar, left: float, top: float, per_unit: float, right: float) -> None:
         assert bar.interval is not None
         low, high = (min(left + end * per_unit, right) for end in bar.interval)
-        middle = top + BAR_PX - 4  # below the texts
+        middle = top + BAR_PX  # the lower edge: its ends are below the texts
         cut = left + bar.interval[1] * per_unit > right
         lines = [(low, high, middle, middle)]
         for end in (low,) if cut else (low, high):

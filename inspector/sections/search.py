@@ -74,7 +74,12 @@ _LESS = {"time": "to take less time", "memory": "to need less memory", "traffic"
 
 
 def section(result: SearchResult) -> Section:
-    """Return the picture, the best layout and the table of the best candidates."""
+    """Return the best layout, its picture and the table of the best candidates."""
+    return Section("search", "Search", (*head(result), *details(result)))
+
+
+def head(result: SearchResult) -> tuple[Block, ...]:
+    """Return what a search warns of, and which layout is best."""
     blocks: list[Block] = []
     if result.message:
         blocks.append(notice("warning" if result.best is None else "info", result.message))
@@ -86,7 +91,12 @@ def section(result: SearchResult) -> Section:
                 "they run without them wherever they are opened.",
             )
         )
-    blocks += answer(result)
+    return (*blocks, *answer(result))
+
+
+def details(result: SearchResult) -> tuple[Block, ...]:
+    """Return the pictures of the best layout and of all candidates, and the tables."""
+    blocks: list[Block] = []
     if (steps := bars(result)) is not None:
         blocks.append(steps)
     shown = [
@@ -109,7 +119,7 @@ def section(result: SearchResult) -> Section:
     rejected = reasons(result)
     if rejected is not None:
         blocks.append(rejected)
-    return Section("search", "Search", tuple(blocks))
+    return tuple(blocks)
 
 
 def answer(result: SearchResult) -> tuple[Text, ...]:

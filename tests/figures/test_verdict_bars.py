@@ -7,7 +7,7 @@ import pytest
 from inspector.assessment import part_text
 from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, Traffic
 from inspector.core.assessment import STEP as STEP_TITLE
-from inspector.figures import labels, palette
+from inspector.figures import frame, labels, palette
 from inspector.figures.verdict_bars import BAR_PX, Layout, verdict_bars
 from tests.figures import drawn
 
@@ -74,6 +74,22 @@ def test_the_legend_has_the_ends_of_intervals() -> None:
     assert "10.0–13.0 GiB" in said and STEP.interval in said
     several = [Layout("one", STEP, NEED), Layout("two", STEP, NEED)]
     assert "10.0–13.0 GiB" not in " ".join(drawn.texts(verdict_bars(several, width_px=1200)))
+
+
+@pytest.mark.parametrize("width_px", [480, 960])
+def test_the_ends_of_an_interval_are_between_the_texts_of_the_bar_and_of_the_legend(width_px: int) -> None:
+    one = [Layout(step=STEP, memory=NEED)]
+    for layouts in (one, [Layout("one", STEP, NEED), Layout("two", STEP, TOO_MUCH)]):
+        figure = verdict_bars(layouts, width_px=width_px)
+        ends = [shape for shape in figure.layout.shapes if shape.line.color != palette.BAD]
+        written = [bar for bar in drawn.traces(figure, "bar") if bar.get("text") and bar["text"][0]]
+        assert ends and written
+        for end in ends:
+            upper, lower = sorted((end.y0, end.y1))
+            bars = [bar["y"][0] for bar in written if bar["y"][0] < lower]
+            assert upper >= max(bars) + 0.6 * frame.TICK_PX
+            notes = [note for note in figure.layout.annotations if note.y > upper]
+            assert all(note.y >= lower for note in notes)
 
 
 @pytest.mark.parametrize("page", ["#FFFFFF", "#14171A"])

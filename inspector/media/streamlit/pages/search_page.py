@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -303,18 +303,27 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
 
 
 def _show_result(result: SearchResult, layout: Layout) -> None:
-    whole, listed = section.section(result), section.listed(result)
+    listed, best = section.listed(result), result.best_candidate
 
     def pick(row: int | None) -> None:
-        if row is None and result.best is not None:
-            st.caption(
-                "The best layout. Select another (Shift+Space) to see why it differs, to open or compare it."
-            )
-            row = listed.index(result.candidates[result.best])
-        if row is not None:
-            _show_one(listed[row], result, layout)
+        chosen = best if row is None else listed[row]
+        if chosen is None:
+            return
+        if chosen is not best:
+            with st.container(border=True):
+                st.markdown(f"**{plain(section.name_of(chosen))}**")
+                render.show([section.why(result, chosen)])
+                _actions(chosen, result, layout, "row")
+            return
+        st.caption(
+            "The best layout. Select another (Shift+Space) to see why it differs, to open or compare it."
+        )
+        render.show([section.why(result, chosen)])
 
-    render.show(whole.blocks, {section.TABLE: pick})
+    render.show(section.head(result))
+    if best is not None:
+        _actions(best, result, layout, "best")
+    render.show(section.details(result), {section.TABLE: pick})
     downloads.draw(
         "Result",
         lambda: results.dumps(result),
@@ -324,19 +333,18 @@ def _show_result(result: SearchResult, layout: Layout) -> None:
     )
 
 
-def _show_one(candidate: Candidate, result: SearchResult, layout: Layout) -> None:
-    """Draw why one candidate differs from the current layout, and what can be done with it."""
-    chosen, name = layout_of(candidate), section.name_of(candidate)
-    with st.container(border=True):
-        st.markdown(f"**{plain(name)}**")
-        render.show([section.why(result, candidate)])
-        with st.container(horizontal=True, gap="small"):
-            buttons.draw("Open", "search_open", "open_in_new", _open, chosen, result.chip, type="primary")
-            pin = st.button("Compare", key="search_pin", icon=":material/view_column:")
-            code_panel.draw_button(chosen)
-        if pin:
-            _keep_chip(chosen, result.chip)
-            board_pair.compare(user.service(), layout, name, chosen, searched=True)
+def _actions(
+    candidate: Candidate, result: SearchResult, layout: Layout, place: Literal["best", "row"]
+) -> None:
+    """Draw what can be done with a candidate: the best one, or that of a selected row."""
+    chosen = layout_of(candidate)
+    with st.container(horizontal=True, gap="small"):
+        buttons.draw("Open", f"{place}_open", "open_in_new", _open, chosen, result.chip, type="primary")
+        pin = st.button("Compare", key=f"{place}_pin", icon=":material/view_column:")
+        code_panel.draw_button(chosen, "code" if place == "best" else f"{place}_code")
+    if pin:
+        _keep_chip(chosen, result.chip)
+        board_pair.compare(user.service(), layout, section.name_of(candidate), chosen, searched=True)
 
 
 @uninterrupted()

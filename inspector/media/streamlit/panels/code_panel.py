@@ -13,9 +13,13 @@ from inspector.media.streamlit.parts import downloads, open_dialog
 HEIGHT_PX = 520
 
 
-def draw_button(layout: Layout) -> None:
-    """Draw the button, and the dialog if it is open."""
-    open_dialog.draw("Code", "code", "Code", lambda: show(layout), "code", key="code_button", width="large")
+def draw_button(layout: Layout, dialog: str = "code") -> None:
+    """Draw the button, and the dialog if it is open.
+
+    dialog: identifies the dialog on a page with the code of several layouts.
+    """
+    content, key = lambda: show(layout), f"{dialog}_button"
+    open_dialog.draw("Code", "code", "Code", content, dialog, key=key, width="large")
 
 
 def show(layout: Layout) -> None:

@@ -122,6 +122,16 @@ def test_a_search_of_the_history_has_a_url(service, user_files: Path) -> None:
     assert "search-entry" not in url(again)
 
 
+def test_the_best_layout_has_its_actions_once_before_the_pictures(service, user_files: Path) -> None:
+    History().record_search(TPU, found(), LOCAL)
+    page = opened(**{"search-entry": History().entries()[0].id})
+    drawn = [getattr(element, "key", None) or element.type for element in page.main]
+    assert drawn.index("best_open") < drawn.index("code_button") < drawn.index("search_front")
+    assert not [key for key in drawn if key.startswith("row_")]
+    page.button(key="code_button").click().run()
+    assert not page.exception and len(page.code) == 1
+
+
 @pytest.fixture
 def begin(service, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The searches of this server evaluate nothing before this is set."""
