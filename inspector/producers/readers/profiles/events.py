@@ -68,8 +68,7 @@ class Device(NamedTuple):
     ordinal: int
 
 
-@dataclass(frozen=True)
-class InstructionEvents:
+class InstructionEvents(NamedTuple):
     """The events of instructions, one entry each.
 
     Attributes:
@@ -116,18 +115,6 @@ class Recorded:
     events: InstructionEvents | None = None
 
 
-class _Part(NamedTuple):
-    """Events before their runs are numbered. `run` is −1 if unknown."""
-
-    device: Ints
-    instruction: Ints
-    run: Ints
-    start: Ints
-    stop: Ints
-    duration: Ints
-    asynchronous: Ints
-
-
 class Collector:
     """Collects the events of all files of one run."""
 
@@ -135,7 +122,7 @@ class Collector:
         self.recorded = Recorded()
         self._devices: dict[Device, int] = {}
         self._instructions: dict[tuple[ProgramKey, str], int] = {}
-        self._parts: list[_Part] = []
+        self._parts: list[InstructionEvents] = []
         self._count = 0
 
     def add(self, file: File) -> None:
@@ -166,10 +153,10 @@ class Collector:
         recorded.devices = sorted(self._devices)
         recorded.instructions = list(self._instructions)
         if self._parts:
-            part = _Part(*(np.concatenate(column) for column in zip(*self._parts, strict=True)))
+            events = InstructionEvents(*map(np.concatenate, zip(*self._parts, strict=True)))
             places = {device: place for place, device in enumerate(recorded.devices)}
             order = np.array([places[device] for device in self._devices], np.int64)
-            recorded.events = InstructionEvents(*part._replace(device=order[part.device]))
+            recorded.events = events._replace(device=order[events.device])
         return recorded
 
     def _add_programs(self, host: int, plane: Plane) -> None:
@@ -186,7 +173,7 @@ class Collector:
         ends = {key: name.removeprefix(_END) for key, name in names.items() if name.startswith(_END)}
         # Of the ends, and of the events with a continuation: what identifies it, and its time.
         ended: list[tuple[Ints, Ints, Ints]] = []
-        begun: list[tuple[_Part, Ints, Ints]] = []
+        begun: list[tuple[InstructionEvents, Ints, Ints]] = []
         for line in plane.lines:
             if line.name == _PYTHON:
                 continue
@@ -238,7 +225,7 @@ class Collector:
                 place = modules.around(start)
                 count = len(start)
                 self._keep(
-                    _Part(
+                    InstructionEvents(
                         np.full(count, device[0], np.int64),
                         self._tpu_instructions(host, plane, events, modules, place),
                         modules.runs(place),
@@ -271,7 +258,7 @@ class Collector:
                 numbers[rows[place[rows] == module]] = self._instruction_number(own, name)
         return numbers
 
-    def _part(self, host: int, events: Events, chosen: Ints, device: Ints, run: Ints) -> _Part:
+    def _part(self, host: int, events: Events, chosen: Ints, device: Ints, run: Ints) -> InstructionEvents:
         """Return events of CPUs or GPUs, whose statistics name program and instruction."""
         program, module, name = (
             column[chosen]
@@ -290,7 +277,7 @@ class Collector:
             for number, of_module, of_name in triples.T.tolist()
         ]
         start, duration = events.start[chosen], events.duration[chosen]
-        return _Part(
+        return InstructionEvents(
             device,
             np.array(numbers, np.int64)[places.reshape(-1)],
             run,
@@ -316,7 +303,7 @@ class Collector:
         if isinstance(kind, str) and kind:
             self.recorded.device_kinds.add(kind)
 
-    def _keep(self, part: _Part) -> None:
+    def _keep(self, part: InstructionEvents) -> None:
         self._count += len(part.start)
         if self._count > limits.MOST_EVENTS:
             raise InvalidInput(

@@ -106,7 +106,7 @@ class _Tables:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        shape = recording.starts.shape
+        shape = len(recording.hosts), recording.starts.shape[1]
         shifts = _shifts(recording)
         self._run = recording.run + shifts[recording.device]
         inside = (self._run >= 0) & (self._run < shape[1])
@@ -121,10 +121,8 @@ class _Tables:
         self._pauses = np.full(shape, np.nan)
         self._pauses[:, 1:] = starts[:, 1:] - stops[:, :-1]
 
-    def _by_run(self, chosen: npt.NDArray[np.bool_], shape: tuple[int, ...]) -> Floats:
-        cells = self._device[chosen] * shape[1] + self._run[chosen]
-        sums = np.bincount(cells, self._own[chosen], minlength=shape[0] * shape[1])
-        return sums.reshape(shape).astype(np.float64)
+    def _by_run(self, chosen: npt.NDArray[np.bool_], shape: tuple[int, int]) -> Floats:
+        return table(self._device[chosen], self._run[chosen], self._own[chosen], *shape)
 
     def described(
         self, name: str, kind: Literal["device", "host"], rows: npt.NDArray[np.bool_], delays: Floats
@@ -164,10 +162,15 @@ class _Tables:
         """Return the mean seconds by which each instruction takes longer than on other devices."""
         chosen = runs[self._run]
         names, devices = len(self._recording.names), len(rows)
-        cells = self._place[chosen] * devices + self._device[chosen]
-        table = np.bincount(cells, self._own[chosen], minlength=names * devices).reshape(names, devices)
-        more: Floats = (np.median(table[:, rows], axis=1) - np.median(table[:, ~rows], axis=1)) / runs.sum()
+        sums = table(self._place[chosen], self._device[chosen], self._own[chosen], names, devices)
+        more: Floats = (np.median(sums[:, rows], axis=1) - np.median(sums[:, ~rows], axis=1)) / runs.sum()
         return more
+
+
+def table(row: Ints, column: Ints, value: Ints | Floats, rows: int, columns: int) -> Floats:
+    """Return the sums of values by row and column."""
+    sums = np.bincount(row * columns + column, value.astype(np.float64), minlength=rows * columns)
+    return sums.reshape(rows, columns).astype(np.float64)
 
 
 def _late(units: Ints, tables: _Tables) -> Iterator[tuple[int, Floats]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,10 @@ import numpy.typing as npt
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import InstructionTime, LateDevice, OperationTime, Trace
 from inspector.core.statistics import statistics
-from inspector.producers.readers.profiles.events import InstructionEvents, Recorded
+from inspector.producers.readers.profiles.events import Device, InstructionEvents, Recorded
 from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
-from inspector.producers.readers.profiles.late import Recording, late_devices
+from inspector.producers.readers.profiles.late import Floats, Recording, late_devices, table
 from inspector.producers.readers.profiles.wire import Ints
-
-Floats = npt.NDArray[np.float64]
 
 _SECONDS = 1e-12  # of a picosecond
 _MOST_NUMBERS = 400_000  # seconds by instruction and device in one program; each takes about 10 bytes
@@ -64,33 +62,31 @@ class Times:
         chosen = np.zeros(len(self._recorded.instructions), bool)
         chosen[list(instructions)] = True
         rows = np.flatnonzero(chosen[self._events.instruction])
-        events = InstructionEvents(
-            *(getattr(self._events, name)[rows] for name in InstructionEvents.__dataclass_fields__)
-        )
+        events = InstructionEvents(*(column[rows] for column in self._events))
         own = self._own[rows]
-        host = np.array([device.host for device in self._recorded.devices], np.int64)[events.device]
-        run = _runs(events, host)
+        numbers, device = np.unique(events.device, return_inverse=True)
+        events = events._replace(device=device)
+        devices = [self._recorded.devices[number] for number in numbers.tolist()]
+        hosts = np.array([device.host for device in devices], np.int64)
+        run = _runs(events, hosts[device])
         complete = _complete(events, run)
-        devices = np.unique(events.device)
         count = int(run.max()) + 1
         _refuse_many(count, len(devices) + len(np.unique(events.instruction)))
         starts, stops = np.full((len(devices), count), np.inf), np.full((len(devices), count), -np.inf)
-        place = np.searchsorted(devices, events.device)
-        np.minimum.at(starts, (place, run), events.start)
-        np.maximum.at(stops, (place, run), events.stop)
+        np.minimum.at(starts, (device, run), events.start)
+        np.maximum.at(stops, (device, run), events.stop)
         starts, stops = starts[:, complete], stops[:, complete]
         ran = np.isfinite(starts)
-        hosts = np.array([self._recorded.devices[device].host for device in devices.tolist()])
         runs = _longest(starts, stops, hosts) * _SECONDS
         usual = _usual(runs)
         renumbered = np.where(complete, np.cumsum(complete) - 1, -1)[run]
         kept = renumbered >= 0
-        instructions_of = self._instructions(events, own, renumbered, starts, usual, devices)
+        instructions_of = self._instructions(events, own, renumbered, starts, usual)
         trace = Trace(
             len(runs),
             float(runs.sum()),
             self._operations(events, own, kept),
-            devices=tuple(self._device_name(device) for device in devices.tolist()),
+            devices=tuple(map(self._device_name, devices)),
             busy=sum(instruction.own for instruction in instructions_of),
             span=float((stops - starts)[:, usual][ran[:, usual]].mean()) * _SECONDS,
             pause=_pause(starts, stops, hosts),
@@ -121,39 +117,40 @@ class Times:
         run: Ints,
         starts: Floats,
         stops: Floats,
-        devices: Ints,
+        devices: Sequence[Device],
     ) -> tuple[LateDevice, ...]:
         """Return the devices that the others wait for. Arguments are those of `_instructions`."""
-        recorded = self._recorded
-        instructions, place = np.unique(events.instruction, return_inverse=True)
-        numbers = instructions.tolist()
-        names = [recorded.instructions[number][1] for number in numbers]
-        # The same instruction can have several numbers: one for each process.
-        known = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        kind_of = {
-            name: self._kinds[number] for name, number in zip(names, instructions.tolist(), strict=True)
-        }
+        kinds, place = self._by_name(events)
         kept = run >= 0
-        own_devices = [recorded.devices[device] for device in devices.tolist()]
         return late_devices(
             Recording(
-                np.searchsorted(devices, events.device[kept]),
+                events.device[kept],
                 run[kept],
-                np.array([known[name] for name in names], np.int64)[place[kept]],
+                place[kept],
                 own[kept],
-                tuple(known),
-                [kind_of[name] for name in known],
+                tuple(kinds),
+                tuple(kinds.values()),
                 starts * _SECONDS,
                 stops * _SECONDS,
-                np.array([device.host for device in own_devices], np.int64),
-                [self._device_name(device) for device in devices.tolist()],
-                recorded.hosts,
-                any(device.platform == "cpu" for device in own_devices),
+                np.array([device.host for device in devices], np.int64),
+                [self._device_name(device) for device in devices],
+                self._recorded.hosts,
+                any(device.platform == "cpu" for device in devices),
             )
         )
 
-    def _device_name(self, number: int) -> str:
-        device = self._recorded.devices[number]
+    def _by_name(self, events: InstructionEvents) -> tuple[dict[str, str], Ints]:
+        """Return the kinds of instructions by name, and the place of that of each event among them.
+
+        The same instruction can have several numbers: one for each process.
+        """
+        numbers, of_event = np.unique(events.instruction, return_inverse=True)
+        names = [self._recorded.instructions[number][1] for number in numbers.tolist()]
+        kinds = {name: self._kinds[number] for name, number in zip(names, numbers.tolist(), strict=True)}
+        places = {name: place for place, name in enumerate(kinds)}
+        return kinds, np.array([places[name] for name in names], np.int64)[of_event]
+
+    def _device_name(self, device: Device) -> str:
         if len(self._recorded.hosts) == 1:
             return str(device.ordinal)
         return f"{self._recorded.hosts[device.host]}/{device.ordinal}"
@@ -165,7 +162,6 @@ class Times:
         run: Ints,
         starts: Floats,
         usual: npt.NDArray[np.bool_],
-        devices: Ints,
     ) -> tuple[InstructionTime, ...]:
         """Return the times of each instruction.
 
@@ -174,27 +170,21 @@ class Times:
           starts: of each device and complete run.
           usual: whether a complete run is one of the middle half, by its length.
         """
-        runs = starts.shape[1]
-        # The same instruction can have several numbers: one for each process.
-        names = [self._recorded.instructions[number][1] for number in range(len(self._recorded.instructions))]
-        known: dict[str, int] = {}
-        numbers = np.zeros(len(names), np.int64)
-        kinds: dict[str, str] = {}
+        devices, runs = starts.shape
+        kinds, place = self._by_name(events)
+        known = {name: number for number, name in enumerate(kinds)}
         collectives: dict[str, tuple[int, str]] = {}
         for number in np.unique(events.instruction).tolist():
-            numbers[number] = known.setdefault(names[number], len(known))
-            kinds[names[number]] = self._kinds[number]
-            of_program = self._collectives[number]
-            if of_program is not None and names[number] in of_program.collectives:
-                collectives[names[number]] = of_program.collectives[names[number]]
-        place = numbers[events.instruction]
+            of_program, name = self._collectives[number], self._recorded.instructions[number][1]
+            if of_program is not None and name in of_program.collectives:
+                collectives[name] = of_program.collectives[name]
         counted = events.asynchronous == 0
-        device = np.searchsorted(devices, events.device)
-        totals = _table(place[counted], device[counted], events.duration[counted], len(known), len(devices))
+        device = events.device
+        totals = table(place[counted], device[counted], events.duration[counted], len(known), devices)
         events_of = np.bincount(place[counted], minlength=len(known))
         kept = run >= 0
         in_run = kept & counted
-        per_run = _table(place[in_run], run[in_run], events.duration[in_run], len(known), runs) / (
+        per_run = table(place[in_run], run[in_run], events.duration[in_run], len(known), runs) / (
             np.isfinite(starts).sum() / runs
         )
         pairs = int(np.isfinite(starts[:, usual]).sum())
@@ -202,7 +192,7 @@ class Times:
         own_of = np.bincount(place[chosen], own[chosen], minlength=len(known)) / pairs
         elapsed = _elapsed(place, events, chosen, known, collectives)
         first = _first_starts(place[chosen], device[chosen], run[chosen], events.start[chosen], starts)
-        listed = len(known) * len(devices) <= _MOST_NUMBERS
+        listed = len(known) * devices <= _MOST_NUMBERS
         times = []
         for name, number in known.items():
             spread = statistics((per_run[number] * _SECONDS).tolist())
@@ -243,12 +233,6 @@ def _refuse_many(runs: int, rows: int) -> None:
         )
 
 
-def _table(row: Ints, column: Ints, value: Ints, rows: int, columns: int) -> Floats:
-    """Return the sums of values by row and column."""
-    sums = np.bincount(row * columns + column, value.astype(np.float64), minlength=rows * columns)
-    return sums.reshape(rows, columns).astype(np.float64)
-
-
 def _with_ends(
     recorded: Recorded, events: InstructionEvents, kinds: Sequence[Kinds | None]
 ) -> InstructionEvents:
@@ -276,7 +260,7 @@ def _with_ends(
             begun = np.sort(events.start[followers[events.device[followers] == device]])
             bounds = np.append(begun, np.iinfo(np.int64).max)[np.searchsorted(begun, least[here])]
             stop[rows[here]] = np.minimum(stop[rows[here]], bounds)
-    return replace(events, stop=stop)
+    return events._replace(stop=stop)
 
 
 def _own_seconds(events: InstructionEvents, ranks: Ints) -> Floats:
