@@ -186,7 +186,7 @@ def _late_text(program: Program, late: LateDevice) -> str:
     times = {time.name: time for time in program.trace.instructions}
     waits, longer = times.get(late.collective), times.get(late.operation or "")
     collective = None if waits is None else collective_of(program, waits)
-    where = late.collective if collective is None else _collective_text(collective)
+    where = late.collective if collective is None else collective_text(collective)
     causes = {
         None: "No single part of its run is the reason",
         "pause": "Its runs begin late: before them, code of the host runs, such as that of the next batch, "
@@ -343,10 +343,6 @@ def _operations(program: Program, prediction: Predicted | None) -> Iterator[Meas
     yield from sorted(rows.values(), key=lambda row: -row.seconds)
 
 
-def collective_text(measured: MeasuredCollective) -> str:
+def collective_text(collective: Collective) -> str:
     """Return operation and mesh axes of a collective: `all-reduce over fsdp`."""
-    return _collective_text(measured.collective)
-
-
-def _collective_text(collective: Collective) -> str:
     return f"{collective.op} over {axes_text('+'.join(collective.axis_names) or None)}"

@@ -117,7 +117,7 @@ def _collectives(measured: MeasuredStep) -> Table:
         f"measured-collectives:{measured.program.name}",
         measured.collectives[:_MOST_ROWS],
         {
-            "Collective": collective_text,
+            "Collective": lambda own: collective_text(own.collective),
             "Name:code": lambda own: own.collective.name,
             "Source:code": lambda own: own.collective.source or "–",
             "Executions": lambda own: f"{own.executions:g}",

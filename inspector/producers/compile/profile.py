@@ -18,6 +18,7 @@ from inspector.compiled.hlo.module import Module
 from inspector.core import typed_json
 from inspector.core.snapshot import Collective, OperationTime, Trace
 from inspector.producers.arrays.distributed import gathered
+from inspector.producers.readers.profile import ENDING
 from inspector.producers.readers.profiles import kinds
 from inspector.producers.readers.profiles.events import Collector
 from inspector.producers.readers.profiles.planes import File
@@ -25,7 +26,6 @@ from inspector.producers.readers.profiles.times import Times
 
 # Events of one trace of a process, over all steps and devices.
 MOST_EVENTS = 500_000
-_FILES = "*.xplane.pb"
 
 
 def traced(
@@ -118,7 +118,7 @@ def _read(
     """
     collector = Collector()
     for number, process in enumerate(processes):
-        files = list(Path(process["folder"]).rglob(_FILES))
+        files = list(Path(process["folder"]).rglob(f"*{ENDING}"))
         if process["seconds"] is None or not files:
             return None
         collector.add(File(files[0], str(number)))

@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from inspector.core import sharding
 from inspector.core.array_groups import group_of_path
 from inspector.core.formatting import counted
+from inspector.core.meshes import mesh_key
 from inspector.core.sharding_text import mesh_text, spec_text
 from inspector.core.snapshot import Array, Finding, Group, Kind, Mesh, Shard, Snapshot, Source, Spec
 from inspector.core.typed_json import LARGEST
 from inspector.layout.plan import now
 from inspector.producers.readers import limits
-from inspector.producers.readers.saved_sharding import SavedSharding, common_mesh, key_of
+from inspector.producers.readers.saved_sharding import SavedSharding, common_mesh
 
 UNKNOWN_DTYPE = "unknown"
 _BITS = re.compile(r"(?:u?int|float|complex|bfloat)(\d{1,3})(?:_\w+)?")
@@ -119,7 +120,7 @@ class ImportedArrays:
                     return array, f"has a PartitionSpec of {entries}, but {rank}"
                 spec = (*spec, *(None,) * (len(shape) - len(spec)))
             # Identity first, because thousands of arrays share one mesh.
-            if self.mesh is not None and (mesh is self.mesh or key_of(mesh) == key_of(self.mesh)):
+            if self.mesh is not None and (mesh is self.mesh or mesh_key(mesh) == mesh_key(self.mesh)):
                 array = _with_spec(array, itemsize, spec, self.mesh)
                 return sharding.with_unreduced(array, saved.unreduced, self.mesh), None
             shards = self._shards(shape, spec, mesh)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.meshes import MeshKey, mesh_key
 from inspector.core.snapshot import Mesh, MeshAxis, Shard, Spec
 from inspector.producers.readers import content, limits
 
@@ -164,20 +165,15 @@ def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]
 
 def common_mesh(meshes: Iterable[Mesh | None]) -> Mesh | None:
     """Return the most frequent mesh, on a tie the first. Return None if there is none."""
-    by_key: dict[Any, Mesh] = {}
+    by_key: dict[MeshKey, Mesh] = {}
     canonical: dict[int, Mesh] = {}  # by identity: hashing thousands of devices is slow
     counts: Counter[int] = Counter()
     for mesh in meshes:
         if mesh is not None:
             if id(mesh) not in canonical:
-                canonical[id(mesh)] = by_key.setdefault(key_of(mesh), mesh)
+                canonical[id(mesh)] = by_key.setdefault(mesh_key(mesh), mesh)
             counts[id(canonical[id(mesh)])] += 1
     return canonical[counts.most_common(1)[0][0]] if counts else None
-
-
-def key_of(mesh: Mesh) -> Any:
-    """Return a key that is equal for meshes on which a spec means the same. Axis types do not matter."""
-    return tuple((axis.name, axis.size) for axis in mesh.axes), mesh.devices
 
 
 def _mesh(plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None) -> tuple[Mesh, bool]:
