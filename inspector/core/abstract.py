@@ -37,6 +37,11 @@ class AbstractArray(Record):
     unmatched: bool = False
     memory_kind: str | None = None
 
+    @property
+    def logical_axes(self) -> tuple[str | None, ...]:
+        """The logical axis of each dimension, if `names` are logical axes; empty without names."""
+        return tuple(names[0] if names else None for names in self.names or ())
+
 
 @dataclass(frozen=True)
 class AbstractState(Record):

@@ -54,6 +54,13 @@ class Placement:
         return int(self.block.max()) + 1 if self.block.size else 0
 
 
+def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    """Return one entry of a Spec in JAX's form: None, one name, or a tuple of names."""
+    if not axes:
+        return None
+    return axes[0] if len(axes) == 1 else axes
+
+
 def ways_per_dimension(spec: Spec, mesh: Mesh) -> tuple[int, ...]:
     """Return the number of parts of each dimension."""
     return tuple(mesh.ways(axes) for axes in spec)

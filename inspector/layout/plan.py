@@ -202,7 +202,7 @@ def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
         for refusal in nnx.refusals(array.names, layout.mesh()):
             raise InvalidInput(f"{array.path}: {refusal}")
         return array.names
-    names = _logical_axes(array)
+    names = array.logical_axes
     try:
         if layout.entry.rules_semantics == "linen":
             return rules.partition_spec(names, layout.rules)
@@ -212,10 +212,6 @@ def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
     for refusal in nnx.refusals(spec, layout.mesh()):
         raise InvalidInput(f"{array.path} as nnx reads the rules: {refusal}")
     return spec
-
-
-def _logical_axes(array: AbstractArray) -> tuple[str | None, ...]:
-    return tuple(names[0] if names else None for names in array.names or ())
 
 
 def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -> Array:
@@ -228,7 +224,7 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         group=array.group,
         shape=array.shape,
         dtype=array.dtype,
-        logical_axes=_logical_axes(array) if state.names == "logical" and array.names else None,
+        logical_axes=array.logical_axes if state.names == "logical" and array.names else None,
         spec=spec,
         pattern=array.pattern,
         memory_kind=array.memory_kind,

@@ -8,10 +8,11 @@ logical axes of its batch, and those of its parameters.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.core.abstract import AbstractState
 from inspector.core.rules import Rule
 from inspector.model import ModelEntry
 
@@ -88,21 +89,10 @@ def _named_arrays(entry: ModelEntry, state: AbstractState) -> list[tuple[str, tu
             if place in paths or place == "x"
         ]
     return [
-        (array.group, _names(array), _bytes(array))
+        (array.group, array.logical_axes, array.itemsize * math.prod(array.shape))
         for array in state.arrays
         if array.names is not None and state.names == "logical"
     ]
-
-
-def _names(array: AbstractArray) -> tuple[str | None, ...]:
-    return tuple(names[0] if names else None for names in array.names or ())
-
-
-def _bytes(array: AbstractArray) -> int:
-    number = array.itemsize
-    for size in array.shape:
-        number *= size
-    return number
 
 
 def _parallel(kept: Mapping[str, int], names_of: Sequence[frozenset[str]]) -> tuple[str, ...]:

@@ -89,19 +89,16 @@ def is_grouped(instruction: Instruction) -> bool:
     """
     if instruction.opcode == "ragged-dot":
         return True
-    batch = _written(instruction, "lhs_batch_dims", _LIST) if instruction.opcode == "dot" else None
-    return batch is not None and len(_numbers(batch)) == 1
+    return instruction.opcode == "dot" and len(listed(instruction, "lhs_batch_dims") or ()) == 1
 
 
 def contracted_sizes(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:
     """Return the sizes of the contracted dimensions of a dot; None for any other instruction."""
-    written = None
-    if instruction.opcode == "dot":
-        written = _written(instruction, "lhs_contracting_dims", _LIST)
+    contracted = listed(instruction, "lhs_contracting_dims") if instruction.opcode == "dot" else None
     lhs = next(iter(operand_shapes(computation, instruction)), None)
-    if written is None or lhs is None:
+    if contracted is None or lhs is None:
         return None
-    sizes = [lhs.dimensions[number] for number in _numbers(written)]
+    sizes = [lhs.dimensions[number] for number in contracted]
     return None if None in sizes else tuple(size or 0 for size in sizes)
 
 
@@ -129,18 +126,16 @@ def others(computation: Computation, instruction: Instruction, applied: Applied)
 
 
 def _dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
-    contracted = _written(instruction, "lhs_contracting_dims", _LIST)
-    return _contraction(lhs, result, _numbers(contracted or ""))
+    return _contraction(lhs, result, listed(instruction, "lhs_contracting_dims") or [])
 
 
 def _ragged_dot(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape) -> int | None:
     """Each row is multiplied with the matrix of its group only."""
     whole = _dot(instruction, lhs, rhs, result)
-    contracted = _written(instruction, "lhs_contracting_dims", _LIST)
-    ragged = _written(instruction, "lhs_ragged_dims", _LIST)
+    contracted, ragged = (listed(instruction, f"lhs_{kind}_dims") for kind in ("contracting", "ragged"))
     if whole is None or contracted is None or ragged is None:
         return None
-    if not set(_numbers(ragged)) & set(_numbers(contracted)):
+    if not set(ragged) & set(contracted):
         return whole
     # The contracted dimension is ragged: the groups split it, and are the first dimension of the result.
     groups = result.dimensions[0] if result.dimensions else None
@@ -436,6 +431,12 @@ def _written(instruction: Instruction, key: str, value: str) -> str | None:
     """Return the value of one attribute of this form, without parsing the other attributes."""
     match = _pattern(key, value).search(instruction.attributes_text)
     return match[1] if match else None
+
+
+def listed(instruction: Instruction, key: str) -> list[int] | None:
+    """Return the numbers of one attribute, such as lhs_batch_dims; None without it."""
+    written = _written(instruction, key, _LIST)
+    return None if written is None else _numbers(written)
 
 
 def _first(shape: Shape | None) -> Shape | None:

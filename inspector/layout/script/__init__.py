@@ -15,9 +15,10 @@ import jinja2
 
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
+from inspector.core.sharding import jax_entry
 from inspector.layout import Layout, print_mesh
 from inspector.layout.script.definitions import Definitions, names_in
-from inspector.layout.script.python_text import assignment, by_regex, call, import_lines, spec_entry
+from inspector.layout.script.python_text import assignment, by_regex, call, import_lines
 from inspector.model import own_model
 
 # Names that the template can use, and the statements that import them.
@@ -82,7 +83,7 @@ def script(layout: Layout) -> str:
             arguments["unconstrained"] = layout.unconstrained
         if not entry.has_rules:
             arguments["partitions"] = {
-                place: tuple(map(spec_entry, spec)) for place, spec in layout.specs.items()
+                place: tuple(map(jax_entry, spec)) for place, spec in layout.specs.items()
             }
     values["model"] = call(name, arguments)
     body = _template().render(values)
@@ -102,7 +103,7 @@ def _template() -> jinja2.Template:
 
 
 def _constants(layout: Layout) -> dict[str, str]:
-    rules = tuple((name, spec_entry(axes)) for name, axes in layout.rules)
+    rules = tuple((name, jax_entry(axes)) for name, axes in layout.rules)
     values = {"mesh_shape": layout.mesh_shape, "axis_names": layout.axis_names, "rules": rules}
     texts = {name: assignment(name, value) for name, value in values.items()}
     if layout.compiler_options:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inspector.core.sharding import jax_entry
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout.fields import NAME
 from inspector.layout.script.definitions import names_in
@@ -51,18 +52,11 @@ def by_regex(rows: Iterable[SpecRow]) -> str:
     parts = []
     for row in rows:
         if isinstance(row.spec, Fsdp):
-            spec = call("fsdp", {"axis": spec_entry(row.spec.axes), "min_bytes": row.spec.min_bytes})
+            spec = call("fsdp", {"axis": jax_entry(row.spec.axes), "min_bytes": row.spec.min_bytes})
         else:
-            spec = literal(tuple(map(spec_entry, row.spec)))
+            spec = literal(tuple(map(jax_entry, row.spec)))
         parts.append(f"({row.pattern!r}, {spec})")
     return _listed("state_specs = by_regex([", parts, "])")
-
-
-def spec_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-    """Return one entry of a PartitionSpec: None, one name, or a tuple of them."""
-    if not axes:
-        return None
-    return axes[0] if len(axes) == 1 else axes
 
 
 def import_lines(statements: Mapping[str, str], body: str) -> str:

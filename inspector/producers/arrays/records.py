@@ -52,13 +52,6 @@ def dimension_axes(names: Iterable[Any]) -> tuple[tuple[str, ...] | None, ...]:
     return tuple((name,) if isinstance(name, str) else tuple(name) if name else None for name in names)
 
 
-def jax_entry(axes: tuple[str, ...] | None) -> str | tuple[str, ...] | None:
-    """Return one entry of a Spec in JAX's form: None, one name, or a tuple of names."""
-    if not axes:
-        return None
-    return axes[0] if len(axes) == 1 else axes
-
-
 def whole_names(names: Sequence[Any] | None, rank: int) -> tuple[Any, ...] | None:
     """Return one entry per dimension. As in JAX, missing entries at the end are None."""
     return None if names is None else (*names, *(None,) * (rank - len(names)))

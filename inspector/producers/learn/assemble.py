@@ -15,13 +15,13 @@ from inspector.compiled import hlo
 from inspector.core import typed_json
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
+from inspector.core.sharding import jax_entry
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
 from inspector.guides.assembly import Assembled, Assembly, Contents, Piece, Stage, Step
 from inspector.producers.arrays.leaves import Leaf
 from inspector.producers.arrays.live_arrays import live_array
-from inspector.producers.arrays.records import jax_entry
 
 DTYPE = np.dtype("int32")  # JAX's default integer type
 

@@ -13,13 +13,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.sharding import jax_entry
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
 from inspector.guides.processes import Exchanged, Held, HostLocal, View
 from inspector.producers.arrays.distributed import gathered
 from inspector.producers.arrays.leaves import Leaf
 from inspector.producers.arrays.live_arrays import live_array
-from inspector.producers.arrays.records import index_bounds, jax_entry, mesh_record
+from inspector.producers.arrays.records import index_bounds, mesh_record
 
 # JAX 0.12 ends a message with the line of this file that called it.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)

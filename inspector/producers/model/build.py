@@ -17,6 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.sharding import jax_entry
 from inspector.layout import Layout, emulation
 from inspector.machines.compiler_options import Options
 from inspector.model import Model
@@ -27,7 +28,6 @@ from inspector.producers.arrays.leaves import (
     nnx_rules,
     without_eager_sharding,
 )
-from inspector.producers.arrays.records import jax_entry
 from inspector.producers.model import describe, placeholder_devices, sharding_errors
 from inspector.producers.model.describe import code_of, costs_of_kernels, own_code
 from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes

@@ -18,8 +18,9 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
+from inspector.core.sharding import jax_entry
 from inspector.core.snapshot import Collective, ShardingChoice, Spec
-from inspector.producers.arrays.records import jax_entry, mesh_record, spec_of
+from inspector.producers.arrays.records import mesh_record, spec_of
 from inspector.producers.mlir import xla_partitioner
 
 _MOST_CHOICES = 3

@@ -16,12 +16,11 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from inspector.core import state_specs as rows_of_layout
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.memory_kinds import PINNED, UNPINNED
-from inspector.core.sharding import on_more_axes
+from inspector.core.sharding import jax_entry, on_more_axes
 from inspector.core.snapshot import Array, Spec
 from inspector.core.state_specs import SpecRow
 from inspector.model.state_specs import spec_of, table_of
 from inspector.producers.arrays.leaves import Leaf, leaves_of, unboxed
-from inspector.producers.arrays.records import jax_entry
 from inspector.producers.arrays.records import spec_of as spec_of_jax
 from inspector.producers.model.describe import own_code
 

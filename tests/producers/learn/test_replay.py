@@ -19,11 +19,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import sharding
 from inspector.core.errors import Cancelled, InvalidInput
+from inspector.core.sharding import jax_entry
 from inspector.guides import tutorials
 from inspector.guides.tutorials import TUTORIALS, DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.producers.learn.tutorials import replay
 from inspector.producers.learn.tutorials.replay import Cell, cells_of
-from inspector.producers.model.build import jax_entry
 from inspector.service.inspection import Inspection
 from tests.paths import ROOT
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from inspector.compiled.hlo.flops import listed
 from inspector.compiled.hlo.later_passes.edited import EditedComputation
 from inspector.compiled.hlo.later_passes.passes import Passes, dimensions_of, metadata
 from inspector.compiled.hlo.module import Computation, Instruction
@@ -46,8 +47,10 @@ def restore(passes: Passes, dot: Instruction) -> None:
     left, right = (_expanded(edited, operand) for operand in edited.operands(dot))
     if left is None:
         return
-    contracted, batches, right_contracted = (
-        _numbers(dot, f"{name}_dims") for name in ("lhs_contracting", "lhs_batch", "rhs_contracting")
+    contracted, batches, right_contracted, right_batches = (
+        listed(dot, f"{side}_{name}_dims") or []
+        for side in ("lhs", "rhs")
+        for name in ("contracting", "batch")
     )
     other = edited.operand(dot, 1)
     if left.group in contracted and right is None:
@@ -57,7 +60,7 @@ def restore(passes: Passes, dot: Instruction) -> None:
         contracted.pop(at)
         ragged = next((d for d in left.dimensions if d not in (*contracted, *batches)), None)
         operands, groups = (left.rows, other), f", rhs_group_dims={{{group}}}"
-    elif batches == [left.group] and right is not None and right.group in _numbers(dot, "rhs_batch_dims"):
+    elif batches == [left.group] and right is not None and right.group in right_batches:
         # The products of the rows of each group are summed.
         batches, ragged = [], next(iter(contracted), None)
         right_contracted = [right.dimensions.index(d) for d in right_contracted]
@@ -92,8 +95,3 @@ def _expanded(edited: EditedComputation, array: Instruction) -> _Expanded | None
     if zero.opcode != "constant" or zero.operands_text.strip("() ") != "0" or len(added) != 1:
         return None
     return _Expanded(edited.operand(rows), dimensions, added.pop())
-
-
-def _numbers(dot: Instruction, key: str) -> list[int]:
-    written = dot.attributes.get(key, "{}").strip("{} ")
-    return [int(number) for number in written.split(",") if number.strip().isdecimal()]
