@@ -19,11 +19,16 @@ from inspector.machines import hardware
 from inspector.machines.cost import si_text
 
 # The name of each kind, and the beginning of a sentence about it.
-WORK_WORDS = {
+_WORK_WORDS = {
     "compute": ("matrix products", "Matrix products take"),
     "memory": ("HBM", "Reads and writes of HBM take"),
     "copies": ("copies", "Waits for copies take"),
     "rest": ("overhead", "Starting operations and other overhead take"),
+}
+# A profile says which instruction ran, not what limited it, and why none ran is not known.
+_MEASURED_WORDS = _WORK_WORDS | {
+    "memory": ("other operations", "Operations that neither multiply matrices nor communicate take"),
+    "rest": ("no operation", "A device runs no operation for"),
 }
 _MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
     "state": ("state and batch", "The train state and the batch take"),
@@ -77,16 +82,21 @@ def memory_words(kind: MemoryKind, need: MemoryNeed) -> tuple[str, str]:
     return _MEMORY_WORDS[kind]
 
 
-def part_text(part: StepPart, between: bool = False) -> str:
+def part_text(part: StepPart, between: bool = False, measured: bool = False) -> str:
     """Return the name of a part of a step: `matrix products`, `fsdp`, or `fsdp between slices`.
 
     Args:
       between: whether other parts cross slices, so that those inside of one say so.
+      measured: whether the step was measured, so that only what its profile has is named.
     """
     if not part.is_communication:
-        return WORK_WORDS[part.kind][0]
+        return _work_words(part, measured)[0]
     where = " between slices" if part.kind == "between" else " inside a slice" if between else ""
     return f"{axes_text(part.axes)}{where}"
+
+
+def _work_words(part: StepPart, measured: bool) -> tuple[str, str]:
+    return (_MEASURED_WORDS if measured else _WORK_WORDS).get(part.kind, ("", ""))
 
 
 def axes_text(axes: str | None) -> str:
@@ -107,7 +117,7 @@ def _of_memory(need: MemoryNeed) -> str:
 
 def _also(step: Step, part: StepPart) -> str:
     """Return a second part as a clause: `and waits for `replica` between slices take 138 ms, 38%`."""
-    beginning = WORK_WORDS.get(part.kind, ("", ""))[1]
+    beginning = _work_words(part, step.kind == "measured")[1]
     what = f"{beginning[:1].lower()}{beginning[1:]}"
     if part.is_communication:
         what = f"waits for {_marked(part.axes) if part.axes else 'communication'}"
@@ -124,7 +134,8 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> s
         share = (
             "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the {run}"
         )
-        return f"{WORK_WORDS[part.kind][1]} {'at least ' * (step.kind == 'at least')}{seconds}{share}{also}."
+        beginning = _work_words(part, step.kind == "measured")[1]
+        return f"{beginning} {'at least ' * (step.kind == 'at least')}{seconds}{share}{also}."
     names = _marked(part.axes) if part.axes else "Communication"
     if part.is_latency and step.kind != "at least":
         return f"Over {names}, {latency_text(part).removesuffix('.')}{also}."
@@ -158,8 +169,9 @@ def latency_text(part: StepPart) -> str:
     return (
         f"latency is the cost: {counted(part.messages, 'collective')}{size} take {seconds_text(whole)}"
         f"{waits}. "
-        f"Without any bytes they would take {seconds_text(part.latency)}. In "
-        f"{counted(count, 'larger collective')} the same bytes would take {seconds_text(seconds)}."
+        f"Without any bytes they would take {seconds_text(part.latency)}. "
+        f"As {counted(count, 'larger collective')}, where the program allows it, the same bytes "
+        f"would take {seconds_text(seconds)}."
     )
 
 

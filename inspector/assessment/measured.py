@@ -51,7 +51,7 @@ class Achieved:
     """What one device achieved in a measured step, against the peak of its chip.
 
     Attributes:
-      name: what it is: `matrix products`, `HBM`.
+      name: what it is: `matrix products`, `HBM`, or `memory` of CPU devices.
       per_second: FLOP/s or bytes per second.
       unit: `FLOP/s` or `B/s`.
       share: of the peak. None if the chip is unknown.
@@ -70,6 +70,7 @@ class MeasuredCollective:
     """The measured time of one collective of a step on one device.
 
     Attributes:
+      sent: bytes that one device sends in all executions. None if unknown.
       seconds: of all executions, hidden or not. None if unknown.
       exposed: seconds in which the device does nothing else.
       bytes_per_second: that a device sends meanwhile. None if unknown.
@@ -78,6 +79,7 @@ class MeasuredCollective:
 
     collective: Collective
     executions: float
+    sent: float | None
     seconds: float | None
     exposed: float
     bytes_per_second: float | None
@@ -213,10 +215,11 @@ def _rows(measured: Step, predicted: Step | None) -> Iterator[Row]:
         named = part or before
         assert named is not None
         seconds, foretold = _seconds(part), None if predicted is None else _seconds(before)
-        yield Row(part_text(named, across), foretold, seconds)
-        if named.is_communication:
+        name = part_text(named, across, part is not None)
+        yield Row(name, foretold, seconds)
+        if _hidden(part) or _hidden(before):
             whole = None if predicted is None else _seconds(before) + _hidden(before)
-            yield Row(part_text(named, across), whole, seconds + _hidden(part), True)
+            yield Row(name, whole, seconds + _hidden(part), True)
 
 
 def _key(part: StepPart) -> tuple[str, str | None]:
@@ -250,7 +253,8 @@ def _achieved(program: Program, mesh: Mesh | None, chip: Chip | None, step: Step
     if moved:
         bandwidth = None if chip is None else chip.hbm_bytes_per_second / chip.devices
         rate = moved / step.seconds
-        yield Achieved("HBM", rate, "B/s", rate / bandwidth if bandwidth else None)
+        on_cpu = mesh is not None and mesh.device_kind == "cpu"
+        yield Achieved("memory" if on_cpu else "HBM", rate, "B/s", rate / bandwidth if bandwidth else None)
 
 
 def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iterator[MeasuredCollective]:
@@ -274,14 +278,16 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
     for name in sorted(known, key=lambda name: -exposed[name]):
         collective, seconds = known[name], elapsed.get(name)
         times = _per_run(trace, events.get(name, 0))
-        sent = collective.wire_bytes_per_device
+        size = collective.wire_bytes_per_device
+        sent = None if size is None else size * times
         ideal = _link_seconds(collective, mesh, chip)
         yield MeasuredCollective(
             collective,
             times,
+            sent,
             seconds,
             exposed[name],
-            sent * times / seconds if seconds and sent is not None else None,
+            sent / seconds if seconds and sent is not None else None,
             ideal * times / seconds if seconds and ideal is not None else None,
         )
 
@@ -328,7 +334,8 @@ def _operations(program: Program, prediction: Predicted | None) -> Iterator[Meas
         # The start and the end of a collective are one operation.
         collective = collective_of(program, time)
         name = time.name if collective is None else collective.name
-        source, times_run = sources.get(time.name), _per_run(trace, time.events)
+        known_source = None if collective is None else collective.source
+        source, times_run = known_source or sources.get(time.name), _per_run(trace, time.events)
         row = MeasuredOperation(name, time.kind, times_run, time.own, foretold.get(time.name), source)
         if (known := rows.get(name)) is not None:
             predicted = [own for own in (known.predicted, row.predicted) if own is not None]

@@ -218,7 +218,7 @@ def _traffic(layout: Layout) -> _Bar:
 
 
 def _segment(part: StepPart, step: Step, across: bool) -> _Segment:
-    name, seconds = part_text(part, across), seconds_text(part.seconds)
+    name, seconds = part_text(part, across, step.kind == "measured"), seconds_text(part.seconds)
     lines = [f"{name}: {seconds}"]
     if step.kind != "at least":
         lines.append(f"{share_text(part.seconds / step.seconds, 0)} of the step")

@@ -125,7 +125,7 @@ def _collectives(measured: MeasuredStep) -> Table:
             Column("Exposed", "seconds", "Seconds in which the device does nothing else"): lambda own: (
                 own.exposed
             ),
-            "Sent": lambda own: bytes_text(own.collective.wire_bytes_per_device),
+            "Sent": lambda own: bytes_text(None if own.sent is None else round(own.sent)),
             "Rate": lambda own: (
                 UNKNOWN if own.bytes_per_second is None else si_text(own.bytes_per_second, "B/s")
             ),

@@ -204,7 +204,7 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
             text(
                 f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
                 named(program.name),
-                f", {seconds_text(trace.seconds / trace.steps)} each, {timings.where(snapshot)}.",
+                f", {seconds_text(trace.seconds / trace.steps)} on average, {timings.where(snapshot)}.",
                 quiet=True,
             ),
         ]

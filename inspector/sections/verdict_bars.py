@@ -95,18 +95,21 @@ def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
         if step is not None:
             across = any(part.kind == "between" for part in step.parts)
             longest = max(part.seconds for part in step.parts)
+            hides = any(part.hidden for part in step.parts)
             shown = [
                 (
-                    part_text(part, across),
+                    part_text(part, across, step.kind == "measured"),
                     seconds_text(part.seconds),
                     share_text(part.seconds / step.seconds, 0),
-                    seconds_text(part.hidden) if part.hidden else "",
+                    *([seconds_text(part.hidden) if part.hidden else ""] if hides else []),
                     bytes_text(part.bytes) if part.bytes is not None else "",
                     bar(part.seconds / longest),
                 )
                 for part in step.parts
             ]
-            head = columns(f"{label}{STEP}, {step.text}", "Seconds", "Share", "Hidden", "Sent", "")
+            head = columns(
+                f"{label}{STEP}, {step.text}", "Seconds", "Share", *(["Hidden"] if hides else []), "Sent", ""
+            )
             yield Table(f"{key}_step", head, tuple(shown), wrap=True)
 
 

@@ -13,12 +13,15 @@ from inspector.assessment.measured import MeasuredStep, measured_step
 from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import timeline, trace_events
+from inspector.figures.verdict_bars import Layout
 from inspector.machines import hardware, targets
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.simulation import MEASURED
 from inspector.producers.readers import profile
+from inspector.sections import verdict_bars
+from inspector.sections.section import Table
 from tests.producers.readers.profiles.tpu_files import Profile, usual_run
 
 pytestmark = pytest.mark.first_jax_is_enough
@@ -148,3 +151,63 @@ def test_a_profile_is_the_same_after_it_was_written(tpu: Snapshot, tmp_path: Pat
     path = tmp_path / "trace.json"
     path.write_text(snapshots.dumps(tpu))
     assert snapshots.read(path) == tpu
+
+
+def test_what_the_clock_of_a_profile_cannot_tell_is_not_hidden(tpu: Snapshot) -> None:
+    (program,) = tpu.programs
+    assert program.trace is not None and tpu.mesh is not None
+    emulated = replace(tpu, mesh=replace(tpu.mesh, device_kind="cpu"))
+    own = math.fsum(time.own for time in program.trace.instructions if time.collective is not None)
+    for hidden, is_known in ((0.4e-9, False), (40e-9, True)):
+        times = tuple(
+            time if time.elapsed is None or time.collective is None else replace(time, elapsed=own + hidden)
+            for time in program.trace.instructions
+        )
+        traced = replace(program, trace=replace(program.trace, instructions=times))
+        measured = measured_step(replace(emulated, programs=(traced,)), traced, None)
+        assert measured is not None
+        (communication,) = (part for part in measured.measured.parts if part.is_communication)
+        assert (communication.hidden > 0) == is_known
+        assert any(row.whole for row in measured.rows) == is_known
+        (table,) = verdict_bars.picture([Layout(step=measured.measured)], "bars").in_text
+        assert isinstance(table, Table)
+        assert any(column.heading == "Hidden" for column in table.columns) == is_known
+
+
+def test_a_measured_step_claims_neither_hbm_nor_a_cause_of_idle_time(tpu: Snapshot) -> None:
+    assert tpu.mesh is not None
+    emulated = replace(tpu, mesh=replace(tpu.mesh, device_kind="cpu"))
+    measured = measured_step(emulated, emulated.programs[0], None)
+    assert measured is not None
+    seconds = {row.name: row.measured for row in measured.rows if not row.whole}
+    assert seconds["other operations"] == pytest.approx((20 + 40 + 8) * 1e-6)
+    assert seconds["no operation"] == pytest.approx((240 - 112 - 68 - 41) * 1e-6)
+    assert not {"HBM", "overhead"} & seconds.keys()
+    assert [achieved.name for achieved in measured.achieved] == ["matrix products", "memory"]
+
+
+def test_bytes_and_seconds_of_a_collective_are_of_all_its_executions(tpu: Snapshot) -> None:
+    (program,) = tpu.programs
+    assert program.trace is not None
+    times = tuple(
+        time if time.collective is None else replace(time, events=3 * time.events)
+        for time in program.trace.instructions
+    )
+    traced = replace(program, trace=replace(program.trace, instructions=times))
+    measured = measured_step(replace(tpu, programs=(traced,)), traced, V5E)
+    assert measured is not None
+    (collective,) = measured.collectives
+    assert collective.executions == 3 and collective.seconds is not None
+    assert collective.sent == 3 * 2 * 256 * 3 / 4
+    assert collective.bytes_per_second == pytest.approx(collective.sent / collective.seconds)
+
+
+def test_an_instruction_has_one_source_in_all_tables(tpu: Snapshot) -> None:
+    (program,) = tpu.programs
+    assert program.collectives
+    collectives = tuple(replace(own, source="model.py:7") for own in program.collectives)
+    sourced = replace(program, collectives=collectives)
+    measured = measured_step(replace(tpu, programs=(sourced,)), sourced, V5E)
+    assert measured is not None
+    sources = {operation.name: operation.source for operation in measured.operations}
+    assert {sources[own.collective.name] for own in measured.collectives} == {"model.py:7"}

@@ -12,6 +12,8 @@ from inspector.machines.prediction.predicted import Predicted
 
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-9
+# The clocks of profiles count nanoseconds. A shorter difference of two means is no time.
+_CLOCK = 1e-9
 _PRODUCTS = frozenset({"dot", "convolution"})  # kinds of instructions of a profile
 
 
@@ -42,7 +44,7 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
             "between" if crosses else "inside",
             totals.waits.get((axes, crosses), 0.0),
             axes or None,
-            max(whole - totals.waits.get((axes, crosses), 0.0), 0.0),
+            _hidden(whole, totals.waits.get((axes, crosses), 0.0), _ROUNDING * predicted.seconds),
             _bytes(sent, axes, crosses),
             round(totals.messages.get((axes, crosses), 0.0)),
             totals.latency.get((axes, crosses), 0.0),
@@ -87,7 +89,7 @@ def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tu
             "between" if crosses else "inside",
             wait,
             axes or None,
-            max(whole[axes, crosses] - wait, 0.0),
+            _hidden(whole[axes, crosses], wait, _CLOCK),
             _bytes(sent, axes, crosses),
         )
         for (axes, crosses), wait in waits.items()
@@ -97,6 +99,11 @@ def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tu
     if rest > _ROUNDING * seconds:
         parts.append(StepPart("rest", rest))
     return _exact([part for part in parts if part.seconds or part.hidden], seconds)
+
+
+def _hidden(whole: float, wait: float, least: float) -> float:
+    """Return the seconds of communication without a wait; 0 below `least`, which two sums can differ by."""
+    return whole - wait if whole - wait >= least else 0.0
 
 
 def collective_of(program: Program, time: InstructionTime) -> Collective | None:

@@ -111,5 +111,6 @@ def summary(programs: Sequence[Program]) -> str:
     longest = max(profiled, key=lambda program: program.trace.seconds if program.trace else 0.0)
     assert longest.trace is not None and longest.seconds is not None
     steps = statistics(longest.seconds.steps)
-    took = f", {seconds_text(steps.median)} each" if steps else ""
+    median = "median " if steps and steps.count > 1 else ""
+    took = f", {median}{seconds_text(steps.median)}" if steps else ""
     return f"profiled {counted(longest.trace.steps, 'run')} of {shown(longest.name, 60)}{took}"
