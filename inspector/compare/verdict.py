@@ -27,7 +27,7 @@ from inspector.compare.compared import (
 from inspector.compare.question import Answer
 from inspector.compare.ratio import ratio_of
 from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
-from inspector.core.formatting import and_text, bytes_text, seconds_text
+from inspector.core.formatting import and_text, bytes_text, ratio_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
@@ -393,9 +393,9 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
             f"{seconds_text(step.seconds)} for {side.tokens or 0:,.0f} {unit}s"
             for side, step in ((baseline, before), (candidate, after))
         )
-    ratio = f"ratio {verdict.ratio:.2f}"
+    ratio = f"ratio {ratio_text(verdict.ratio)}"
     if verdict.low is not None and verdict.high is not None:
-        ratio += f", {verdict.low:.2f} to {verdict.high:.2f}"
+        ratio += f", {ratio_text(verdict.low)} to {ratio_text(verdict.high)}"
     if verdict.answer == "not distinguishable":
         why = f". {_capital(verdict.reason)}" if verdict.reason and not verdict.pairs else ""
         return (

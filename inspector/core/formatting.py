@@ -152,7 +152,9 @@ def times_text(factor: float | None) -> str:
 
 
 def ratio_text(ratio: float) -> str:
-    """Return a ratio with three digits: `1.32`, `0.0123`, `12.3`."""
+    """Return a ratio with three digits, a large one with all before the point: `1.32`, `0.0123`, `1,618`."""
+    if ratio >= 999.5:
+        return f"{ratio:,.0f}"
     return f"{ratio:.2f}" if 0.1 <= ratio < 9.995 else f"{ratio:.3g}"
 
 

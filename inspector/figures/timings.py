@@ -193,7 +193,9 @@ def _add_strip(
             ),
         }
     )
-    heading = labels.cut(f"{name}: {statistics_text(spread)}", labels.fitting(width_px, frame.NOTE_PX))
+    heading = f"{name}: {statistics_text(spread)}"
+    if labels.arial_px(heading, frame.NOTE_PX) > width_px:
+        heading = labels.cut(heading, labels.fitting(width_px, frame.NOTE_PX))
     figure.add_annotation(frame.on_paper(labels.escape(heading), 0, upper, xshift=-8, yanchor="top"))
 
 

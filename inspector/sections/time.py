@@ -120,7 +120,8 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return compile and step times measured on this machine; empty if there are none."""
     timed = [program for program in snapshot.programs if program.seconds is not None]
     stepped = any(program.seconds and program.seconds.steps for program in timed)
-    if not stepped and not any(map(timings.phase_seconds, timed)):
+    staged = any(map(timings.phase_seconds, timed))
+    if not stepped and not staged:
         return ()
     where = timings.where(snapshot)
     if where == timings.LOCAL:
@@ -137,7 +138,8 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
         note = f"Time that the compiler for {target} took on this machine. No step was run."
     stages = Picture.of("timing_stages", "Compile times", timings.phases, snapshot.programs, where)
     steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
-    blocks: list[Block] = [text(note, quiet=True), Columns(((stages,), (steps,)))]
+    columns = tuple((picture,) for picture, known in ((stages, staged), (steps, stepped)) if known)
+    blocks: list[Block] = [text(note, quiet=True), Columns(columns)]
     blocks += modelled_and_measured(snapshot)
     blocks.append(
         Folded("Measured times", (_times_table(timed), *_timeit(timed))),

@@ -132,3 +132,10 @@ def test_only_the_whole_is_100_percent_and_only_nothing_is_0(decimals: int) -> N
 )
 def test_time_left_has_no_fractions(seconds: float, text: str) -> None:
     assert formatting.left_text(seconds) == f"about {text} left"
+
+
+@given(st.floats(1e-4, 1e9))
+def test_a_ratio_is_a_plain_number_within_five_percent(ratio: float) -> None:
+    written = formatting.ratio_text(ratio)
+    assert "e" not in written
+    assert float(written.replace(",", "")) == pytest.approx(ratio, rel=0.05)

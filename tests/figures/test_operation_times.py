@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import OperationTime, Trace
-from inspector.figures.timings import IDLE, operation_times
+from inspector.core.formatting import seconds_text
+from inspector.core.snapshot import OperationTime, Program, Seconds, Trace
+from inspector.core.statistics import statistics
+from inspector.figures.timings import IDLE, operation_times, steps
 from tests.figures import drawn
 
 TRACE = Trace(
@@ -64,3 +66,11 @@ def test_names_are_text() -> None:
 
 def test_no_time_is_no_figure() -> None:
     assert operation_times(Trace(3, 0.0, TRACE.operations), 8) is None
+
+
+def test_the_interval_of_steps_is_written_where_its_letters_fit() -> None:
+    times = tuple(0.0225 + 0.001 * number for number in range(20))
+    program = Program("train_step", seconds=Seconds(steps=times))
+    said = " ".join(drawn.texts(steps([program], width_px=400)))
+    spread = statistics(times)
+    assert seconds_text(spread.low) in said and seconds_text(spread.high) in said

@@ -10,6 +10,7 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
+    Seconds,
     Snapshot,
     Source,
     Work,
@@ -17,7 +18,8 @@ from inspector.core.snapshot import (
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
 from inspector.media.markdown.render import render
-from inspector.sections.time import flops_counts, section
+from inspector.sections.section import Columns
+from inspector.sections.time import flops_counts, measured, section
 
 MESH = Mesh((MeshAxis("data", 2),), (0, 1), device_kind="cpu")
 
@@ -53,3 +55,20 @@ def test_a_bound_below_its_longest_term_has_the_reason(number: int, said: bool) 
     found = Snapshot(Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
     written = render(section(found, CHIPS["v5e"]).blocks)
     assert ("collectives of one operation over the same mesh axes as one" in written) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pictures"),
+    [
+        (Seconds(steps=(1.0, 2.0)), ["timing_steps"]),
+        (Seconds(compile=1.0), ["timing_stages"]),
+        (Seconds(compile=1.0, steps=(1.0, 2.0)), ["timing_stages", "timing_steps"]),
+    ],
+)
+def test_no_column_is_empty(seconds: Seconds, pictures: list[str]) -> None:
+    step = Program("train_step", stage="run", seconds=seconds)
+    run = Snapshot(Source("cpu", "cpu", "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
+    (measured_on,) = measured(run)
+    (columns,) = [block for block in measured_on.blocks if isinstance(block, Columns)]
+    assert [block.key for column in columns.columns for block in column] == pictures
+    assert all(block.build(400) is not None for column in columns.columns for block in column)
