@@ -251,7 +251,7 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
         return other
     assert first.step is not None and second.step is not None
     if first.step.kind == "measured":
-        if "cpu" in (baseline.snapshot.source.kind, candidate.snapshot.source.kind):
+        if "cpu" in (baseline.evidence.platform, candidate.evidence.platform):
             return (
                 "their steps were measured in separate runs on emulated devices, which share this machine: "
                 "time the layouts together, or choose a chip"

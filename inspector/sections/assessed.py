@@ -27,7 +27,8 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     """
     based = f"Based on: {assessment.stage}."
     known = assessment.step
-    step = "Step" if known is None else f"Step, {known.kind}"
+    # The value of a lower bound says `at least`.
+    step = "Step" if known is None else "Step, lower bound" if known.at_least else f"Step, {known.kind}"
     if known is None and assessment.chip is None:
         # Another run of a compiled program measures its step if it is profiled.
         step = f"Step, needs {'run --profile' if assessment.basis == 'compiled' else 'a run'} or a chip"

@@ -129,7 +129,11 @@ def _held(snapshot: Snapshot) -> str:
 
 
 def _emulated(snapshot: Snapshot) -> str:
-    return " (compiled for emulated devices)" if snapshot.source.kind == "cpu" else ""
+    return " (compiled for emulated devices)" if _on_cpu(snapshot) else ""
+
+
+def _on_cpu(snapshot: Snapshot) -> bool:
+    return snapshot.mesh is not None and snapshot.mesh.device_kind == "cpu"
 
 
 def _largest(fit: Fit) -> str:
@@ -399,7 +403,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     )
     if any(part.in_host for program in programs for part in (*program.arguments, *program.outputs)):
         note += " This compiler's peak counts arrays in host memory."
-    if snapshot.source.kind == "cpu":
+    if _on_cpu(snapshot):
         note += " The compiler is that of emulated devices; an accelerator has other temporaries."
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])

@@ -180,8 +180,10 @@ def test_other_types_are_the_same_model_but_named() -> None:
 def test_separate_runs_on_emulated_devices_are_no_basis() -> None:
     one = compiled(1)
     emulated = replace(one, source=replace(one.source, kind="cpu", target="cpu"), mesh=planned().mesh)
-    (found,) = verdicts(of(emulated, emulated, chip=None))
-    assert found.answer == "not comparable" and "emulated" in found.reason
+    recorded = replace(emulated, source=replace(one.source, kind="capture", target=None))
+    for snapshot in (emulated, recorded):
+        (found,) = verdicts(of(snapshot, snapshot, chip=None))
+        assert found.answer == "not comparable" and "emulated" in found.reason
 
 
 def test_the_headline_names_the_shortest_step_of_several() -> None:

@@ -221,5 +221,6 @@ def _measured(snapshot: Snapshot, program: Program) -> Statement:
     if measured is None:
         return Statement("not measured", excluded="nothing was timed")
     why = "measured in a separate run: time the layouts together"
-    emulated = "emulated: " if snapshot.source.kind == "cpu" else ""
+    mesh = snapshot.mesh_of(program)
+    emulated = "emulated: " if mesh is not None and mesh.device_kind == "cpu" else ""
     return Statement(f"{emulated}{statistics_text(measured)}", measured.median, why)
