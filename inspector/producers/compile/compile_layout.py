@@ -20,6 +20,7 @@ from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, partitioned_records, plan
 from inspector.machines import out_of_memory, targets
 from inspector.machines.out_of_memory import Shortage
+from inspector.machines.prediction.memory import capacity_of
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.targets import Target
 from inspector.model.built_in.watching import Watched
@@ -231,8 +232,7 @@ class AheadOfTimeProgram(CompiledProgram):
 
     @property
     def _capacity(self) -> int:
-        chip = self._target.chip
-        return chip.allocatable_bytes or chip.hbm_bytes_per_device
+        return capacity_of(self._target.chip)
 
     def _too_much(self) -> Shortage | None:
         needed = self.bytes_per_device()

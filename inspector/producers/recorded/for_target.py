@@ -26,6 +26,7 @@ from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, compiler_text
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.machines import out_of_memory, targets
+from inspector.machines.prediction.memory import capacity_of
 from inspector.machines.targets import Target
 from inspector.producers.arrays.live_arrays import with_spec
 from inspector.producers.arrays.records import memory_of, mesh_record, spec_of
@@ -107,7 +108,7 @@ def _read(
     facts = program_text.read(text, record, shardings, memory, local=True)
     program = Program(
         program.name,
-        memory=None if memory is None else replace(memory, capacity=_capacity(target)),
+        memory=None if memory is None else replace(memory, capacity=capacity_of(target.chip)),
         seconds=Seconds(compile=seconds),
         shardings=program_text.with_uses(shardings, facts.uses, facts.gradients, facts.reused),
     )
@@ -190,7 +191,3 @@ def _placed(array: Array, mesh: snapshot.Mesh | None, devices: list[Any], chosen
         for shard in array.shards
     )
     return replace(array, shards=shards)
-
-
-def _capacity(target: Target) -> int:
-    return target.chip.allocatable_bytes or target.chip.hbm_bytes_per_device
