@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment.assess import prediction_of, step_time, traffic_of
 from inspector.assessment.because import axes_text, part_text
-from inspector.core.assessment import Step, StepPart
+from inspector.core.assessment import PartKind, Step, StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot, Trace
@@ -211,27 +211,17 @@ def _rows(measured: Step, predicted: Step | None) -> Iterator[Row]:
     own = {_key(part): part for part in measured.parts}
     across = any(part.kind == "between" for part in (*own.values(), *known.values()))
     for key in dict.fromkeys((*own, *known)):
-        part, before = own.get(key), known.get(key)
-        named = part or before
-        assert named is not None
-        seconds, foretold = _seconds(part), None if predicted is None else _seconds(before)
-        name = part_text(named, across, part is not None)
-        yield Row(name, foretold, seconds)
-        if _hidden(part) or _hidden(before):
-            whole = None if predicted is None else _seconds(before) + _hidden(before)
-            yield Row(name, whole, seconds + _hidden(part), True)
+        absent = StepPart(key[0], 0.0, key[1])
+        part, before = own.get(key, absent), known.get(key, absent)
+        name = part_text(part, across, key in own)
+        yield Row(name, None if predicted is None else before.seconds, part.seconds)
+        if part.hidden or before.hidden:
+            whole = None if predicted is None else before.seconds + before.hidden
+            yield Row(name, whole, part.seconds + part.hidden, True)
 
 
-def _key(part: StepPart) -> tuple[str, str | None]:
+def _key(part: StepPart) -> tuple[PartKind, str | None]:
     return part.kind, part.axes
-
-
-def _seconds(part: StepPart | None) -> float:
-    return 0.0 if part is None else part.seconds
-
-
-def _hidden(part: StepPart | None) -> float:
-    return 0.0 if part is None else part.hidden
 
 
 def _achieved(program: Program, mesh: Mesh | None, chip: Chip | None, step: Step) -> Iterator[Achieved]:

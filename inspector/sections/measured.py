@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
@@ -18,30 +18,17 @@ _MOST_ROWS = 20  # operations and collectives in a table
 UNKNOWN = "unknown"
 
 
-def section(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
+def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
     """Return the measured step of each program that was profiled; empty without any.
 
     Args:
       chip: the chip of the Snapshot, on which it was measured. None if it is unknown.
+      programs: empty for all.
     """
-    inside: list[Block] = []
-    for program in main_first(snapshot):
-        measured = measured_step(snapshot, program, chip)
-        if measured is not None:
-            inside += blocks(measured)
-    if not inside:
-        return ()
-    return (Section("measured-step", _heading(chip), tuple(inside)),)
-
-
-def of_program(snapshot: Snapshot, program: Program, chip: Chip | None) -> tuple[Section, ...]:
-    """Return the measured step of one program; empty if it was not profiled."""
-    measured = measured_step(snapshot, program, chip)
-    return () if measured is None else (Section("measured-step", _heading(chip), blocks(measured)),)
-
-
-def _heading(chip: Chip | None) -> str:
-    return "Measured step" if chip is None else "Measured and predicted step"
+    steps = [measured_step(snapshot, program, chip) for program in programs or main_first(snapshot)]
+    inside = [block for step in steps if step is not None for block in blocks(step)]
+    heading = "Measured step" if chip is None else "Measured and predicted step"
+    return (Section("measured-step", heading, tuple(inside)),) if inside else ()
 
 
 def blocks(measured: MeasuredStep) -> tuple[Block, ...]:

@@ -63,7 +63,7 @@ def predict(options: argparse.Namespace) -> Output:
         lambda: prediction.json_of(predicted, program) | _measured(snapshot, program, own_chip),
         lambda: [
             prediction.section(snapshot, program.name, chip),
-            *measured.of_program(snapshot, program, own_chip),
+            *measured.section(snapshot, own_chip, [program]),
         ],
     )
 
@@ -102,5 +102,5 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
             "needs": prediction.needs(program, chips),
             **_measured(snapshot, program, None),
         },
-        lambda: [prediction.needed(program, chips), *measured.of_program(snapshot, program, None)],
+        lambda: [prediction.needed(program, chips), *measured.section(snapshot, None, [program])],
     )
