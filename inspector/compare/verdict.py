@@ -27,7 +27,7 @@ from inspector.compare.compared import (
 from inspector.compare.question import Answer
 from inspector.compare.ratio import ratio_of
 from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
-from inspector.core.formatting import and_text, bytes_text, ratio_text, seconds_text
+from inspector.core.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
@@ -106,7 +106,7 @@ def headline(every: Sequence[Compared], baseline: int = 0) -> str:
         return verdicts(every, baseline)[0].sentence
     usable = [compared for compared in every if unusable(compared) is None]
     if not usable:
-        return " ".join(f"{_capital(unusable(compared) or '')}." for compared in every)
+        return " ".join(f"{capitalized(unusable(compared) or '')}." for compared in every)
     first = sorted(usable, key=lambda compared: compared is not every[baseline])
     same = _largest_group(first, lambda lead, one: _not_comparable(lead, one) is None)
     if len(same) > 1:
@@ -300,7 +300,7 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
         if usable:
             runs = verdict.answer in ("better", "worse")
             rest = f" {and_text(usable)} {'can run' if runs else 'can be compared with other layouts only'}."
-        return f"{_capital('; '.join(cannot_run))}.{rest}"
+        return f"{capitalized('; '.join(cannot_run))}.{rest}"
     of_time = _time_sentence(verdict, baseline, candidate)
     if verdict.answer != "not comparable":
         equal = verdict.answer == "not distinguishable" and same_instructions(baseline, candidate)
@@ -397,7 +397,7 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     if verdict.low is not None and verdict.high is not None:
         ratio += f", {ratio_text(verdict.low)} to {ratio_text(verdict.high)}"
     if verdict.answer == "not distinguishable":
-        why = f". {_capital(verdict.reason)}" if verdict.reason and not verdict.pairs else ""
+        why = f". {capitalized(verdict.reason)}" if verdict.reason and not verdict.pairs else ""
         return (
             f"{verdict.baseline} and {verdict.candidate} are not distinguishable{per}: their steps take "
             f"{times} ({ratio}){why}."
@@ -416,7 +416,3 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
 def _chip_title(assessment: Assessment) -> str:
     chip = hardware.CHIPS.get(assessment.chip or "")
     return "devices of this machine" if chip is None else chip.title
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text
+from inspector.core.formatting import some_text
 from inspector.core.snapshot import Collective, Finding, Program, Snapshot
 
 NOT_JOINED = "profile-program-not-joined"
@@ -61,8 +61,7 @@ def _left_out(left: Sequence[Program], name: str) -> Iterator[Finding]:
 
 
 def _names(programs: Sequence[Program]) -> str:
-    names = [shown(program.name, 60) for program in programs]
-    return and_text([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
+    return some_text([shown(program.name, 60) for program in programs])
 
 
 def _is_same(measured: Program, program: Program) -> bool:

@@ -32,11 +32,21 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def capitalized(text: str) -> str:
+    """Return the text with a capital letter at its begin, and the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def and_text(words: Sequence[str], conjunction: str = "and") -> str:
     """Return `a`, `a and b`, `a, b and c`; empty without words."""
     if len(words) < 2:
         return "".join(words)
     return f"{', '.join(words[:-1])} {conjunction} {words[-1]}"
+
+
+def some_text(words: Sequence[str], most: int = 4) -> str:
+    """Return at most `most` words, of which the last can be a number: `a, b, c and 5 more`."""
+    return and_text(words if len(words) <= most else [*words[: most - 1], f"{len(words) - most + 1} more"])
 
 
 def devices_text(devices: Sequence[int], most: int = 4) -> str:

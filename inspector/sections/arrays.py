@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from inspector.core import dtypes
 from inspector.core.folding import fold
-from inspector.core.formatting import counted, logical_text, shape_text
+from inspector.core.formatting import capitalized, counted, logical_text, shape_text
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import mesh_name, mesh_title
 from inspector.core.sharding_text import array_spec_text
@@ -87,7 +87,7 @@ def _for_each_mesh(
         on_mesh = [array for array in arrays if array.mesh == index]
         if on_mesh and mesh is not None:
             title = mesh_title(number, mesh)
-            title = f"{title[0].upper()}{title[1:]}"
+            title = capitalized(title)
             blocks = [
                 replace(block, key=_key_on_mesh(block.key, number)) if isinstance(block, Picture) else block
                 for block in blocks_of(mesh, on_mesh)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from inspector.assessment import assess
+from inspector.assessment.because import axes_text
 from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment, Traffic
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
+from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
@@ -220,7 +221,7 @@ def _over_largest(sent: Traffic) -> str:
     """Return `90% over fsdp`, or `over fsdp` if nothing is sent over other mesh axes."""
     largest = sent.largest or UNKNOWN_AXES
     share = f"{share_text(sent.by_axes[largest] / sent.bytes, 0)} " if len(sent.by_axes) > 1 else ""
-    return f"{share}over {_axes_text(largest)}"
+    return f"{share}over {axes_text(largest)}"
 
 
 def findings_text(assessment: Assessment) -> str:
@@ -302,15 +303,11 @@ def _sent_text(assessment: Assessment) -> str:
     return assessment.traffic.text
 
 
-def _axes_text(axes: str) -> str:
-    return mesh_axes_text(None if axes == UNKNOWN_AXES else axes.split("+"))
-
-
 def _traffic_help(assessment: Assessment) -> str:
     if assessment.traffic is None:
         return f"Unknown: {assessment.unknown_traffic}."
     by_axes = ", ".join(
-        f"{_axes_text(axes)} {bytes_text(size)}" for axes, size in assessment.traffic.by_axes.items()
+        f"{axes_text(axes)} {bytes_text(size)}" for axes, size in assessment.traffic.by_axes.items()
     )
     less = assessment.traffic.at_most
     return (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from inspector.compare import paired_times
 from inspector.compare.paired_times.ratios import Ratio
 from inspector.compare.paired_times.times import PairedTimes
-from inspector.core.formatting import and_text, counted, ratio_text, seconds_text
+from inspector.core.formatting import and_text, counted, ratio_text, seconds_text, some_text
 from inspector.core.program_names import title
 from inspector.core.snapshot import Snapshot
 from inspector.sections.section import Cell, Section, Table, columns, listing
@@ -83,10 +83,8 @@ def other_work(times: PairedTimes, named: Named, baseline: int) -> tuple[str, ..
             for key in {**theirs, **own}
             if own.get(key) != theirs.get(key)
         ]
-        if len(parts) > 3:
-            parts = [*parts[:2], f"{len(parts) - 2} more"]
         if parts:
-            said.append(f"{name} does other work than {other}: {and_text(parts)}.")
+            said.append(f"{name} does other work than {other}: {some_text(parts, 3)}.")
     return tuple(said)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.core.formatting import capitalized
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.sources import SOURCES
@@ -24,7 +25,7 @@ def no_arrays(snapshot: Snapshot) -> Notice | None:
     """Return the reason why no array is known, or None if there are arrays."""
     if snapshot.arrays:
         return None
-    return unknown(f"{_capital(source_text(snapshot))} contains no arrays.")
+    return unknown(f"{capitalized(source_text(snapshot))} contains no arrays.")
 
 
 def no_mesh(snapshot: Snapshot) -> Notice | None:
@@ -33,7 +34,7 @@ def no_mesh(snapshot: Snapshot) -> Notice | None:
         return None
     if snapshot.arrays and all(array.shards for array in snapshot.arrays):
         return unknown("No array has a mesh: each is on the devices that the table of arrays names.")
-    source = _capital(source_text(snapshot))
+    source = capitalized(source_text(snapshot))
     return unknown(f"{source} contains no mesh, so the devices of each shard are unknown.")
 
 
@@ -48,7 +49,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
         return None
     failed = next((finding for finding in snapshot.findings if finding.code == NOT_PARTITIONED), None)
     if propagated and failed is not None:
-        return Notice("warning", (f"{_capital(subject)} unknown: {failed.message}",))
+        return Notice("warning", (f"{capitalized(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
     if source is not None and snapshot.programs:
         return unknown(
@@ -60,7 +61,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
             "info",
             f"This layout is only planned, so {subject} unknown. Compile it, or build and run it.",
         )
-    return unknown(f"{_capital(source)} contains arrays but no program, so {subject} unknown.")
+    return unknown(f"{capitalized(source)} contains arrays but no program, so {subject} unknown.")
 
 
 def no_collectives(program: Program, snapshot: Snapshot) -> str:
@@ -87,7 +88,3 @@ def _no_collectives(program: Program, snapshot: Snapshot) -> str:
             "optimizations."
         )
     return "the compiled text is missing or cannot be read."
-
-
-def _capital(text: str) -> str:
-    return text[0].upper() + text[1:]

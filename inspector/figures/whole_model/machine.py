@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from inspector.core.axis_parts import axis_of
-from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, some_text
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
 from inspector.figures import chip_panels
@@ -205,9 +205,7 @@ def _below(
 
 def _devices(mesh: Mesh, positions: Sequence[int]) -> str:
     """Return the numbers of devices, of many the first three."""
-    shown = positions if len(positions) <= 4 else positions[:3]
-    more = [f"{len(positions) - 3} more"] if len(shown) < len(positions) else []
-    return and_text([*(str(mesh.devices[at]) for at in shown), *more])
+    return some_text([str(mesh.devices[at]) for at in positions])
 
 
 def bars(canvas: Canvas, x: float, y: float, width: float, height: float, axes: Sequence[str] | None) -> None:

@@ -13,7 +13,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
-from inspector.core.formatting import counted
+from inspector.core.formatting import capitalized, counted
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout, presets, rule_files
@@ -454,7 +454,7 @@ def _draw_following(entry: ModelEntry) -> None:
 def _draw_field(size: Size, explained: bool = True) -> None:
     key, label = current_layout.size_key(size.name), size.name.replace("_", " ").capitalize()
     st.session_state.setdefault(key, size.default)
-    meaning = size.meaning[0].upper() + size.meaning[1:] + "."
+    meaning = f"{capitalized(size.meaning)}."
     common: dict[str, Any] = {"key": key, "help": meaning if explained else None}
     if isinstance(size.default, bool):
         kept_field.draw(st.toggle, label, **common)

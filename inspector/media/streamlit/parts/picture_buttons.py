@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import capitalized
 from inspector.core.printable import file_name
 from inspector.figures import stamp
 from inspector.media.pictures import file as picture_file
@@ -54,7 +55,7 @@ def draw(make: Callable[[], go.Figure], key: str, name: str) -> None:
     """Draw a PNG and an SVG button. `make` returns the figure when one of them is clicked."""
     missing = picture_file.why_none()
     if missing is not None:
-        st.caption(plain(missing[:1].upper() + missing[1:] + "."))
+        st.caption(plain(f"{capitalized(missing)}."))
         return
     # The picture is made outside the script run, so both share this dictionary.
     problems: dict[str, str] = st.session_state.setdefault(_PROBLEMS, {})

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from inspector.core.errors import InvalidInput, choices, shown
+from inspector.core.formatting import capitalized
 from inspector.layout import rule_files
 from inspector.machines import hardware
 from inspector.media.pictures import file as picture_file
@@ -60,7 +61,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        return f"{self.verb.help[0].upper()}{self.verb.help[1:]}. {self.answers}"
+        return f"{capitalized(self.verb.help)}. {self.answers}"
 
     def actions(self) -> dict[str, argparse.Action]:
         """Return the options of the tool by name."""
