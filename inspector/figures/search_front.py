@@ -114,8 +114,7 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         ),
         yaxis=frame.axis(
             **ticks.logarithmic(
-                math.log10(min(sizes)) - 0.06,
-                math.log10(max(sizes)) + 0.06,
+                *_memory_range(min(sizes), max(sizes)),
                 _PLOT_PX,
                 lambda value: bytes_text(int(value)),
                 digits=None,
@@ -124,6 +123,16 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
             title=frame.axis_title("memory", 4),
             showgrid=True,
         ),
+    )
+
+
+def _memory_range(least: float, most: float) -> tuple[float, float]:
+    """Return the ends of the axis as powers of ten: the powers of two around all sizes, which have labels."""
+    lower, upper = 2.0 ** math.floor(math.log2(least)), 2.0 ** math.ceil(math.log2(most))
+    room, of_label = 0.06, 0.01
+    return (
+        min(math.log10(least) - room, math.log10(lower) - of_label),
+        max(math.log10(most) + room, math.log10(upper) + of_label),
     )
 
 

@@ -67,3 +67,17 @@ def test_the_memory_of_the_chip_is_a_line_unless_it_is_far_from_all_points(chip,
     figure = search_front(found)
     assert figure is not None and bool(figure.layout.shapes) == drawn
     assert ("dashed" in str(figure.layout.annotations)) == drawn
+
+
+@pytest.mark.parametrize(
+    "sizes", [(193 * 2**10, 196 * 2**10), (769 * 2**10, 1.5 * 2**20), (3, 3), (2**20, 2**34)]
+)
+def test_two_labels_enclose_the_memory_of_all_candidates(sizes: tuple[float, float]) -> None:
+    every = tuple(candidate("propagated", 1.0, peak_bytes=int(size)) for size in sizes)
+    figure = search_front(SearchResult("cpu", None, "now", Counts(), every, None))
+    assert figure is not None
+    axis = figure.layout.yaxis
+    assert axis.tickvals[0] <= min(sizes) and max(sizes) <= axis.tickvals[-1]
+    assert len(axis.tickvals) > 1
+    low, high = (10**end for end in axis.range)
+    assert low < axis.tickvals[0] and axis.tickvals[-1] < high
