@@ -227,7 +227,7 @@ def _key(part: StepPart) -> tuple[PartKind, str | None]:
 def _achieved(program: Program, mesh: Mesh | None, chip: Chip | None, step: Step) -> Iterator[Achieved]:
     model = None if mesh is None or chip is None else modelled(program, mesh, chip)
     work = program.work
-    products = None if work is None or work.matmul is None else sum(own.flops for own in work.matmul)
+    products = None if work is None else work.matmul_flops
     if products:
         peak = None if model is None else model.flops_per_second
         rate = products / step.seconds

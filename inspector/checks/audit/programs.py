@@ -301,12 +301,8 @@ def has_caches(context: AuditContext) -> bool:
 
 def repeated(program: Program, devices: int) -> float | None:
     """Return the FLOPs of matrix products of all devices over those of the program; None if unknown."""
-    work, ideal = program.work, program.ideal
-    if work is None or ideal is None or work.matmul is None or ideal.matmul is None:
-        return None
-    whole = sum(product.flops for product in ideal.matmul)
-    done = sum(product.flops for product in work.matmul) * (program.devices or devices)
-    return done / whole if whole else None
+    done, whole = (work.matmul_flops if work else None for work in (program.work, program.ideal))
+    return done * (program.devices or devices) / whole if done is not None and whole else None
 
 
 def repeated_share(program: Program) -> float | None:

@@ -197,14 +197,13 @@ def _flops(_: Snapshot, program: Program) -> Statement:
 
 def _repeated(snapshot: Snapshot, program: Program) -> Statement:
     """Return the share of matrix products that more than one device computes."""
-    work = program.work.matmul if program.work else None
-    ideal = program.ideal.matmul if program.ideal else None
+    flops, ideal = (work.matmul_flops if work else None for work in (program.work, program.ideal))
     mesh = snapshot.mesh_of(program)
-    done = sum(product.flops for product in work or ()) * (mesh.size if mesh else 0)
+    done = (flops or 0.0) * (mesh.size if mesh else 0)
     if ideal is None or not done:
         return Statement(UNKNOWN)
     # The compiler can also find a shorter way than the program as written.
-    repeated = max(1 - sum(product.flops for product in ideal) / done, 0.0)
+    repeated = max(1 - ideal / done, 0.0)
     return Statement("none" if repeated < 0.0005 else f"{repeated:.1%}", repeated)
 
 

@@ -380,6 +380,11 @@ class Work(Record):
     kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)
     matmul_on_tpu: tuple[MatmulFlops, ...] | None = field(default=None, metadata=OMIT_NONE)
 
+    @property
+    def matmul_flops(self) -> float | None:
+        """Floating-point operations of matrix products of all types; None if unknown."""
+        return None if self.matmul is None else sum(product.flops for product in self.matmul)
+
 
 @dataclass(frozen=True)
 class OperationTime(Record):

@@ -394,9 +394,8 @@ class Amounts:
     def of(cls, program: Program, mesh: Mesh, chip: Chip) -> Amounts:
         """Return the amounts of a program on a mesh of such chips."""
         work = program.work
-        flops = None if work is None or work.matmul is None else sum(each.flops for each in work.matmul)
         moved = None if work is None else work.fused_bytes if program.before_compile else work.bytes_accessed
-        return cls(mesh.size / chip.devices, flops, moved)
+        return cls(mesh.size / chip.devices, None if work is None else work.matmul_flops, moved)
 
 
 def _checked(found: Predicted, key: str, alone: float, operations: float, amounts: Amounts) -> Predicted:

@@ -14,7 +14,7 @@ from typing import Literal
 from inspector.core.collectives import OPERATIONS
 from inspector.core.formatting import and_text, counted, mesh_axes_text, seconds_text
 from inspector.core.meshes import is_emulated
-from inspector.core.snapshot import Collective, MatmulFlops, Mesh, Program
+from inspector.core.snapshot import Collective, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.core.traffic import traffic
 from inspector.machines.cost import (
@@ -159,8 +159,7 @@ def modelled(
     if known and (whole or program.before_compile):
         least = max(term.least for term in terms if term.least is not None)
         lower = max(least, least_traffic_seconds(program, chip))
-    flops = _matmul_flops(program.work.matmul if program.work else None)
-    ideal = _matmul_flops(program.ideal.matmul if program.ideal else None)
+    flops, ideal = (work.matmul_flops if work else None for work in (program.work, program.ideal))
     done = None if flops is None else flops * mesh.size
     assumed = (links[axes].assumption for axes in along if axes and axes in links)
     return Modelled(
@@ -440,7 +439,3 @@ def _intensities(
         )
         for name, count, rate in rows
     )
-
-
-def _matmul_flops(products: tuple[MatmulFlops, ...] | None) -> float | None:
-    return None if products is None else sum(product.flops for product in products)

@@ -216,11 +216,10 @@ class _Partitioned:
 
 def _cost(partitioned: Program, layout: Layout, chip: Chip | None) -> LayoutCost:
     wire = wire_bytes_of(partitioned)
-    products = partitioned.work.matmul if partitioned.work else None
     return LayoutCost(
         _state(layout),
         {UNKNOWN_AXES: None} if wire is None else wire,
-        None if products is None else sum(product.flops for product in products),
+        partitioned.work.matmul_flops if partitioned.work else None,
         None if chip is None else predicted(partitioned, layout.mesh(), chip).seconds,
     )
 
