@@ -27,16 +27,14 @@ from inspector.core.formatting import and_text, counted
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PARTITIONED, now
-from inspector.producers.jax_internals import hlo_conversion
-from inspector.producers.mlir.kernel_bodies import with_costs
-from inspector.producers.mlir.walk import function_type, signature_attributes, symbols, text_of
+from inspector.producers.mlir.walk import function_type, signature_attributes, symbols
 from inspector.producers.partition.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
 from inspector.producers.partition.refusals import reason, refusals
 from inspector.producers.partition.shardings import SHARDING, axes_of_dimensions, rank_of
 from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
 from inspector.producers.readers.hlo_arrays import HloArrays
-from inspector.producers.recorded.lowered_module import PartitionedModule, partitioned_module
+from inspector.producers.recorded.lowered_module import PartitionedModule, hlo_text, partitioned_module
 from inspector.producers.recorded.written_shardings import with_sdy
 
 MESH_UNKNOWN = "mesh-unknown"
@@ -178,9 +176,8 @@ def _of_one_device(module: Any, name: str, given: NamedMesh | None) -> Program |
     Raises:
       InvalidInput: the groups are not those of the given mesh.
     """
-    try:
-        text = with_costs(str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text()))
-    except (ValueError, RuntimeError):
+    text = hlo_text(module)
+    if text is None:
         return None
     mesh = None if given is None else _record_of(given)
     facts = program_text.read(text, None)

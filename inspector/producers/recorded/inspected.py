@@ -219,7 +219,6 @@ def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Sna
     if mesh is not None and mesh.device_kind is not None:
         mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
     settings = lowered_settings(lowered, places)
-    settings["partitions"] = getattr(lowered, custom_partitions.ATTRIBUTE, [])
     compiler = TargetCompiler(target, _pool())
     return compiler(replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings)
 

@@ -75,7 +75,7 @@ def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> d
             payload["outputs"],
             tuple(payload["platforms"]),
         )
-        program = replace(partitioned.program, ideal=program_text.ideal_work(with_costs(_hlo(single))))
+        program = replace(partitioned.program, ideal=program_text.ideal_work(hlo_text(single)))
     return typed_json.encode(PartitionedPrograms((program,), on_platforms=partitioned.on_platforms))
 
 
@@ -126,10 +126,9 @@ def _prepared(module: ir.Module) -> ir.Module:
     return prepared
 
 
-def _hlo(module: ir.Module) -> str | None:
-    """Return the text of the program of all devices; None if it has no HLO form."""
+def hlo_text(module: Any) -> str | None:
+    """Return the text of the program before partitioning; None if it has no HLO form."""
     try:
-        computation = hlo_conversion.to_hlo(text_of(module, debug_info=False))
+        return with_costs(str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text()))
     except (ValueError, RuntimeError):
         return None
-    return str(computation.as_hlo_text())

@@ -194,8 +194,7 @@ class Recorder:
             return {"error": target}
         output.write_bytes(bytecode.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
-        settings = lowered_settings(target, {device.id: device.id for device in programs.devices_of(target)})
-        return settings | {"partitions": getattr(target, custom_partitions.ATTRIBUTE, [])}
+        return lowered_settings(target, {device.id: device.id for device in programs.devices_of(target)})
 
     def _write_json(self, name: str, meta: dict[str, Any], snapshot: Any) -> None:
         text = json.dumps({"meta": meta, "snapshot": snapshot.to_json()})
@@ -384,6 +383,7 @@ def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
         "tuple_args": bool(arguments["tuple_args"]),
         "inputs_chosen": [programs.is_chosen(argument) for argument in arguments["in_shardings"]],
         "outputs_chosen": [programs.is_chosen(argument) for argument in arguments["out_shardings"]],
+        "partitions": getattr(lowered, custom_partitions.ATTRIBUTE, []),
     }
 
 
