@@ -14,7 +14,7 @@ from inspector.core import host_memory, temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot, dumps
-from inspector.core.sources import READERS
+from inspector.core.sources import READERS, SNAPSHOT
 from inspector.layout import rule_files
 from inspector.producers.readers import archive, content, limits
 from inspector.producers.readers.content import Sample
@@ -143,8 +143,9 @@ def _out_of_memory(name: str) -> InvalidInput:
 def detect(path: Path, name: str) -> str:
     """Return the kind of a file or folder, a key of `READERS`."""
     sample = content.sample(path, name)
-    for kind, reader in READERS.items():
-        if importlib.import_module(reader.module).recognizes(sample):
+    # A folder of `run` can contain files of other kinds, such as its profile.
+    for kind in dict.fromkeys((SNAPSHOT, *READERS)) if sample.head is None else READERS:
+        if importlib.import_module(READERS[kind].module).recognizes(sample):
             return kind
     raise InvalidInput(_unrecognized(sample))
 

@@ -104,6 +104,8 @@ def test_a_folder_of_a_run_is_the_snapshot_of_all_its_programs(tmp_path: Path) -
     (folder / program_run.FILE).write_text(json.dumps(record))
     (folder / "jit_step.json").write_text("{}")
     (folder / f"jit_step{program_run.LOWERED}").write_bytes(b"ML\xefR")
+    (folder / program_run.PROFILE_FOLDER).mkdir()  # as `run --profile` writes
+    (folder / program_run.PROFILE_FOLDER / program_run.PROFILE_FILE).write_bytes(b"")
 
     def opened() -> snapshot.Snapshot:
         with zipfile.ZipFile(tmp_path / "it.zip", "w") as file:
