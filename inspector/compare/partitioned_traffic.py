@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from inspector.compiled.op_name import OpName, parse_op_name
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.core.statistics import sum_known
 from inspector.core.traffic import Traffic, traffic
 from inspector.machines.evidence import partitioned_beside
 
@@ -129,7 +130,10 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
         grouped[row.program, row.mesh_axes].append(row)
     found = []
     for (program, axes), group in grouped.items():
-        sums = [_sum(pair.propagated for pair in group), _sum(pair.compiled for pair in group)]
+        sums = [
+            sum_known(pair.propagated.wire_bytes for pair in group),
+            sum_known(pair.compiled.wire_bytes for pair in group),
+        ]
         if sums == [0, 0]:
             continue
         reasons = dict.fromkeys(reason for row in group if not _equal_bytes(row) for reason in row.reasons)
@@ -169,15 +173,6 @@ def _close(one: int | None, other: int | None) -> bool:
     if one is None or other is None:
         return False
     return abs(one - other) <= TOLERANCE * max(one, other)
-
-
-def _sum(amounts: Iterable[Amount]) -> int | None:
-    total = 0
-    for amount in amounts:
-        if amount.wire_bytes is None:
-            return None
-        total += amount.wire_bytes
-    return total
 
 
 # --- Reasons ------------------------------------------------------------------------------------

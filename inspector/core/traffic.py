@@ -9,6 +9,7 @@ from typing import TypeAlias, TypeVar
 
 from inspector.core.formatting import mesh_axes_text
 from inspector.core.snapshot import Collective
+from inspector.core.statistics import sum_known
 
 Axes: TypeAlias = tuple[str, ...] | None
 
@@ -181,11 +182,7 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
 
 def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:
     """Return the sum of executions × amount; an instruction that never runs adds 0."""
-    total = 0
-    for executions, amount in terms:
-        if executions == 0:
-            continue
-        if executions is None or amount is None:
-            return None
-        total += executions * amount
-    return total
+    return sum_known(
+        0 if executions == 0 else None if executions is None or amount is None else executions * amount
+        for executions, amount in terms
+    )
