@@ -436,7 +436,8 @@ def parse_compiler_options(text: str) -> compiler_options.Options:
       InvalidInput: an option is malformed, given twice, or not in the table of safe options.
     """
     entries = [entry for entry in re.split(_ENTRY_SEPARATOR.pattern + r"|\s+(?=--)", text) if entry.strip()]
-    options = _options(entries, "compiler_options")
+    given = _options(entries, "compiler_options")
+    options = tuple((name, compiler_options.with_colons(name, value)) for name, value in given)
     compiler_options.check(options)
     return options
 

@@ -25,17 +25,18 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Separators:
-    """Characters of a text form: between entries, between parts of an entry, between mesh axes."""
+    """Characters of a text form: between entries, parts of an entry, mesh axes and names, and a colon."""
 
     entries: str
     assign: str
     axes: str
     names: str
+    colon: str
 
 
-PLAIN = Separators(",", "=", "+", ",")
-# `,`, `=` and `+` would be percent-encoded in a URL.
-URL = Separators("~", ".", "-", ".")
+PLAIN = Separators(",", "=", "+", ",", ":")
+# `,`, `=`, `+` and `:` would be percent-encoded in a URL.
+URL = Separators("~", ".", "-", ".", ".")
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ FIELDS = (
         lambda text, _: texts.parse_compiler_options(text),
         lambda _: (),
         lambda options, separators: separators.entries.join(
-            f"{name}{separators.assign}{value}" for name, value in options
+            f"{name}{separators.assign}{value.replace(':', separators.colon)}" for name, value in options
         ),
         optional=True,
     ),

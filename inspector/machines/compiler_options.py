@@ -396,6 +396,17 @@ def check(options: Iterable[tuple[str, str]]) -> None:
             )
 
 
+def with_colons(name: str, value: str) -> str:
+    """Return the allowed value of which a link has dots for colons; the value itself if there is none.
+
+    Example:
+      >>> with_colons("xla_tpu_memory_bound_loop_optimizer_options", "enabled.true")
+      'enabled:true'
+    """
+    words = OPTIONS[name].words if name in OPTIONS else ()
+    return next((word for word in words if word.replace(":", ".") == value), value)
+
+
 def _similar(name: str) -> list[str]:
     """Return the names of the table that share most words with a name.
 

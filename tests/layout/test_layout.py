@@ -157,6 +157,15 @@ def test_the_url_has_only_changed_fields_in_plain_characters(
         assert layouts.parse(less).value != layout, f"{name} could have been left out"
 
 
+def test_a_link_has_options_whose_values_have_colons() -> None:
+    for value in ("enabled:true", "enabled:false"):
+        option = f"xla_tpu_memory_bound_loop_optimizer_options={value}"
+        layout = layouts.parse({"target": "tpu:v5e:2x4", "compiler_options": option}).unwrap()
+        query = layouts.to_query(layout)
+        assert query["compiler_options"] == option.replace("=", ".").replace(":", ".")
+        assert layouts.parse(query).unwrap() == layout
+
+
 def test_the_default_layout_has_an_empty_url() -> None:
     assert layouts.to_query(layouts.parse({}).unwrap()) == {}
 
