@@ -144,7 +144,7 @@ def detect(path: Path, name: str) -> str:
     """Return the kind of a file or folder, a key of `READERS`."""
     sample = content.sample(path, name)
     # A folder of `run` can contain files of other kinds, such as its profile.
-    for kind in dict.fromkeys((SNAPSHOT, *READERS)) if sample.head is None else READERS:
+    for kind in dict.fromkeys((SNAPSHOT, *READERS)) if sample.path.is_dir() else READERS:
         if importlib.import_module(READERS[kind].module).recognizes(sample):
             return kind
     raise InvalidInput(_unrecognized(sample))
