@@ -8,6 +8,7 @@ import stat
 from inspector.core.errors import InvalidInput, file_name
 from inspector.core.printable import one_line
 
+ZIP = (b"PK\x03\x04", b"PK\x05\x06")  # the beginning of a zip file
 MOST_TEXT_BYTES = 4 * 1024**2  # of a file that somebody writes by hand, such as a policy
 
 

@@ -6,11 +6,11 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
-from inspector.core.errors import InvalidInput, file_name
+from inspector.core.errors import InvalidInput, file_name, shown
 from inspector.core.formatting import and_text, numbered
 from inspector.core.snapshot import Reshard, Spec
 from inspector.core.source_files import is_library
@@ -305,4 +305,8 @@ def read(folder: str | os.PathLike[str]) -> ProgramRun:
     if not os.fspath(folder) or not path.is_file():
         kind = "is a folder without" if os.fspath(folder) and Path(folder).is_dir() else "has no"
         raise InvalidInput(f"{file_name(folder)} {kind} {FILE}, but must be the folder of a recorded program")
-    return typed_json.decode_file(ProgramRun, strict_json.read(path), str(path), FORMAT, VERSION)
+    run = typed_json.decode_file(ProgramRun, strict_json.read(path), str(path), FORMAT, VERSION)
+    for file in (file for program in run.programs for file in (program.file, program.target_file) if file):
+        if PurePath(file).is_absolute() or ".." in PurePath(file).parts:
+            raise InvalidInput(f"{path} has a program in {shown(file)}, which is not in the folder")
+    return run

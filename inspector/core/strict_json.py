@@ -106,6 +106,8 @@ def _fault(error: ValueError | RecursionError, text: str | bytes) -> str:
         case UnicodeDecodeError():
             other = encoding_of(text) if isinstance(text, bytes) else None
             hint = f": it has the byte order mark of {other}" if other else ""
+            if isinstance(text, bytes) and text.startswith(input_file.ZIP):
+                return "is a zip file, but must be JSON: give the file in it"
             return f"is not UTF-8 text (byte {error.start}){hint}"
         case UnicodeEncodeError():
             return "contains a lone surrogate (half of a character)"

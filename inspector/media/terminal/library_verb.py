@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.formatting import bytes_text
 from inspector.core.printable import one_line
 from inspector.media.terminal import options as shared
@@ -68,7 +68,7 @@ def library(options: argparse.Namespace) -> None:
     if options.action == "list":
         _list(saved.entries(" ".join(options.words)), options.json)
     elif options.action == "save":
-        content = snapshot.read(options.snapshot)
+        content = shared.read_snapshot(options.snapshot)
         entry = saved.save(options.name, options.note, content, options.replace)
         print(one_line(f"saved {entry.name}, {bytes_text(entry.bytes)}"), file=sys.stderr)
     elif options.action == "delete":

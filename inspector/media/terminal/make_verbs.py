@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 from inspector import layout as layouts
 from inspector.checks import audit
@@ -18,7 +16,6 @@ from inspector.core.formatting import and_text
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import IMPORT_KINDS, READERS
-from inspector.core.temporary_folder import TemporaryFolder
 from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines.compiler_options import Options
@@ -32,7 +29,6 @@ from inspector.media.terminal.layout_options import (
 )
 from inspector.media.terminal.options import argument, verb
 from inspector.producers.readers import limits
-from inspector.producers.readers.archive import ZIP
 from inspector.sections import sharding_errors
 from inspector.service.agreement import refuse_indivisible
 from inspector.service.engine import Status
@@ -133,7 +129,7 @@ def import_(options: argparse.Namespace) -> None:
                 f"--program is {shown(options.program)}, but is only for {READERS['profile'].name}"
             )
         known = shared.read_snapshot(options.program)
-    imported = _imported(options.kind, options.path, step, mesh)
+    imported = shared.opened(options.path, _read_progress, options.kind, step, mesh)
     if known is not None:
         imported = joined(imported, known, options.program)
     for finding in imported.findings:
@@ -141,32 +137,8 @@ def import_(options: argparse.Namespace) -> None:
     shared.write_text(snapshot.dumps(audit.audited(imported)), options.output)
 
 
-def _imported(
-    kind: str, path: str, step: int | None, mesh: tuple[tuple[str, int], ...] | None = None
-) -> Snapshot:
-    """Return the Snapshot of a file or folder, read by a worker process."""
-    folder = TemporaryFolder() if _is_zip(path) else None
-    try:
-        with shared.workers() as service:
-            request = service.file(
-                os.path.abspath(path), path, kind, step, folder.path if folder else None, mesh
-            )
-            return shared.follow(
-                request, lambda status: "" if status.phase in (None, "start") else str(status.phase)
-            )
-    finally:
-        if folder is not None:
-            folder.remove()
-
-
-def _is_zip(path: str) -> bool:
-    try:
-        if not Path(path).is_file():
-            return False
-        with open(path, "rb") as file:
-            return file.read(4) in ZIP
-    except (OSError, ValueError):
-        return False  # the worker reports the error
+def _read_progress(status: Status) -> str:
+    return "" if status.phase in (None, "start") else str(status.phase)
 
 
 @verb(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -12,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from inspector.core import output, snapshot, strict_json
+from inspector.core import input_file, output, program_run, snapshot, strict_json
 from inspector.core.assumed import MOST_TRIPS, Assumed, Cost
-from inspector.core.errors import InvalidInput, choices, shown
+from inspector.core.errors import InvalidInput, choices, file_name, shown
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
 Argument: TypeAlias = Callable[[Any], object]
+_HEAD = 4096  # bytes; a JSON file has its first brace in them
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,11 @@ def one_of(*arguments: Argument, required: bool = False) -> Argument:
     return add
 
 
-SNAPSHOT = argument("snapshot", metavar="SNAPSHOT.json", help="a Snapshot, or a folder of `run`")
+SNAPSHOT = argument(
+    "snapshot",
+    metavar="SNAPSHOT.json",
+    help="a Snapshot, a folder of `run`, or what the page Open takes, such as a zip",
+)
 JSON = argument("--json", action="store_true", help="print JSON")
 CHIP = argument(
     "--chip",
@@ -251,16 +257,68 @@ def read_layout(path: str) -> Layout:
 
 
 def read_snapshot(path: str) -> Snapshot:
-    """Return the Snapshot in a file, or that of the folder of a recorded program.
+    """Return the Snapshot in a file, that of the folder of a recorded program, or of what *Open* accepts.
 
     Raises:
       InvalidInput: there is no such file or folder, or it cannot be read.
     """
-    if path and Path(path).is_dir():
+    return snapshot_of(path, json_with_format(path))
+
+
+def snapshot_of(path: str, plain: dict[str, Any] | None) -> Snapshot:
+    """Return the Snapshot of a file or folder, of which `plain` is the JSON that names its format, if any."""
+    if plain is not None:
+        return snapshot.from_json(plain, path)
+    if path and Path(path, program_run.FILE).is_file():
         from inspector.service.program_run import folder_snapshot
 
         return folder_snapshot.read(Path(path))
-    return snapshot.read(path)
+    from inspector.checks import audit
+
+    return audit.audited(opened(path, lambda status: ""))
+
+
+def json_with_format(path: str) -> dict[str, Any] | None:
+    """Return the content of a JSON file that names its format; None for other files and for folders.
+
+    Raises:
+      InvalidInput: the file cannot be read, or begins as JSON but is not strict JSON.
+    """
+    if path and Path(path).is_dir():
+        return None
+    if not input_file.head(path, _HEAD, file_name(path)).lstrip().startswith((b"{", b"[")):
+        return None
+    plain = strict_json.read(path)
+    return plain if isinstance(plain, dict) and "format" in plain else None
+
+
+def opened(
+    path: str,
+    words: Callable[[Status], str],
+    kind: str | None = None,
+    step: int | None = None,
+    mesh: tuple[tuple[str, int], ...] | None = None,
+) -> Snapshot:
+    """Return the Snapshot of a file or folder, read by a worker process as on the page *Open*.
+
+    Args:
+      words: as of `follow`.
+      kind: a key of `READERS`. None if the content decides.
+      step: the step of a checkpoint. None for the latest.
+      mesh: name and size of each mesh axis, for a file that names no mesh.
+
+    Raises:
+      InvalidInput: it cannot be read, or no reader recognizes it.
+    """
+    from inspector.core.temporary_folder import TemporaryFolder
+
+    folder = TemporaryFolder()  # for what is in a zip file
+    try:
+        with workers() as service:
+            request = service.file(os.path.abspath(path), path, kind, step, folder.path, mesh)
+            return follow(request, words)
+    finally:
+        folder.remove()
 
 
 def write_text(text: str, path: str | None) -> None:

@@ -13,12 +13,12 @@ from inspector.checks import audit as audits
 from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
 from inspector.core import device_holdings, program_run, typed_json
-from inspector.core import snapshot as snapshots
 from inspector.core.assumed import Assumed, with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import number_of_devices
 from inspector.core.placement import inside_shard_map
+from inspector.core.program_run import ProgramRun
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines import targets
@@ -78,25 +78,26 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
 
 
 def _summary_blocks(options: argparse.Namespace, assumed: Assumed) -> list[Block]:
-    path, chip = Path(options.snapshot), shared.chip_of(options)
-    if not options.snapshot or not path.is_dir():
-        (snapshot,) = with_assumed([snapshots.read(options.snapshot)], assumed)
-        return summary_of(snapshot, shared.chip_of(options, snapshot))
-    run = program_run.read(path)
-    blocks: list[Block] = [program_run_section.section(run)]
+    run = _run_of(options.snapshot)
+    blocks: list[Block] = [] if run is None else [program_run_section.section(run)]
     recorded: Snapshot | None = None
-    if run.programs or (path / program_run.SNAPSHOT).is_file():
+    if run is None or run.programs or (Path(options.snapshot) / program_run.SNAPSHOT).is_file():
         (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-        blocks += summary_of(recorded, chip)
-    return [*blocks, *_next(path, recorded)]
+        blocks += summary_of(recorded, shared.chip_of(options, recorded))
+    return [*blocks, *_next(run, recorded)]
 
 
-def _next(path: Path, snapshot: Snapshot | None) -> list[Block]:
-    """Return the next command for the folder of a recorded program; nothing for a Snapshot."""
-    if not path.is_dir():
+def _run_of(path: str) -> ProgramRun | None:
+    """Return the record of a folder of `run`; None for another file or folder."""
+    return program_run.read(path) if path and (Path(path) / program_run.FILE).is_file() else None
+
+
+def _next(run: ProgramRun | None, snapshot: Snapshot | None) -> list[Block]:
+    """Return the next command for a recorded program; nothing for a Snapshot."""
+    if run is None:
         return []
     devices = None if snapshot is None else number_of_devices(snapshot)
-    command = program_run_section.next_command(program_run.read(path), devices)
+    command = program_run_section.next_command(run, devices)
     return [] if command is None else [command]
 
 
@@ -213,7 +214,7 @@ def audit(options: argparse.Namespace) -> Output:
         lambda: [_plain(*row) for row in with_fixes(findings)],
         lambda: [
             *improvements.audited(snapshot, with_fixes(audits.merged_by_logical_axis(findings))),
-            *_next(Path(options.snapshot), snapshot),
+            *_next(_run_of(options.snapshot), snapshot),
         ],
     )
 

@@ -1,6 +1,6 @@
 """Read Snapshots for `compare` and `report`, where the result of a search means its best layouts.
 
-A folder of a recorded program means its live arrays and all of its programs.
+Other files and folders are those that `show` takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inspector.compare.search import result as results
-from inspector.core import snapshot, strict_json
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import CHIPS, Chip
@@ -34,13 +33,9 @@ def read_all(
     snapshots: list[Snapshot] = []
     chips: set[str | None] = set()
     for path in paths:
-        if path and Path(path).is_dir():
-            snapshots.append(shared.read_snapshot(path))
-            names.append(Path(path).name.removesuffix(".json") or path)
-            continue
-        plain = strict_json.read(path)
-        if not isinstance(plain, dict) or plain.get("format") != results.FORMAT:
-            snapshots.append(snapshot.from_json(plain, path))
+        plain = shared.json_with_format(path)
+        if plain is None or plain["format"] != results.FORMAT:
+            snapshots.append(shared.snapshot_of(path, plain))
             names.append(Path(path).name.removesuffix(".json") or path)
             continue
         # Imported late: a comparison of Snapshots needs no workers.

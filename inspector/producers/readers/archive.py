@@ -20,7 +20,6 @@ from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits
 from inspector.producers.readers.content import GZIP, Report, is_macos_metadata, no_report
 
-ZIP = (b"PK\x03\x04", b"PK\x05\x06")
 _TAR = b"ustar"
 _TAR_OFFSET = 257  # of the magic in the header of the first entry
 _CHUNK = 1 << 18

@@ -10,7 +10,7 @@ from typing import Any
 
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
-from inspector.core import host_memory, temporary_folder, typed_json
+from inspector.core import host_memory, input_file, temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot, dumps
@@ -158,13 +158,9 @@ def _unrecognized(sample: Sample) -> str:
     written = sample.json_format()
     if written == boards.FORMAT:
         return f"{sample.what} is a board of several layouts: open it on the Board page"
-    has = f"JSON with the format {shown(written)}" if written else "JSON without a format"
+    has = f"JSON with the format {shown(written)}" if written else "a file without a format"
     return f"{sample.what} is {has}, but must be one of: {kinds}"
 
 
 def _is_zip(path: Path, name: str) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(4) in archive.ZIP
-    except OSError as error:
-        raise InvalidInput(f"{name} cannot be read: {error.strerror}") from None
+    return input_file.head(path, 4, name) in input_file.ZIP

@@ -9,6 +9,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.producers.readers import content
 from inspector.producers.readers.content import Report, Sample, no_report
+from inspector.service.program_run import folder_snapshot
 
 
 def recognizes(sample: Sample) -> bool:
@@ -18,19 +19,14 @@ def recognizes(sample: Sample) -> bool:
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
     """Return the Snapshot in a file, in the only file of a folder, or in a folder of `run`."""
-    file = _of_run(path, what) or content.only_file(path, what)
-    return snapshot.from_json(content.read_json(file, what, strict_json.MOST_VALUES), what)
-
-
-def _of_run(path: Path, what: str) -> Path | None:
-    """Return the Snapshot beside the record of a run in a folder; None without a record."""
     files = content.files_below(path, what) if path.is_dir() else []
-    records = [file for file in files if file.name == program_run.FILE]
-    if not records:
-        return None
-    if len(records) > 1:
-        raise InvalidInput(f"{what} contains {len(records)} folders of `run`, but must contain one")
-    file = records[0].with_name(program_run.SNAPSHOT)
-    if file not in files:
-        raise InvalidInput(f"{what} is a folder of `run` without {file.name}, which is written at the end")
-    return file
+    runs = [file.parent for file in files if file.name == program_run.FILE]
+    if len(runs) > 1:
+        raise InvalidInput(f"{what} contains {len(runs)} folders of `run`, but must contain one")
+    if not runs:
+        file = content.only_file(path, what)
+        return snapshot.from_json(content.read_json(file, what, strict_json.MOST_VALUES), what)
+    try:
+        return folder_snapshot.read(runs[0])
+    except InvalidInput as error:  # it names the folder into which a zip file was unpacked
+        raise InvalidInput(str(error).replace(str(runs[0]), what)) from None

@@ -15,6 +15,7 @@ import pytest
 
 from inspector.core import snapshot, temporary_folder
 from inspector.media import terminal as command_line
+from tests.media.terminal.command import inspector
 from tests.producers.readers import given, own_checkpoints
 from tests.producers.readers.profiles import tpu_files
 
@@ -97,6 +98,37 @@ def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path, folder: Callable[[], P
     assert {path.name for path in tmp_path.iterdir()} == {"given.zip", "snapshot.json"}
     left = Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*")
     assert not any((folder / "unpacked").exists() for folder in left)
+
+
+def test_verbs_that_take_a_snapshot_take_what_open_takes(tmp_path: Path) -> None:
+    """The Snapshot of `import` and the file itself have the same answers, also in a zip file."""
+    checkpoint = own_checkpoints.saved("zarr3")
+    packed = Path(shutil.make_archive(str(tmp_path / "packed"), "zip", checkpoint.parent, checkpoint.name))
+    step, known = tmp_path / "step.hlo", tmp_path / "known.json"
+    step.write_text(HLO)
+    for kind, files in (("hlo", [step]), ("orbax", [packed, checkpoint])):
+        imported(kind, files[0], output=known)
+        for verb in (["show"], ["audit"], ["shards"]):
+            expected = inspector(*verb, str(known), "--json").stdout
+            assert expected
+            for file in files:
+                found = inspector(*verb, str(file), "--json")
+                assert (found.returncode, _without_times(found.stdout)) == (0, _without_times(expected))
+    assert inspector("show", str(packed)).returncode == 0
+    compared = inspector("compare", str(packed), str(known), "--json")
+    assert compared.returncode == 0 and len(json.loads(compared.stdout)["columns"]) == 2
+    lock = tmp_path / "lock.sharding.json"
+    assert inspector("check", str(packed), "--write-lock", str(lock)).returncode == 0 and lock.is_file()
+    refused = inspector("code", str(packed))
+    assert refused.returncode == 2 and "is a zip file, but must be JSON" in refused.stderr
+
+
+def _without_times(text: str) -> object:
+    """Return JSON without the time and the file from which it was read."""
+    plain = json.loads(text)
+    if isinstance(plain, dict) and "source" in plain:
+        plain["source"] = plain["source"]["kind"]
+    return plain
 
 
 def test_gzip_goes_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import tempfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from inspector.core import program_run, snapshot, typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.program_run import ProgramRun
+from inspector.core.program_run import CompiledRecord, ProgramRun
 from inspector.core.snapshot import Snapshot, Source
 from inspector.producers.readers.import_file import detect, read
+from inspector.service.program_run import folder_snapshot
 from tests.hostile import whole
 from tests.producers.readers import given, own_checkpoints
 
@@ -114,10 +116,18 @@ def test_a_folder_of_a_run_is_the_snapshot_of_all_its_programs(tmp_path: Path) -
         inside = Path(tempfile.mkdtemp(dir=unpacked))
         return read(tmp_path / "it.zip", "it.zip", None, None, inside, lambda *_, **__: None)
 
-    with pytest.raises(InvalidInput, match=r"without snapshot\.json"):
+    with pytest.raises(InvalidInput, match=r"it\.zip has no Snapshot: .* compiled no function"):
         opened()
     (folder / program_run.SNAPSHOT).write_text(snapshot.dumps(found))
-    assert opened() == found
+    assert opened() == folder_snapshot.read(folder)
+    outside = CompiledRecord("f", "f", "f at a.py:1", "../../secret.json", 0.0, None, None, 1.0, 0, 2)
+    leads_out = typed_json.encode_file(
+        replace(run, programs=(outside,)), program_run.FORMAT, program_run.VERSION
+    )
+    (folder / program_run.FILE).write_text(json.dumps(leads_out))
+    with pytest.raises(InvalidInput, match="not in the folder"):
+        opened()
+    (folder / program_run.FILE).write_text(json.dumps(record))
     (folder.parent / "second").mkdir()
     (folder.parent / "second" / program_run.FILE).write_text(json.dumps(record))
     with pytest.raises(InvalidInput, match="2 folders of `run`"):
