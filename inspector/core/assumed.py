@@ -19,6 +19,7 @@ from inspector.core.snapshot import (
     KernelCalls,
     MatmulFlops,
     OpenChoice,
+    Pipeline,
     Program,
     Schedule,
     ScheduledOperation,
@@ -145,6 +146,7 @@ def assume(program: Program, assumed: Assumed) -> Program:
         work=work,
         flops_per_device=program.flops_per_device if work is None else work.flops,
         schedule=program.schedule and _schedule(program.schedule, factors),
+        pipelines=program.pipelines and tuple(_pipeline(pipeline, trips) for pipeline in program.pipelines),
         open_choices=tuple(
             choice for name, choice in choices.items() if name not in trips and name not in shares
         ),
@@ -293,6 +295,17 @@ def _by_instruction(
         for name in (choice.name, choice.source)
         if choice.kind == kind and name is not None and name in given
     }
+
+
+def _pipeline(pipeline: Pipeline, trips: Mapping[str, int]) -> Pipeline:
+    """Return a pipeline whose loop has its stated trip count, with the microbatches that this allows."""
+    stated = trips.get(pipeline.loop or "")
+    if not stated or pipeline.iterations is not None:
+        return pipeline
+    useful, stack = stated - pipeline.idle, pipeline.stack
+    if stack is None or useful < stack or useful % stack:
+        return replace(pipeline, trips=stated)
+    return replace(pipeline, microbatches=stack, repeats=useful // stack)
 
 
 def _shares(choice: OpenChoice, stated: float) -> tuple[float, ...]:

@@ -72,6 +72,7 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
         schedule=None,
         prediction=None,
         open_choices=own.open_choices,
+        pipelines=program.pipelines if own.pipelines is None else own.pipelines,
         assumptions=own.assumptions,
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.core import pipeline_text
 from inspector.core.formatting import share_text
 from inspector.core.program_names import subject
-from inspector.core.snapshot import Finding
+from inspector.core.snapshot import Finding, Pipeline
 
 CODE = "pipeline-bubble"
 # A tenth of all iterations: 9 microbatches for each stage but one.
@@ -17,35 +18,26 @@ _LEAST_SHARE = 0.1
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program with a pipeline whose bubble is a tenth of its work or more."""
     for program in context.snapshot.programs:
-        largest = max(
-            program.pipelines or (),
-            key=lambda pipeline: (pipeline.stages - 1) / pipeline.microbatches,
-            default=None,
-        )
-        if largest is None:
+        largest = max(program.pipelines or (), key=lambda pipeline: pipeline.bubble or 0.0, default=None)
+        if largest is None or (largest.bubble or 0.0) < _LEAST_SHARE or largest.iterations is None:
             continue
-        stages, microbatches = largest.stages, largest.microbatches
-        iterations = microbatches + stages - 1
-        share = (stages - 1) / iterations
-        if share < _LEAST_SHARE:
-            continue
-        along = f" along `{largest.axes[0]}`" if largest.axes else ""
-        at = f" at {largest.source}" if largest.source else ""
-        message = (
-            f"{subject(program.name)} runs a pipeline of {stages} stages{along}{at}: {microbatches} "
-            f"microbatches in {iterations} iterations. In {stages - 1} of them, a device computes nothing "
-            f"that is used: {share_text(share, 0)} of the loop, {iterations / microbatches:.3g} times the "
-            "work."
-        )
-        remedy = (
-            f"Use more microbatches: with {4 * microbatches} of them, it is "
-            f"{share_text((stages - 1) / (4 * microbatches + stages - 1), 0)}. Or give each device several "
-            "stages in turn."
-        )
+        useful = max(largest.iterations - largest.idle, 1)
+        said = pipeline_text.bubble(largest)
+        if largest.microbatches:
+            said += f" It is {largest.iterations / useful:.3g} times the work."
+        message = f"{subject(program.name)} runs {pipeline_text.what(largest)}. {said}"
         yield finding(
-            "note", CODE, message, remedy=remedy, ratio=iterations / microbatches,
+            "note", CODE, message, remedy=_remedy(largest), ratio=largest.iterations / useful,
             collective=largest.collective, source=largest.source, axes=largest.axes or (),
         )  # fmt: skip
+
+
+def _remedy(pipeline: Pipeline) -> str:
+    more, useful = "Use more microbatches", 4 * (pipeline.microbatches or 0) * pipeline.repeats
+    if useful:
+        share = share_text(pipeline.idle / (useful + pipeline.idle), 0)
+        more += f": with {4 * (pipeline.microbatches or 0)} of them, it is {share}"
+    return f"{more}." + (" Or give each device several stages in turn." if pipeline.repeats == 1 else "")
 
 
 def applies(context: AuditContext) -> bool:

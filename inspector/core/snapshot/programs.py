@@ -747,18 +747,53 @@ class Pipeline(Record):
     """A loop in which each device computes one stage, and hands its result to the next device.
 
     Attributes:
-      stages: Number of stages.
-      microbatches: Number of microbatches. The loop has microbatches + stages − 1 iterations.
+      stages: Number of devices in a row, each with one stage, or with several in turn (`repeats`).
+      microbatches: Number of microbatches. None if unknown.
       collective: Name of the collective-permute.
       axes: The mesh axis along which it sends. None if unknown.
       source: Its file and line, such as file.py:31. None if unknown.
+      repeats: Number of stages of each device. A microbatch goes around as often.
+      delay: Number of iterations until a result is in the next stage, 2 if it waits for one to overlap.
+      trips: Number of iterations of the loop. None if `microbatches` is known, or neither is.
+      backward: Whether it is the backward pass, in which the last stage comes first.
+      loop: Name of the loop. None if unknown.
+      stack: Number of microbatches in an array of a loop whose trip count is unknown. None for other loops.
+      flops: Floating-point operations of one device in the loop, in one run. None if unknown.
     """
 
     stages: PositiveInt
-    microbatches: PositiveInt
+    microbatches: PositiveInt | None
     collective: str
     axes: tuple[str, ...] | None
     source: str | None = None
+    repeats: PositiveInt = field(default=1, metadata=OMIT_DEFAULT)
+    delay: PositiveInt = field(default=1, metadata=OMIT_DEFAULT)
+    trips: PositiveInt | None = field(default=None, metadata=OMIT_NONE)
+    backward: bool = field(default=False, metadata=OMIT_DEFAULT)
+    loop: str | None = field(default=None, metadata=OMIT_NONE)
+    stack: PositiveInt | None = field(default=None, metadata=OMIT_NONE)
+    flops: Amount | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def idle(self) -> int:
+        """The iterations in which a device computes nothing that is used; the least if it is unknown."""
+        return self.delay * (self.stages - 1)
+
+    @property
+    def iterations(self) -> int | None:
+        """Iterations of the loop; None if they depend on data."""
+        if self.microbatches is None:
+            return self.trips
+        return self.microbatches * self.repeats + self.idle
+
+    @property
+    def bubble(self) -> float | None:
+        """The share of its iterations in which a device is idle; None if unknown.
+
+        A lower bound if the number of microbatches is unknown.
+        """
+        iterations = self.iterations
+        return None if not iterations else min(self.idle / iterations, 1.0)
 
 
 @dataclass(frozen=True)

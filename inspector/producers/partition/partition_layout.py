@@ -21,6 +21,7 @@ from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.compiled.hlo.open_choices import open_choices
 from inspector.compiled.hlo.partitioner_log import rematerializations
+from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.matched_origins import with_lines
@@ -377,6 +378,7 @@ def read_program(
         work=with_traffic(work, setting.traffic(analysis), setting.kernel, lowered.name),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
+        pipelines=pipelines(analysis, collectives),
         first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
     )
     return analysis, with_costs_of_model(program, lowered.kernel_costs)

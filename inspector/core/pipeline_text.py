@@ -1,0 +1,45 @@
+"""A pipeline in words: its stages, microbatches and bubble."""
+
+from __future__ import annotations
+
+from inspector.core.formatting import counted, share_text
+from inspector.core.snapshot import Pipeline
+
+
+def what(pipeline: Pipeline) -> str:
+    """Return its stages and its place: ``a pipeline of 4 stages along `stage` at train.py:31``."""
+    along = f" along `{pipeline.axes[0]}`" if pipeline.axes else ""
+    at = f" at {pipeline.source}" if pipeline.source else ""
+    if pipeline.repeats > 1:
+        stages = pipeline.stages * pipeline.repeats
+        each = f", {pipeline.repeats} on each of {pipeline.stages} devices"
+        return f"a pipeline of {stages} stages{each}{along}{at}"
+    return f"a pipeline of {pipeline.stages} stages{along}{at}"
+
+
+def bubble(pipeline: Pipeline, label: str | None = None) -> str:
+    """Return its microbatches, iterations and bubble in sentences.
+
+    label: the name of its loop in options, if the trip count is unknown.
+    """
+    iterations, share = pipeline.iterations, pipeline.bubble
+    if iterations is None or share is None:
+        name = label or pipeline.loop
+        return (
+            f"In {counted(pipeline.idle, 'iteration')}, a device computes nothing that is used. The share of "
+            f"this bubble is unknown, because the trip count of the loop depends on data: state it with "
+            f"--trips {name}=N."
+        )
+    if pipeline.microbatches is None:
+        return (
+            f"Of {counted(iterations, 'iteration')}, a device computes nothing that is used in at least "
+            f"{pipeline.idle}: a bubble of at least {share_text(share, 0)}. No array shows the number of "
+            "microbatches."
+        )
+    several = pipeline.repeats > 1
+    around = f" go around {pipeline.repeats} times" if several else ""
+    return (
+        f"{counted(pipeline.microbatches, 'microbatch', 'microbatches')}{around} in "
+        f"{counted(iterations, 'iteration')}. In {pipeline.idle} of them, a device computes nothing that is "
+        f"used: a bubble of {share_text(share, 0)}."
+    )
