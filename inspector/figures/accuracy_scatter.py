@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
@@ -24,54 +26,12 @@ def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | 
         return None
     values = [value for row, predicted in rows for value in (row.measured or 1, predicted)]
     low, high = math.log10(min(values)) - 0.15, math.log10(max(values)) + 0.15
-    ends = [10**low, 10**high]
-    traces = [
-        go.Scatter(
-            x=ends,
-            y=[end * factor for end in ends],
-            mode="lines",
-            line={"color": palette.MARK, "width": 2 if factor == 1 else 1, "dash": dash},
-            hoverinfo="skip",
-            showlegend=False,
-        )
-        for factor, dash in ((1, "solid"), (_NEAR, "dot"), (1 / _NEAR, "dot"))
-    ]
     chips = list(dict.fromkeys(row.chip for row, _ in rows))
-    for number, chip in enumerate(chips):
-        own = [(row, value) for row, value in rows if row.chip == chip]
-        mark = _MARKS[number % len(_MARKS)]
-        color = palette.neutrals(len(chips))[number]
-        traces.append(
-            go.Scatter(
-                x=[row.measured for row, _ in own],
-                y=[value for _, value in own],
-                mode="markers",
-                name=chip,
-                marker={
-                    "size": 10,
-                    "symbol": [mark if row.judged else f"{mark}-open" for row, _ in own],
-                    "color": color,
-                    # An open mark is its line alone.
-                    "line": {"width": 2, "color": color},
-                },
-                customdata=[
-                    frame.hover(
-                        [
-                            row.id,
-                            f"measured {seconds_text(row.measured)}, predicted {seconds_text(value)}",
-                            "from the schedule" if row.judged else "before a compile",
-                        ]
-                    )
-                    for row, value in own
-                ],
-                hovertemplate=frame.HOVER_TEXT,
-            )
-        )
     upright = ticks.logarithmic(low, high, _PLOT_PX, seconds_text, upright=True)
     left = _TITLE_PX + max(labels.width_px(text, frame.TICK_PX) for text in upright["ticktext"])
     plot_px = width_px - left - _RIGHT_PX
     return frame.plot(
-        traces,
+        [*_diagonals(10**low, 10**high), *_points(rows, chips)],
         width_px,
         _PLOT_PX,
         heading="Predicted against measured step times",
@@ -93,6 +53,45 @@ def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | 
             showgrid=True,
         ),
     )
+
+
+def _diagonals(low: float, high: float) -> Iterator[go.Scatter]:
+    """Yield the line of equal times, and those of 10% more and less."""
+    for factor, width, dash in ((1.0, 2, "solid"), (_NEAR, 1, "dot"), (1 / _NEAR, 1, "dot")):
+        yield go.Scatter(
+            x=[low, high],
+            y=[low * factor, high * factor],
+            mode="lines",
+            line={"color": palette.MARK, "width": width, "dash": dash},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+
+
+def _points(rows: Sequence[tuple[Row, float]], chips: Sequence[str]) -> Iterator[go.Scatter]:
+    """Yield the runs of each chip, and their predictions."""
+    for chip, mark, color in zip(chips, itertools.cycle(_MARKS), palette.neutrals(len(chips)), strict=False):
+        own = [(row, value) for row, value in rows if row.chip == chip]
+        yield go.Scatter(
+            x=[row.measured for row, _ in own],
+            y=[value for _, value in own],
+            mode="markers",
+            name=chip,
+            marker={
+                "size": 10,
+                "symbol": [mark if row.judged else f"{mark}-open" for row, _ in own],
+                "color": color,
+                # An open mark is its line alone.
+                "line": {"width": 2, "color": color},
+            },
+            customdata=[_hover(row, value) for row, value in own],
+            hovertemplate=frame.HOVER_TEXT,
+        )
+
+
+def _hover(row: Row, value: float) -> str:
+    times = f"measured {seconds_text(row.measured)}, predicted {seconds_text(value)}"
+    return frame.hover([row.id, times, "from the schedule" if row.judged else "before a compile"])
 
 
 def _predicted(row: Row) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -41,47 +42,18 @@ def memory_timeline(
     """
     if not use.points:
         return None
-    totals = use.totals
-    most = max(totals)
+    most = max(use.totals)
     unit, divisor = next(scale for scale in _UNITS if most >= scale[1] or scale[1] == 1)
     count = max(use.instructions - 1, 1)
     places = [round(point / count, 5) for point in use.points]
-    along = np.asarray(places, dtype=np.float32)
-    traces = [
-        go.Scatter(
-            x=along,
-            y=np.asarray(group.bytes, dtype=np.float32) / np.float32(divisor),
-            name=USE_GROUPS[group.group].heading,
-            stackgroup="memory",
-            mode="lines",
-            line={"width": 0.5, "color": palette.color_of_group(group.group), "shape": "hv"},
-            fillcolor=palette.color_of_group(group.group),
-            hovertemplate=f"<b>{USE_GROUPS[group.group].heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
-        )
-        for group in use.groups
-        if max(group.bytes) >= most / 1000
-    ]
+    traces = [*_areas(use, places, unit, divisor)]
     notes, top = [note] if note else [], most / divisor
     if capacity is not None and most >= _LEAST_SHARE * capacity:
         top = max(top, capacity / divisor)
         traces.append(_line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}"))
     elif capacity is not None:
         notes.append(f"one {chip} chip has {bytes_text(capacity)}")
-    at = places[use.peak]
-    traces.append(
-        go.Scatter(
-            x=[at],
-            y=[most / divisor],
-            mode="markers+text",
-            marker={"symbol": "triangle-down", "size": 11, "color": frame.MIDDLE_GREY},
-            text=[f"peak {bytes_text(most)}"],
-            textposition="top right" if at < 0.5 else "top left",
-            cliponaxis=False,
-            showlegend=False,
-            customdata=[frame.hover([f"peak: {exact_bytes_text(most)}"])],
-            hovertemplate=frame.HOVER_TEXT,
-        )
-    )
+    traces.append(_peak(places[use.peak], most, divisor))
     phases = _phases(use, places)
     traces += [_line([left] * 2, [0, 1.12 * top], "dot") for _, left, _ in phases if left > _EDGE]
     return frame.plot(
@@ -109,10 +81,44 @@ def memory_timeline(
         xaxis=frame.axis(range=[0, 1], showticklabels=False, fixedrange=True),
         yaxis=frame.axis(
             range=[0, 1.12 * top],
-            title={"text": f"{unit} in use", "font": {"size": frame.NOTE_PX}, "standoff": 4},
+            title=frame.axis_title(f"{unit} in use", 4),
             nticks=6,
             fixedrange=True,
         ),
+    )
+
+
+def _areas(use: MemoryUse, places: Sequence[float], unit: str, divisor: int) -> Iterator[go.Scatter]:
+    """Yield the area of each group that can be seen."""
+    along, least = np.asarray(places, dtype=np.float32), max(use.totals) / 1000
+    for group in use.groups:
+        if max(group.bytes) >= least:
+            heading, color = USE_GROUPS[group.group].heading, palette.color_of_group(group.group)
+            yield go.Scatter(
+                x=along,
+                y=np.asarray(group.bytes, dtype=np.float32) / np.float32(divisor),
+                name=heading,
+                stackgroup="memory",
+                mode="lines",
+                line={"width": 0.5, "color": color, "shape": "hv"},
+                fillcolor=color,
+                hovertemplate=f"<b>{heading}</b><br>%{{y:.3~f}} {unit}<extra></extra>",
+            )
+
+
+def _peak(at: float, most: int, divisor: int) -> go.Scatter:
+    """Return the mark of the peak, with its bytes."""
+    return go.Scatter(
+        x=[at],
+        y=[most / divisor],
+        mode="markers+text",
+        marker={"symbol": "triangle-down", "size": 11, "color": frame.MIDDLE_GREY},
+        text=[f"peak {bytes_text(most)}"],
+        textposition="top right" if at < 0.5 else "top left",
+        cliponaxis=False,
+        showlegend=False,
+        customdata=[frame.hover([f"peak: {exact_bytes_text(most)}"])],
+        hovertemplate=frame.HOVER_TEXT,
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
@@ -21,6 +23,9 @@ _POINT_PX = 10
 _ROOF_STEP_PX = 5
 _ROOF_NAME_PX = 90
 
+_Placed = tuple[Modelled, float, float]  # a program, FLOP per HBM byte, FLOP/s
+_Peak = tuple[str, float]  # operand dtypes, FLOP/s of one device
+
 
 def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> go.Figure:
     """Return both roofs of one device on logarithmic axes, with a labelled point per program.
@@ -33,74 +38,20 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     placed = [(program, *place) for program in programs if (place := _place(program)) is not None]
     peaks = _peaks(chip, programs)
     bandwidth = chip.hbm_bytes_per_second_per_device
-    roof = max(rate for _, rate in peaks)
     ridges = [critical_intensity(rate, bandwidth) for _, rate in peaks]
-    xs = [x for _, x, _ in placed] + ridges
-    x_low, x_high = math.floor(math.log10(min(xs)) - 0.5), math.ceil(math.log10(max(xs)) + 0.5)
-    ys = [y for _, _, y in placed] + [min(rate for _, rate in peaks) / 100]
-    # With room for the name of the lowest point.
-    y_low, y_high = math.floor(math.log10(min(ys)) - 0.5), math.log10(roof) + 0.45
-
-    plot_width = max(width_px - _LEFT_PX - _RIGHT_PX, 1)
-    traces: list[Any] = []
-    for number, (name, rate) in enumerate(peaks):
-        ridge = critical_intensity(rate, bandwidth)
-        traces.append(
-            go.Scatter(
-                x=[10**x_low, ridge, 10**x_high],
-                y=[10**x_low * bandwidth, rate, rate],
-                mode="lines",
-                line={
-                    "color": palette.MARK,
-                    "width": 2,
-                    "dash": ("solid", "dash", "dot")[number % 3],
-                },
-                hovertemplate=f"{labels.escape(name)} peak {si_text(rate, 'FLOP/s')}, HBM "
-                f"{si_text(bandwidth, 'B/s')}<extra></extra>",
-            )
-        )
-    for modelled, x, y in placed:
-        under = min(x * bandwidth, modelled.flops_per_second or roof)
-        if under > y * 1.05:
-            traces.append(
-                go.Scatter(
-                    x=[x, x],
-                    y=[y, under],
-                    mode="lines",
-                    line={"color": frame.MIDDLE_GREY, "width": 1, "dash": "dot"},
-                    hoverinfo="skip",
-                )
-            )
-    traces.append(
-        go.Scatter(
-            x=[x for _, x, _ in placed],
-            y=[y for _, _, y in placed],
-            mode="markers",
-            marker={"size": _POINT_PX, "color": palette.MARK},
-            customdata=[
-                f"{labels.escape(title(modelled.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
-                "modelled"
-                for modelled, x, y in placed
-            ],
-            hovertemplate=frame.HOVER_TEXT,
-        )
-    )
-    x_scale = plot_width / (x_high - x_low)
-    y_scale = _PLOT_PX / (y_high - y_low)
-    pixels = [((math.log10(x) - x_low) * x_scale, (y_high - math.log10(y)) * y_scale) for _, x, y in placed]
-    roofs = [
-        (x, (y_high - min(x / x_scale + x_low + math.log10(bandwidth), math.log10(rate))) * y_scale)
-        for _, rate in peaks
-        for x in range(0, int(plot_width), _ROOF_STEP_PX)
-    ]
+    view = _view(placed, peaks, ridges, max(width_px - _LEFT_PX - _RIGHT_PX, 1))
     names, leaders = _point_labels(
-        [title(modelled.program) for modelled, _, _ in placed], pixels, roofs, plot_width
+        [title(modelled.program) for modelled, _, _ in placed],
+        [view.pixels(math.log10(x), math.log10(y)) for _, x, y in placed],
+        view.roofs(peaks, bandwidth),
+        view.width_px,
     )
-    marks = [*names, *_roof_labels(peaks, x_high)]
+    marks = [*names, *_roof_labels(peaks, view.x_high)]
     if len(ridges) == 1:  # two labels would overlap, and the notes contain them
-        marks.append(_ridge_label(ridges[0], (math.log10(ridges[0]) - x_low) * x_scale, plot_width))
+        place, _ = view.pixels(math.log10(ridges[0]), view.y_low)
+        marks.append(_ridge_label(ridges[0], place, view.width_px))
     return frame.plot(
-        traces,
+        [*_roof_lines(peaks, bandwidth, view), *_gaps(placed, bandwidth, peaks), _points(placed)],
         width_px,
         _PLOT_PX,
         heading=f"Roofline of {chip.title}, modelled",
@@ -108,28 +59,108 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
         left=_LEFT_PX,
         right=_RIGHT_PX,
         bottom=_BOTTOM_PX,
-        xaxis=_axis(x_low, x_high, plot_width, title=frame.axis_title("FLOP per HBM byte")),
-        yaxis=_axis(y_low, y_high, _PLOT_PX, upright=True),
+        xaxis=_axis(view.x_low, view.x_high, view.width_px, title=frame.axis_title("FLOP per HBM byte")),
+        yaxis=_axis(view.y_low, view.y_high, _PLOT_PX, upright=True),
         shapes=leaders
         + [
-            frame.line(ridge, ridge, 10**y_low, rate, dash="dash")
+            frame.line(ridge, ridge, 10**view.y_low, rate, dash="dash")
             for ridge, (_, rate) in zip(ridges, peaks, strict=True)
         ],
         annotations=marks,
     )
 
 
+@dataclass(frozen=True)
+class _View:
+    """The ends of both axes as powers of ten, and the width of the plot."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    width_px: float
+
+    def pixels(self, x: float, y: float) -> tuple[float, float]:
+        """Return the place of a point, given by its powers of ten, from the upper left corner."""
+        x_scale, y_scale = self.width_px / (self.x_high - self.x_low), _PLOT_PX / (self.y_high - self.y_low)
+        return (x - self.x_low) * x_scale, (self.y_high - y) * y_scale
+
+    def roofs(self, peaks: Sequence[_Peak], bandwidth: float) -> list[tuple[float, float]]:
+        """Return points in pixels along the roofs."""
+        per_px = (self.x_high - self.x_low) / self.width_px
+        return [
+            (x, self.pixels(0, min(x * per_px + self.x_low + math.log10(bandwidth), math.log10(rate)))[1])
+            for _, rate in peaks
+            for x in range(0, int(self.width_px), _ROOF_STEP_PX)
+        ]
+
+
+def _view(
+    placed: Sequence[_Placed], peaks: Sequence[_Peak], ridges: Sequence[float], width_px: float
+) -> _View:
+    """Return axes with all points and ridges, and with room for the name of the lowest point."""
+    rates = [rate for _, rate in peaks]
+    xs = [*(x for _, x, _ in placed), *ridges]
+    ys = [*(y for _, _, y in placed), min(rates) / 100]
+    return _View(
+        math.floor(math.log10(min(xs)) - 0.5),
+        math.ceil(math.log10(max(xs)) + 0.5),
+        math.floor(math.log10(min(ys)) - 0.5),
+        math.log10(max(rates)) + 0.45,
+        width_px,
+    )
+
+
+def _roof_lines(peaks: Sequence[_Peak], bandwidth: float, view: _View) -> Iterator[go.Scatter]:
+    """Yield the roof of each peak."""
+    for (name, rate), dash in zip(peaks, itertools.cycle(("solid", "dash", "dot"))):
+        yield go.Scatter(
+            x=[10**view.x_low, critical_intensity(rate, bandwidth), 10**view.x_high],
+            y=[10**view.x_low * bandwidth, rate, rate],
+            mode="lines",
+            line={"color": palette.MARK, "width": 2, "dash": dash},
+            hovertemplate=f"{labels.escape(name)} peak {si_text(rate, 'FLOP/s')}, HBM "
+            f"{si_text(bandwidth, 'B/s')}<extra></extra>",
+        )
+
+
+def _gaps(placed: Sequence[_Placed], bandwidth: float, peaks: Sequence[_Peak]) -> Iterator[go.Scatter]:
+    """Yield a line up to the roof from each program that communication keeps below it."""
+    roof = max(rate for _, rate in peaks)
+    for modelled, x, y in placed:
+        under = min(x * bandwidth, modelled.flops_per_second or roof)
+        if under > y * 1.05:
+            yield go.Scatter(
+                x=[x, x],
+                y=[y, under],
+                mode="lines",
+                line={"color": frame.MIDDLE_GREY, "width": 1, "dash": "dot"},
+                hoverinfo="skip",
+            )
+
+
+def _points(placed: Sequence[_Placed]) -> go.Scatter:
+    return go.Scatter(
+        x=[x for _, x, _ in placed],
+        y=[y for _, _, y in placed],
+        mode="markers",
+        marker={"size": _POINT_PX, "color": palette.MARK},
+        customdata=[
+            f"{labels.escape(title(modelled.program))}: {si_text(x, 'FLOP/B')}, {si_text(y, 'FLOP/s')}, "
+            "modelled"
+            for modelled, x, y in placed
+        ],
+        hovertemplate=frame.HOVER_TEXT,
+    )
+
+
 def _place(modelled: Modelled) -> tuple[float, float] | None:
     """Return (FLOP per HBM byte, FLOP/s) of a program; None if one of them is not positive or unknown."""
-    flops, moved, seconds = (
-        modelled.flops or 0,
-        modelled.hbm_bytes or 0,
-        modelled.lower_seconds or 0,
-    )
+    flops, moved, seconds = modelled.flops or 0, modelled.hbm_bytes or 0, modelled.lower_seconds or 0
     return None if min(flops, moved, seconds) <= 0 else (flops / moved, flops / seconds)
 
 
-def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
+def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[_Peak]:
     """Return (operand dtypes, FLOP/s of one device) of the dtypes that programs use, else of bf16."""
     names = (name for program in programs for name in program.runs_as)
     used = dict.fromkeys(name for name in names if name in chip.flops_per_second) or ["bf16"]
@@ -142,8 +173,8 @@ def _peaks(chip: Chip, programs: Sequence[Modelled]) -> list[tuple[str, float]]:
 def _roofline_notes(
     chip: Chip,
     programs: Sequence[Modelled],
-    placed: Sequence[tuple[Modelled, float, float]],
-    peaks: Sequence[tuple[str, float]],
+    placed: Sequence[_Placed],
+    peaks: Sequence[_Peak],
     bandwidth: float,
 ) -> list[str]:
     where = "one device" if chip.devices > 1 else "one chip"
@@ -258,7 +289,7 @@ def _ridge_label(ridge: float, place: float, plot_width: float) -> dict[str, Any
     )
 
 
-def _roof_labels(peaks: Sequence[tuple[str, float]], x_high: float) -> list[dict[str, Any]]:
+def _roof_labels(peaks: Sequence[_Peak], x_high: float) -> list[dict[str, Any]]:
     """Return the name of each peak above the right end of its roof."""
     return [
         frame.annotation(

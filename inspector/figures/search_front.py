@@ -6,12 +6,12 @@ The best one has its name. A line joins those that no other one beats in both.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.search.answer import answer_of, name_of
+from inspector.compare.search.answer import Answer, answer_of, name_of
 from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
@@ -23,75 +23,39 @@ _PLOT_PX = 320
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 74, 14, 54
 _SLOWEST = 3.0  # candidates slower than this many times the fastest are left out
 _MOST_CAPACITY = 30.0  # times the largest memory up to which the line of the chip is in the plot
+_ALIKE = "cannot be told apart from the best"
+_MARKERS: dict[str, dict[str, object]] = {  # of each kind of candidates, in the order of the legend
+    "partitioned": {"symbol": "circle-open", "size": 6, "color": palette.MARK},
+    "partitioned, does not fit": {"symbol": "x-thin-open", "size": 6, "color": palette.MARK},
+    "compiled": {"symbol": "circle", "size": 11, "color": palette.MARK},
+    "compiled, does not fit": {"symbol": "x", "size": 10, "color": palette.BAD},
+    _ALIKE: {"symbol": "circle", "size": 8, "color": palette.REMAINING},
+}
 
 
 def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot; None without a candidate whose time and memory are known."""
-    known = [candidate for candidate in result.candidates if _seconds(candidate) and _bytes(candidate)]
-    known = [candidate for candidate in known if candidate.stage != "rejected"]
+    known = [
+        candidate
+        for candidate in result.candidates
+        if candidate.stage != "rejected" and _seconds(candidate) and _bytes(candidate)
+    ]
     if not known:
         return None
-    fastest = min(_seconds(candidate) for candidate in known)
     best, current = result.best_candidate, result.current
+    most_seconds = _SLOWEST * min(map(_seconds, known))
     near = [
         candidate
         for candidate in known
-        if _seconds(candidate) <= _SLOWEST * fastest or candidate is best or candidate is current
+        if _seconds(candidate) <= most_seconds or candidate is best or candidate is current
     ]
-    answer = answer_of(result)
-    alike = {id(candidate) for candidate in (answer.alike if answer is not None else ())}
-    estimated = any(candidate.peak_bytes for candidate in near if candidate.stage == "propagated")
-    kinds: list[tuple[str, Callable[[Candidate], bool], dict[str, object]]] = [
-        (
-            f"partitioned; memory: {'an estimate' if estimated else 'state and batch'}",
-            lambda candidate: (
-                candidate.stage == "propagated" and candidate.fits is not False and id(candidate) not in alike
-            ),
-            {"symbol": "circle-open", "size": 6, "color": palette.MARK},
-        ),
-        (
-            "partitioned, does not fit",
-            lambda candidate: candidate.stage == "propagated" and candidate.fits is False,
-            {"symbol": "x-thin-open", "size": 6, "color": palette.MARK},
-        ),
-        (
-            "compiled; memory: the compiler's peak",
-            lambda candidate: (
-                candidate.stage == "compiled" and candidate.fits is not False and id(candidate) not in alike
-            ),
-            {"symbol": "circle", "size": 11, "color": palette.MARK},
-        ),
-        (
-            "compiled, does not fit",
-            lambda candidate: candidate.stage == "compiled" and candidate.fits is False,
-            {"symbol": "x", "size": 10, "color": palette.BAD},
-        ),
-        (
-            "cannot be told apart from the best",
-            lambda candidate: id(candidate) in alike,
-            {"symbol": "circle", "size": 8, "color": palette.REMAINING},
-        ),
-    ]
-    traces: list[go.Scatter] = []
-    front = [candidate for candidate in near if candidate.pareto]
-    if len(front) > 1:
-        traces.append(_frontier(front))
-    for name, belongs, marker in kinds:
-        own = [candidate for candidate in near if belongs(candidate)][:MOST_POINTS]
-        if own:
-            traces.append(_points(name, own, marker))
-    for name, candidate, symbol in (("best", best, "star"), ("current", current, "diamond-tall")):
-        if candidate is not None and candidate in near:
-            ring = {"symbol": f"{symbol}-open", "size": 20, "color": palette.GOOD}
-            traces.append(_points(name, [candidate], ring))
+    traces = [*_frontier(near), *_marks(near, answer_of(result)), *_rings(near, best, current)]
     capacity, shapes, notes = _capacity(result, near)
-    left_out = len(known) - len(near)
-    if left_out:
+    if left_out := len(known) - len(near):
         notes.append(f"{counted(left_out, 'slower candidate')} left out")
     seconds = [_seconds(candidate) for candidate in near]
-    sizes = [*(_bytes(candidate) for candidate in near), *capacity]
-    named = [] if best is None or best not in near else [_label(best, seconds, sizes)]
-    names = [str(trace.name) for trace in traces]
+    sizes = [*map(_bytes, near), *capacity]
+    predicted = not any(candidate.measured for candidate in near)
     return frame.plot(
         traces,
         width_px,
@@ -100,15 +64,13 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         notes=notes,
         left=_LEFT_PX,
         right=_RIGHT_PX,
-        **frame.legend_below(names, width_px, _BOTTOM_PX, _PLOT_PX),
+        **frame.legend_below([str(trace.name) for trace in traces], width_px, _BOTTOM_PX, _PLOT_PX),
         shapes=shapes,
-        annotations=named,
+        annotations=[] if best is None or best not in near else [_label(best, seconds, sizes)],
         xaxis=frame.axis(
             **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
-                "time of a step, predicted or measured"
-                if any(candidate.measured for candidate in near)
-                else "predicted time of a step"
+                "predicted time of a step" if predicted else "time of a step, predicted or measured"
             ),
             showgrid=True,
         ),
@@ -126,6 +88,37 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
     )
 
 
+def _marks(near: Sequence[Candidate], answer: Answer | None) -> Iterator[go.Scatter]:
+    """Yield a trace for each kind of candidates, with what their memory is."""
+    alike = {id(candidate) for candidate in (answer.alike if answer is not None else ())}
+    estimated = any(candidate.peak_bytes for candidate in near if candidate.stage == "propagated")
+    memory = {
+        "partitioned": f"; memory: {'an estimate' if estimated else 'state and batch'}",
+        "compiled": "; memory: the compiler's peak",
+    }
+    for kind, marker in _MARKERS.items():
+        own = [candidate for candidate in near if _kind(candidate, alike) == kind][:MOST_POINTS]
+        if own:
+            yield _points(kind + memory.get(kind, ""), own, marker)
+
+
+def _kind(candidate: Candidate, alike: Collection[int]) -> str | None:
+    """Return the key in `_MARKERS`; None for a candidate that was only planned."""
+    if id(candidate) in alike:
+        return _ALIKE
+    stage = {"propagated": "partitioned", "compiled": "compiled"}.get(candidate.stage)
+    return f"{stage}, does not fit" if stage is not None and candidate.fits is False else stage
+
+
+def _rings(
+    near: Sequence[Candidate], best: Candidate | None, current: Candidate | None
+) -> Iterator[go.Scatter]:
+    """Yield the rings around the best candidate and around the layout from which the search began."""
+    for name, candidate, symbol in (("best", best, "star-open"), ("current", current, "diamond-tall-open")):
+        if candidate is not None and candidate in near:
+            yield _points(name, [candidate], {"symbol": symbol, "size": 20, "color": palette.GOOD})
+
+
 def _memory_range(least: float, most: float) -> tuple[float, float]:
     """Return the ends of the axis as powers of ten: the powers of two around all sizes, which have labels."""
     lower, upper = 2.0 ** math.floor(math.log2(least)), 2.0 ** math.ceil(math.log2(most))
@@ -136,17 +129,18 @@ def _memory_range(least: float, most: float) -> tuple[float, float]:
     )
 
 
-def _frontier(front: Sequence[Candidate]) -> go.Scatter:
-    """Return the line through the candidates that no other one beats in both time and memory."""
-    points = sorted((_seconds(candidate), _bytes(candidate)) for candidate in front)
-    return go.Scatter(
-        x=[seconds for seconds, _ in points],
-        y=[count for _, count in points],
-        mode="lines",
-        name="less time or less memory than any other",
-        line={"color": palette.MARK, "width": 1.5, "shape": "hv"},
-        hoverinfo="skip",
-    )
+def _frontier(near: Sequence[Candidate]) -> Iterator[go.Scatter]:
+    """Yield the line through the candidates that no other one beats in both time and memory, if several."""
+    points = sorted((_seconds(candidate), _bytes(candidate)) for candidate in near if candidate.pareto)
+    if len(points) > 1:
+        yield go.Scatter(
+            x=[seconds for seconds, _ in points],
+            y=[count for _, count in points],
+            mode="lines",
+            name="less time or less memory than any other",
+            line={"color": palette.MARK, "width": 1.5, "shape": "hv"},
+            hoverinfo="skip",
+        )
 
 
 def _label(best: Candidate, seconds: Sequence[float], sizes: Sequence[float]) -> dict[str, Any]:

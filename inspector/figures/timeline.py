@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -95,42 +95,13 @@ def timeline(
     if not simulated.spans or program.schedule is None:
         return None
     known = windows(simulated, program, measured)
-    spans_of_both = (*simulated.spans, *measured)
     _, length = known[WHOLE_STEP]
-    periods = [*known.values(), *([window] if window else [])]
     if length <= 0:
         return None
-    critical = {id(simulated.spans[number]) for number in critical_path(simulated.spans)}
+    spans_of_both = (*simulated.spans, *measured)
     resources = _resources(spans_of_both)
-    by_kind: dict[tuple[str, ...], list[list[Span]]] = {}
-    for spans in _bars(spans_of_both, periods):
-        kind = _kind(_longest(spans), program.schedule)
-        by_kind.setdefault((kind, *_axes(_longest(spans), kind)), []).append(spans)
-    traces = [
-        go.Bar(
-            orientation="h",
-            name=kind + mesh_axes_text(axes) if axes else kind,
-            base=[spans[0].start for spans in bars_of_kind],
-            x=[spans[-1].end - spans[0].start for spans in bars_of_kind],
-            y=[resources[spans[0].resource] for spans in bars_of_kind],
-            width=_BAR,
-            marker={
-                "color": fill_of(kind, axes).color,
-                "opacity": [
-                    1.0 if spans[0].resource == MEASURED or id(_longest(spans)) in critical else _PALE
-                    for spans in bars_of_kind
-                ],
-                "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
-                "pattern": fill_of(kind, axes).marker["pattern"],
-            },
-            customdata=[
-                [_picked(spans), _hover(spans, program.schedule, program, critical)] for spans in bars_of_kind
-            ],
-            hovertemplate="%{customdata[1]}<extra></extra>",
-        )
-        for (kind, *axes), bars_of_kind in sorted(by_kind.items(), key=lambda item: _KINDS.index(item[0][0]))
-    ]
-    names = [trace.name for trace in traces]
+    bars = _bars(spans_of_both, [*known.values(), *([window] if window else [])])
+    traces = list(_traces(bars, resources, simulated, program))
     height = len(resources) * _ROW_PX
     return frame.plot(
         traces,
@@ -143,7 +114,7 @@ def timeline(
         ],
         left=_LEFT_PX,
         right=_RIGHT_PX,
-        **frame.legend_below(names, width_px, _BOTTOM_PX, height),
+        **frame.legend_below([trace.name for trace in traces], width_px, _BOTTOM_PX, height),
         barmode="overlay",
         xaxis=frame.axis(
             range=[0, length],
@@ -160,6 +131,40 @@ def timeline(
             **ticks.settings(list(resources.values()), [labels.cut(name, _MOST_NAME) for name in resources]),
         ),
     )
+
+
+def _traces(
+    bars: Sequence[Sequence[Span]], resources: Mapping[str, int], simulated: Simulated, program: Program
+) -> Iterator[go.Bar]:
+    """Yield the bars of each kind and mesh axes, in the order of the legend."""
+    assert program.schedule is not None
+    critical = {id(simulated.spans[number]) for number in critical_path(simulated.spans)}
+    by_kind: dict[tuple[str, ...], list[Sequence[Span]]] = {}
+    for spans in bars:
+        kind = _kind(_longest(spans), program.schedule)
+        by_kind.setdefault((kind, *_axes(_longest(spans), kind)), []).append(spans)
+    for (kind, *axes), own in sorted(by_kind.items(), key=lambda item: _KINDS.index(item[0][0])):
+        fill = fill_of(kind, axes)
+        opaque = [spans[0].resource == MEASURED or id(_longest(spans)) in critical for spans in own]
+        hovers = [_hover(spans, program.schedule, program, critical) for spans in own]
+        yield go.Bar(
+            orientation="h",
+            name=kind + mesh_axes_text(axes) if axes else kind,
+            base=[spans[0].start for spans in own],
+            x=[spans[-1].end - spans[0].start for spans in own],
+            y=[resources[spans[0].resource] for spans in own],
+            width=_BAR,
+            marker={
+                "color": fill.color,
+                "opacity": [1.0 if shown else _PALE for shown in opaque],
+                "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
+                "pattern": fill.marker["pattern"],
+            },
+            customdata=[
+                [_picked(spans), _hover(spans, program.schedule, program, critical)] for spans in own
+            ],
+            hovertemplate="%{customdata[1]}<extra></extra>",
+        )
 
 
 def _bars(spans: Sequence[Span], periods: Sequence[tuple[float, float]]) -> list[list[Span]]:
