@@ -88,10 +88,6 @@ def stacked(
     ]
     traces += more(tops)
     names = [trace.name for trace in traces if trace.name] if legend else []
-    spans = [(0, _LIMIT_LABEL_PX)] + [
-        (top - _BEYOND_PX, top + BAR_PX + bar.below_px + _BEYOND_PX)
-        for bar, top in zip(bars, tops, strict=True)
-    ]
     return frame.plot(
         traces,
         width_px,
@@ -103,7 +99,7 @@ def stacked(
             *(_heading(bar, top, width_px) for bar, top in zip(bars, tops, strict=True)),
             *([_limit_label(*limit, right)] if limit else []),
         ],
-        shapes=[frame.line(limit[0], limit[0], *span, width=3, color=palette.BAD) for span in spans if limit],
+        shapes=_limit_lines(limit[0], bars, tops) if limit else [],
         amounts=[f"{bar.name}: {bar.value}" for bar in bars],
         barmode="overlay",
         showlegend=bool(names),
@@ -122,6 +118,14 @@ def _heading(bar: Bar, top: float, width_px: float) -> dict[str, Any]:
     text = f"{labels.escape(name)}  <b>{labels.escape(value)}</b>"
     y = top - HEADING_PX / 2
     return frame.annotation(text, 0, y, xref="paper", xshift=2 - SIDE_PX, yanchor="middle")
+
+
+def _limit_lines(limit: float, bars: Sequence[Bar], tops: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the line of a limit, beside its label and across each bar."""
+    spans: list[tuple[float, float]] = [(0, _LIMIT_LABEL_PX)]
+    for bar, top in zip(bars, tops, strict=True):
+        spans.append((top - _BEYOND_PX, top + BAR_PX + bar.below_px + _BEYOND_PX))
+    return [frame.line(limit, limit, *span, width=3, color=palette.BAD) for span in spans]
 
 
 def _limit_label(limit: float, text: str, right: float) -> dict[str, Any]:

@@ -125,15 +125,17 @@ def device_grid(
             title=frame.axis_title(f"from device{_order_text(grid.sources)}", 9),
         ),
         yaxis2=frame.axis(range=row_range, overlaying="y", side="right", anchor="x", **sent_ticks),
-        # A frame, because cells without bytes show the page.
-        shapes=[
-            {
-                "type": "rect",
-                **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
-                "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
-            }
-        ],
+        shapes=[_border(rows, columns)],
     )
+
+
+def _border(rows: int, columns: int) -> dict[str, Any]:
+    """Return the line around all cells, because those without bytes show the page."""
+    return {
+        "type": "rect",
+        **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
+        "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
+    }
 
 
 def _widest(texts: Sequence[str]) -> float:

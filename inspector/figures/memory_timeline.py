@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -65,17 +66,7 @@ def memory_timeline(
         left=_LEFT_PX,
         right=_RIGHT_PX,
         bottom=_BOTTOM_PX,
-        annotations=[
-            {
-                "x": (left + right) / 2,
-                "y": 0,
-                "yanchor": "top",
-                "text": name,
-                "showarrow": False,
-                "font": {"size": frame.NOTE_PX},
-            }
-            for name, left, right in phases
-        ],
+        annotations=[_phase_name(*phase) for phase in phases],
         showlegend=True,
         legend={**frame.LEGEND_BELOW, "y": _LEGEND_Y, "traceorder": "normal"},
         xaxis=frame.axis(range=[0, 1], showticklabels=False, fixedrange=True),
@@ -86,6 +77,17 @@ def memory_timeline(
             fixedrange=True,
         ),
     )
+
+
+def _phase_name(name: str, left: float, right: float) -> dict[str, Any]:
+    return {
+        "x": (left + right) / 2,
+        "y": 0,
+        "yanchor": "top",
+        "text": name,
+        "showarrow": False,
+        "font": {"size": frame.NOTE_PX},
+    }
 
 
 def _areas(use: MemoryUse, places: Sequence[float], unit: str, divisor: int) -> Iterator[go.Scatter]:

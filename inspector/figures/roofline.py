@@ -48,8 +48,8 @@ def roofline(chip: Chip, points: Iterable[Modelled], *, width_px: int = 480) -> 
     )
     marks = [*names, *_roof_labels(peaks, view.x_high)]
     if len(ridges) == 1:  # two labels would overlap, and the notes contain them
-        place, _ = view.pixels(math.log10(ridges[0]), view.y_low)
-        marks.append(_ridge_label(ridges[0], place, view.width_px))
+        left_px, _ = view.pixels(math.log10(ridges[0]), view.y_low)
+        marks.append(_ridge_label(ridges[0], left_px, view.width_px))
     return frame.plot(
         [*_roof_lines(peaks, bandwidth, view), *_gaps(placed, bandwidth, peaks), _points(placed)],
         width_px,

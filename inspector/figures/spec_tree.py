@@ -79,11 +79,7 @@ def spec_tree(
         return None
     measure = measure_of(columns)
     names = [_name(row, toggled is not None) for row in rows]
-    widest = max(
-        labels.width_px(name, _TEXT_PX) + _INDENT_PX * row.depth
-        for row, name in zip(rows, names, strict=True)
-    )
-    left = min(widest + 10, width_px * _NAME_SHARE[len(columns) > 4])
+    left = min(_widest_px(rows, names) + 10, width_px * _NAME_SHARE[len(columns) > 4])
     column_px = (width_px - left - 4) / len(columns)
     lefts = [left + number * column_px for number in range(len(columns))]
     by_path = [{array.path: array for array in column.arrays} for column in columns]
@@ -167,6 +163,12 @@ def _name(row: Row, can_toggle: bool) -> str:
     if row.node.fold is not None or not can_toggle:
         return row.node.title
     return (_OPEN if row.is_open else _CLOSED) + row.node.title
+
+
+def _widest_px(rows: Sequence[Row], names: Sequence[str]) -> float:
+    """Return the width of the widest name with its indent."""
+    rows_and_names = zip(rows, names, strict=True)
+    return max(labels.width_px(name, _TEXT_PX) + _INDENT_PX * row.depth for row, name in rows_and_names)
 
 
 def _names(rows: Sequence[Row], names: Sequence[str], left: float) -> go.Scatter:

@@ -160,9 +160,7 @@ def _traces(
                 "line": {"width": 0.5, "color": frame.MIDDLE_GREY},
                 "pattern": fill.marker["pattern"],
             },
-            customdata=[
-                [_picked(spans), _hover(spans, program.schedule, program, critical)] for spans in own
-            ],
+            customdata=[[_picked(spans), hover] for spans, hover in zip(own, hovers, strict=True)],
             hovertemplate="%{customdata[1]}<extra></extra>",
         )
 

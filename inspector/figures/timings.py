@@ -7,7 +7,7 @@ compiler for a machine that is not present. The title of every figure says which
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
@@ -15,7 +15,7 @@ from inspector.core import formatting
 from inspector.core.collectives import OPS
 from inspector.core.program_names import title
 from inspector.core.snapshot import Program, Snapshot, Timeit, Trace
-from inspector.core.statistics import statistics, statistics_text
+from inspector.core.statistics import Statistics, statistics, statistics_text
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines import targets
 
@@ -138,40 +138,13 @@ def _add_strip(
     values: tuple[float, ...],
     width_px: float,
 ) -> None:
+    """Add the steps of a program, with axes of their own, below the `number` strips before."""
     spread = statistics(values)
     assert spread is not None  # only programs with steps are drawn
     suffix = str(number + 1) if number else ""
     axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    figure.add_trace(
-        go.Box(
-            orientation="h",
-            y=[0],
-            q1=[spread.low],
-            median=[spread.median],
-            q3=[spread.high],
-            lowerfence=[spread.least],
-            upperfence=[spread.most],
-            width=0.62,
-            line={"color": frame.MIDDLE_GREY, "width": 1.5},
-            fillcolor=palette.faded(frame.MIDDLE_GREY, 0.18),
-            hoverinfo="skip",
-            **axes,
-        )
-    )
-    figure.add_trace(
-        # SVG points are crisp, but a browser takes seconds to draw thousands of them.
-        (go.Scatter if len(values) <= _MOST_SVG_POINTS else go.Scattergl)(
-            x=list(values),
-            y=[jitter(step, 0.5) for step in range(len(values))],
-            mode="markers",
-            marker={"color": palette.MARK, "size": 6, "opacity": 0.8},
-            customdata=[
-                f"step {step}: {formatting.seconds_text(value)}" for step, value in enumerate(values)
-            ],
-            hovertemplate=frame.HOVER_TEXT,
-            **axes,
-        )
-    )
+    figure.add_trace(_box(spread, axes))
+    figure.add_trace(_step_points(values, axes))
     upper, lower = 1 - number / count, 1 - (number + 1) / count
     heading_share, tick_share = 22 / (_STRIP_PX * count), 24 / (_STRIP_PX * count)
     room = (spread.most - spread.least or spread.median * 0.1 or 1e-6) * 0.06
@@ -197,6 +170,36 @@ def _add_strip(
     if labels.arial_px(heading, frame.NOTE_PX) > width_px:
         heading = labels.cut(heading, labels.fitting(width_px, frame.NOTE_PX))
     figure.add_annotation(frame.on_paper(labels.escape(heading), 0, upper, xshift=-8, yanchor="top"))
+
+
+def _box(spread: Statistics, axes: Mapping[str, str]) -> go.Box:
+    return go.Box(
+        orientation="h",
+        y=[0],
+        q1=[spread.low],
+        median=[spread.median],
+        q3=[spread.high],
+        lowerfence=[spread.least],
+        upperfence=[spread.most],
+        width=0.62,
+        line={"color": frame.MIDDLE_GREY, "width": 1.5},
+        fillcolor=palette.faded(frame.MIDDLE_GREY, 0.18),
+        hoverinfo="skip",
+        **axes,
+    )
+
+
+def _step_points(values: Sequence[float], axes: Mapping[str, str]) -> go.Scatter | go.Scattergl:
+    # SVG points are crisp, but a browser takes seconds to draw thousands of them.
+    return (go.Scatter if len(values) <= _MOST_SVG_POINTS else go.Scattergl)(
+        x=list(values),
+        y=[jitter(step, 0.5) for step in range(len(values))],
+        mode="markers",
+        marker={"color": palette.MARK, "size": 6, "opacity": 0.8},
+        customdata=[f"step {step}: {formatting.seconds_text(value)}" for step, value in enumerate(values)],
+        hovertemplate=frame.HOVER_TEXT,
+        **axes,
+    )
 
 
 def jitter(number: int, reach: float) -> float:

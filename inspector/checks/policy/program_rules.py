@@ -76,48 +76,56 @@ def collectives(fields: Fields) -> Check:
             check_known(axis, mesh.axis_names, "axis")
         if program.collectives is None:
             return [], f"unknown collectives of {name(program.name)}"
-        of_op = [
-            collective
-            for collective in program.collectives
-            if op in (None, collective.op)
-            and collective.executions != 0
-            and _larger(collective, larger_than) != []
-        ]
-        unplaced = [collective for collective in of_op if collective.mesh_axes is None and axis is not None]
-        selected = [
-            collective for collective in of_op if axis is None or axis in (collective.mesh_axes or ())
-        ]
-        missing = f"unknown mesh axes of {_first_name(unplaced)} in {name(wanted)}" if unplaced else None
-        unsized = [collective for collective in selected if _larger(collective, larger_than) is None]
-        if unsized:
-            missing = f"unknown payload of {_first_name(unsized)} in {name(wanted)}"
-            selected = [collective for collective in selected if collective not in unsized]
+        selected, missing = _selected(program.collectives, op, axis, larger_than)
+        missing = missing and f"{missing} in {name(wanted)}"
         if all(limit is None for _, _, limit in limits):
             return [_forbidden(row, wanted, selected, larger_than) for row in traffic(selected)], missing
         violations, unknown = [], None
         for field, words, limit in limits:
+            if limit is None:
+                continue
             known = [
                 collective
                 for collective in selected
                 if None not in (collective.executions, getattr(collective, field))
             ]
             total = sum((collective.executions or 0) * getattr(collective, field) for collective in known)
-            whole = len(known) == len(selected)
-            if limit is not None and total > limit:
+            others = [collective for collective in selected if collective not in known]
+            if total > limit:
                 up_to = "up to " if any(collective.conditional for collective in known) else ""
-                least = "" if whole else "at least "
+                least = "at least " if others else ""
                 violations.append(
                     Violation(
                         f"{selection} in {name(wanted)}: {least}{up_to}{exact_bytes_text(total)} {words} "
                         f"in one run (limit {exact_bytes_text(limit)})"
                     )
                 )
-            elif limit is not None and not whole:
-                first = _first_name([collective for collective in selected if collective not in known])
-                unknown = f"unknown executions or bytes of {first} in {name(wanted)}"
+            elif others:
+                unknown = f"unknown executions or bytes of {_first_name(others)} in {name(wanted)}"
         return violations, missing if violations else unknown or missing
 
     return check
+
+
+def _selected(
+    collectives: Sequence[Collective], op: str | None, axis: str | None, larger_than: int | None
+) -> tuple[list[Collective], str | None]:
+    """Return the collectives that a rule is about, and which ones are unknown to be among them."""
+    of_op = [
+        collective
+        for collective in collectives
+        if op in (None, collective.op)
+        and collective.executions != 0
+        and _larger(collective, larger_than) != []
+    ]
+    unplaced = [collective for collective in of_op if collective.mesh_axes is None and axis is not None]
+    selected = [collective for collective in of_op if axis is None or axis in (collective.mesh_axes or ())]
+    missing = f"unknown mesh axes of {_first_name(unplaced)}" if unplaced else None
+    unsized = [collective for collective in selected if _larger(collective, larger_than) is None]
+    if unsized:
+        missing = f"unknown payload of {_first_name(unsized)}"
+        selected = [collective for collective in selected if collective not in unsized]
+    return selected, missing
 
 
 def _larger(collective: Collective, than: int | None) -> list[Collective] | None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from inspector import layout as layouts
 from inspector.compare.measured.run_corrections import corrected
@@ -21,6 +21,8 @@ from inspector.machines import slices, targets
 from inspector.machines.compiler_options import NO_OPTIONS
 from inspector.machines.hardware import CHIPS
 from inspector.model.built_in import remat_names
+
+_T = TypeVar("_T")
 
 _MOST_BYTES = 64 * 2**20  # of a file
 # Names of chips in the files that differ from those of `hardware`.
@@ -378,70 +380,81 @@ def _mesh_and_rules(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _sizes(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sizes of the model, the batch and the optimizer, as the fields of a layout."""
+    batch = _part(row, "batch")
     needed = {name: _count(model.get(name)) for name in ("layers", "d_model", "heads", "d_ff")}
-    vocab = re.search(r"\d{4,}", str(model.get("vocab", "")))
-    batch, seq = _part(row, "batch"), _count(row.get("seq"))
-    needed |= {"seq": seq, "batch": _count(batch.get("global_sequences"))}
-    for name, value in needed.items():
-        if value is None:
-            raise _NotReproducible(f"its {name} is not published")
-    if vocab is None:
-        raise _NotReproducible("its vocabulary is not published")
-    activations = _list(model.get("mlp_activations")) or ("silu", "linear")
-    if activations not in _ACTIVATIONS and not model.get("num_experts"):
-        raise _NotReproducible(f"its activation {'+'.join(activations)} is not known here")
-    activation, gated = _ACTIVATIONS.get(activations, ("silu", "true"))
+    needed |= {"seq": _count(row.get("seq")), "batch": _count(batch.get("global_sequences"))}
+    layers, width, heads, mlp, seq, sequences = (
+        _published(value, f"its {name}") for name, value in needed.items()
+    )
+    vocab = _published(re.search(r"\d{4,}", str(model.get("vocab", ""))), "its vocabulary")
+    of_mlp = _experts(row, model) if model.get("num_experts") else _activation(model)
     dtype = _part(row, "dtype")
-    heads, width = needed["heads"], needed["d_model"]
-    assert heads is not None and width is not None
-    sizes = {
-        "layers": needed["layers"],
+    sizes: dict[str, object] = {
+        "layers": layers,
         "embed": width,
-        "mlp": needed["d_ff"],
+        "mlp": mlp,
         "heads": heads,
         "kv_heads": _count(model.get("kv_heads")) or heads,
         "head_dim": _count(model.get("head_dim")) or width // heads,
         "vocab": vocab[0],
         "tied": str(model.get("tied_logits", False)).lower(),
         "seq": seq,
-        "batch": needed["batch"],
+        "batch": sequences,
         "remat": _remat(_part(row, "remat")),
         "optimizer": "adam" if str(row.get("optimizer", "")).startswith("adam ") else "adamw",
         "dtype": dtype.get("activations") or "bfloat16",
         "weight_dtype": dtype.get("weights") or "float32",
+        **of_mlp,
     }
-    if model.get("num_experts"):
-        sizes |= _experts(row, model)
-    else:
-        sizes |= {"activation": activation, "gated": gated}
     if model.get("kv_lora_rank"):
         # DeepSeek's rotated elements are 64 in all versions.
         sizes |= {
             "kv_rank": _count(model.get("kv_lora_rank")),
             "q_rank": _count(model.get("q_lora_rank")) or 0,
         }
-    quantization = dtype.get("quantization")
-    if quantization and str(quantization) not in _QUANTIZATIONS:
-        raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
-    if quantization:
+    if quantization := dtype.get("quantization"):
+        if str(quantization) not in _QUANTIZATIONS:
+            raise _NotReproducible(f"it multiplies in {quantization}, which the models here do not")
         sizes["quantization"] = _QUANTIZATIONS[str(quantization)]
     # The models of MaxText's `global_parameter_scale` have its default decoder layer, whose MLP reads the
     # normalized input of the attention (MaxText/layers/models.py at 76bd53b).
     if re.fullmatch(r"maxtext-\d+b", str(model.get("name", ""))):
         sizes["parallel"] = "true"
-    name = re.sub(r"[^a-z0-9]", "", str(model.get("name", "")).lower())
-    window = _count(model.get("sliding_window_size"))
-    if window and window < (seq or 0):
-        sizes["window"] = window
-        sizes["global_every"] = next((n for family, n in _GLOBAL_EVERY.items() if name.startswith(family)), 0)
-    elif name.startswith("gemma") and not name.startswith("gemma1") and window is None:
-        raise _NotReproducible("the size of its sliding windows is not published")
+    sizes |= _windows(model, seq)
     if dtype.get("mu"):
         sizes["optimizer_dtype"] = dtype["mu"]
-    steps = _count(batch.get("grad_accumulation"))
-    if steps and steps > 1:
+    if (steps := _count(batch.get("grad_accumulation")) or 1) > 1:
         sizes["accumulate"] = steps
     return {name: str(value) for name, value in sizes.items()}
+
+
+def _published(value: _T | None, name: str) -> _T:
+    """Return a value that a layout needs, or raise _NotReproducible."""
+    if value is None:
+        raise _NotReproducible(f"{name} is not published")
+    return value
+
+
+def _activation(model: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sizes of the MLP of a dense model."""
+    activations = _list(model.get("mlp_activations")) or ("silu", "linear")
+    if activations not in _ACTIVATIONS:
+        raise _NotReproducible(f"its activation {'+'.join(activations)} is not known here")
+    activation, gated = _ACTIVATIONS[activations]
+    return {"activation": activation, "gated": gated}
+
+
+def _windows(model: Mapping[str, Any], seq: int) -> dict[str, int]:
+    """Return the sizes of a model whose layers attend to the last tokens only."""
+    name = re.sub(r"[^a-z0-9]", "", str(model.get("name", "")).lower())
+    window = _count(model.get("sliding_window_size"))
+    if window is None and name.startswith("gemma") and not name.startswith("gemma1"):
+        raise _NotReproducible("the size of its sliding windows is not published")
+    if window is None or window >= seq:
+        return {}
+    every = next((number for family, number in _GLOBAL_EVERY.items() if name.startswith(family)), 0)
+    return {"window": window, "global_every": every}
 
 
 def _experts(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:

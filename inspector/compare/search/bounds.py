@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -183,6 +183,31 @@ def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
     return tuple(sorted(every, key=lambda value: [sorted(names) for names in value]))
 
 
+def _seconds_per_byte(
+    mesh: Mesh, chip: Chip, exposed_share: float
+) -> Callable[[str, tuple[str, ...]], tuple[float, float]]:
+    """Return a function from a collective and its axes to its seconds per byte, without latency.
+
+    These are the expected seconds that count for a step, and the least seconds of the transfer itself.
+    """
+    constants = default_constants(chip)
+
+    @functools.cache
+    def link_of(axes: tuple[str, ...]) -> Link | NoLink:
+        return links_of(mesh, chip, [axes])[axes]
+
+    @functools.cache
+    def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
+        link = link_of(axes)
+        if isinstance(link, NoLink):
+            return 0.0, 0.0
+        cost = expected(op, _LARGE, link, constants)
+        counted = cost.inside * exposed_share + cost.between
+        return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
+
+    return per_byte
+
+
 def _with_transfers(
     program: Program,
     amounts: Amounts,
@@ -200,19 +225,7 @@ def _with_transfers(
     assert program.work is not None
     constants, defaults = before_compile_constants(), default_constants(chip)
 
-    @functools.cache
-    def link_of(axes: tuple[str, ...]) -> Link | NoLink:
-        return links_of(mesh, chip, [axes])[axes]
-
-    @functools.cache
-    def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
-        """Return the expected seconds that count, and the least seconds of the transfer itself."""
-        link = link_of(axes)
-        if isinstance(link, NoLink):
-            return 0.0, 0.0
-        cost = expected(op, _LARGE, link, defaults)
-        counted = cost.inside * exposed_share + cost.between
-        return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
+    per_byte = _seconds_per_byte(mesh, chip, exposed_share)
 
     def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
         return payload * per_byte(op, axes)[0]

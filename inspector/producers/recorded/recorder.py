@@ -113,16 +113,7 @@ class Recorder:
         compiled, paths = _compiled(computation, executable, traced)
         record = with_argument_names(capture_compiled(compiled, name=name), name, paths)
         stem = f"{number:04d}"
-        text = None
-        with contextlib.suppress(jax.errors.JaxRuntimeError, NotImplementedError):
-            text = executable.as_text()
-        if text and "tpu_custom_call" in text:
-            # Imported only if needed: a program under `run` starts without the analyses.
-            from inspector.producers.mlir.kernel_bodies import with_costs
-
-            text = with_costs(text)
-        if text:
-            output.write_text(text, self._raw / f"{stem}.hlo")
+        self._write_text(stem, executable)
         meta = {
             "name": name,
             "source": source,
@@ -146,6 +137,19 @@ class Recorder:
             if self._profile is not None:
                 self._profile.compiled()
             self._watch_arrays(name, executable, paths, () if arguments is None else paths.trees(arguments))
+
+    def _write_text(self, stem: str, executable: Any) -> None:
+        """Write the compiled text, if the platform gives one."""
+        text = None
+        with contextlib.suppress(jax.errors.JaxRuntimeError, NotImplementedError):
+            text = executable.as_text()
+        if text and "tpu_custom_call" in text:
+            # Imported only if needed: a program under `run` starts without the analyses.
+            from inspector.producers.mlir.kernel_bodies import with_costs
+
+            text = with_costs(text)
+        if text:
+            output.write_text(text, self._raw / f"{stem}.hlo")
 
     def _watch_arrays(
         self, name: str, executable: Any, paths: ArgumentPaths, trees: Sequence[tuple[str, Any]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -12,7 +12,7 @@ from inspector.core.abstract import PartitionedPrograms
 from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
 from inspector.core.once import NewestResults
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.editor.sidebar import Editor
 from inspector.media.streamlit.page import page_width
@@ -82,7 +82,7 @@ def _draw_main(
     or compile, and what draws the link of the page.
 
     draw_sidebar: draws the sidebar. The figures are sent before it because they show the change, unless the
-      page waits for JAX to trace the model, or for long until its programs are propagated.
+      page waits for JAX to trace the model, or for long until its programs are partitioned.
     """
 
     def before_tracing() -> None:
@@ -102,54 +102,86 @@ def _draw_main(
             _show_url_problems()
         return None, None, lambda: None
     run = finished_runs.run_of(service, layout)
-    propagates = run is None and snapshot_panels.is_open(*_of_programs())
+    partitions = run is None and snapshot_panels.is_open(*_of_programs())
     errors, summary = st.container(), st.container(gap="xsmall")
-    # The browser draws the tabs while the programs are propagated.
+    # The browser draws the tabs while the programs are partitioned.
     tabs = snapshot_panels.draw_tabs()
-    programs = page_programs.outcome(
-        service, layout, propagates, page_programs.FIGURES_FIRST_SECONDS if propagates else 0.0
-    )
-    if propagates and programs.known is None and not programs.ended:
-        draw_sidebar()
-        programs = page_programs.outcome(service, layout, seconds=page_programs.PATIENCE_SECONDS)
+    programs = _programs(service, layout, partitions, draw_sidebar)
     computing = programs.known is None and not programs.ended
     snapshot = page_programs.added(run or planned, programs)
     snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
         _show_url_problems(snapshot)
-        if run is None and (said := current_layout.claimed()) is not None:
-            words = "This server does not have the result that the link was made with, so this is the plan."
-            st.info(plain(f"{words}{assessed.claim(said)}"), icon=":material/link:")
+        if run is None:
+            _show_claim()
     with errors:
-        findings = () if run is None else run.findings
-        wrong = [plain(finding.message) for finding in findings if finding.level == "error"]
-        if wrong:
-            st.error("  \n".join(wrong), icon=":material/difference:")
+        _show_errors(() if run is None else run.findings)
     panels = _panels_of_plan(service, snapshot, programs)
     snapshot_panels.show(tabs, snapshot, layout, panels)
+    with errors:
+        render.show(sharding_errors.refusals(snapshot.programs))
     with summary:
-        with errors:
-            render.show(sharding_errors.refusals(snapshot.programs))
-        placed = None
-        if run is not None:
-            placed = _placed.of(None, (planned, run), lambda: placed_as_planned(planned, run))
-        rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
-        draw_link = summary_panel.show(
-            snapshot,
-            layout,
-            lambda: run_panel.show(
-                service, (layout, planned), ran=run is not None, rejected=rejected, placed=placed
-            ),
-            computing=run is None and not programs.ended,
-            without_totals=planned if run is None and programs.so_far is not None else None,
-        )
-        if run is None and not programs.ended and not propagates:
+        draw_link = _draw_head(service, layout, planned, run, snapshot, programs)
+        if run is None and not programs.ended and not partitions:
             # For the head; the figures come first.
             page_programs.watch(service, layout, totals=programs.known is not None)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
             page_programs.watch(service, layout, words="")  # JAX may refuse the programs
     figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
     return planned, figures, draw_link
+
+
+def _draw_head(
+    service: Inspection,
+    layout: Layout,
+    planned: Snapshot,
+    run: Snapshot | None,
+    snapshot: Snapshot,
+    programs: Outcome[PartitionedPrograms],
+) -> Callable[[], None]:
+    """Draw the head with the buttons that run and compile. Return what draws the link of the page."""
+    placed = None
+    if run is not None:
+        placed = _placed.of(None, (planned, run), lambda: placed_as_planned(planned, run))
+    rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
+    return summary_panel.show(
+        snapshot,
+        layout,
+        lambda: run_panel.show(
+            service, (layout, planned), ran=run is not None, rejected=rejected, placed=placed
+        ),
+        computing=run is None and not programs.ended,
+        without_totals=planned if run is None and programs.so_far is not None else None,
+    )
+
+
+def _programs(
+    service: Inspection, layout: Layout, needed: bool, draw_sidebar: Callable[[], None]
+) -> Outcome[PartitionedPrograms]:
+    """Return what is known of the programs. If the open tab needs them, wait for a moment.
+
+    The sidebar is drawn before a longer wait.
+    """
+    if not needed:
+        return page_programs.outcome(service, layout, False, 0.0)
+    programs = page_programs.outcome(service, layout, True, page_programs.FIGURES_FIRST_SECONDS)
+    if programs.known is None and not programs.ended:
+        draw_sidebar()
+        programs = page_programs.outcome(service, layout, seconds=page_programs.PATIENCE_SECONDS)
+    return programs
+
+
+def _show_claim() -> None:
+    """Draw what the maker of a link saw, whose result this server does not have."""
+    if (claimed := current_layout.claimed()) is not None:
+        words = "This server does not have the result that the link was made with, so this is the plan."
+        st.info(plain(f"{words}{assessed.claim(claimed)}"), icon=":material/link:")
+
+
+def _show_errors(findings: Sequence[Finding]) -> None:
+    wrong = [plain(finding.message) for finding in findings if finding.level == "error"]
+    if wrong:
+        st.error("  \n".join(wrong), icon=":material/difference:")
 
 
 def _panels_of_plan(

@@ -186,35 +186,8 @@ def _fields(layout: Layout) -> dict[str, Any]:
                 width=150,
                 help="The compiler confirms the best candidates. A large model takes minutes for each.",
             )
-        locks = kept_field.draw(
-            st.text_input,
-            "Fixed",
-            key=search_link.LOCKS,
-            width=260,
-            placeholder="mesh, tensor=8, vocab=tensor",
-            help="What is the same in all candidates, separated by commas: mesh, rules, the size of a mesh "
-            "axis such as tensor=8, or the rule of a logical axis such as vocab=tensor.",
-        )
-        vary = kept_field.draw(
-            st.text_input,
-            "Also vary",
-            key=search_link.VARY,
-            width=260,
-            placeholder="remat=none,full; batch=64,128",
-            help="Other fields with their values, separated by semicolons: a size of the model, donate, "
-            "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
-        )
-        chip = None
-        if layout.machine is None:
-            chip = kept_field.draw(
-                st.selectbox,
-                "Time on",
-                [search_link.MEASURED, *CHIPS],
-                format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
-                key=search_link.CHIP,
-                width=190,
-                help="Measured on emulated devices of this machine, or predicted for a chip.",
-            )
+        locks, vary = _texts()
+        chip = None if layout.machine is not None else _chip()
     if missing is not None:
         st.caption(f"Layouts are partitioned, but not compiled: {plain(missing)}")
     others = kept_field.draw(
@@ -232,6 +205,43 @@ def _fields(layout: Layout) -> dict[str, Any]:
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,
     }
+
+
+def _texts() -> tuple[str, str]:
+    """Draw and return the text of what is the same in all candidates, and that of what else differs."""
+    locks = kept_field.draw(
+        st.text_input,
+        "Fixed",
+        key=search_link.LOCKS,
+        width=260,
+        placeholder="mesh, tensor=8, vocab=tensor",
+        help="What is the same in all candidates, separated by commas: mesh, rules, the size of a mesh "
+        "axis such as tensor=8, or the rule of a logical axis such as vocab=tensor.",
+    )
+    vary = kept_field.draw(
+        st.text_input,
+        "Also vary",
+        key=search_link.VARY,
+        width=260,
+        placeholder="remat=none,full; batch=64,128",
+        help="Other fields with their values, separated by semicolons: a size of the model, donate, "
+        "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
+    )
+    return locks, vary
+
+
+def _chip() -> str:
+    """Draw on what the steps of a layout without a machine are timed, and return its name."""
+    chip: str = kept_field.draw(
+        st.selectbox,
+        "Time on",
+        [search_link.MEASURED, *CHIPS],
+        format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
+        key=search_link.CHIP,
+        width=190,
+        help="Measured on emulated devices of this machine, or predicted for a chip.",
+    )
+    return chip
 
 
 def _buttons(request: SearchRequest, watched: Watched | None) -> None:

@@ -20,6 +20,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel, improve_panel, remedies_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import (
     assessed,
     findings,
@@ -74,20 +75,9 @@ def show(
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
     compared = f" · → from {known[0]}" if known is not None and changed else ""
-    model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
     left, controls = page_width.beside([2, 1], align="top")
-    text = left.container(gap="xsmall")
-    with text:
-        title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
-        icon, label, color = SOURCE_BADGES[snapshot.source.kind]
-        st.markdown(f"### {plain(title)}")
-        one_row = page_width.content_px() >= page_width.NARROW_PX
-        if not one_row:  # the sizes are in the fields
-            model = f":{color}-badge[{icon} {label}] {model.partition(' · ')[0]} · "
-        st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
-        row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
-        if one_row:
-            row.badge(label, icon=icon, color=color)
+    with left.container(gap="xsmall"):
+        row = _draw_title(snapshot, state, compared)
     with controls, screenshot_mode.controls("run"):
         draw_run()
     with row, screenshot_mode.controls("actions", horizontal=True, gap="small"):
@@ -110,6 +100,22 @@ def show(
         remedies_panel.show(layout, assessment)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
+
+
+def _draw_title(snapshot: Snapshot, state: str, compared: str) -> DeltaGenerator:
+    """Draw the title, the source and a line about the state. Return the row of the source, for actions."""
+    title = subject.title([("", snapshot)], chip_choice.chosen_chip(), with_mesh=True)
+    icon, label, color = SOURCE_BADGES[snapshot.source.kind]
+    model = f"{plain(subject.of_model(snapshot))} · " if subject.of_model(snapshot) else ""
+    st.markdown(f"### {plain(title)}")
+    one_row = page_width.content_px() >= page_width.NARROW_PX
+    if not one_row:  # the sizes are in the fields
+        model = f":{color}-badge[{icon} {label}] {model.partition(' · ')[0]} · "
+    st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
+    row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
+    if one_row:
+        row.badge(label, icon=icon, color=color)
+    return row
 
 
 def _explain(*rows: Facts) -> None:
