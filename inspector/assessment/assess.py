@@ -229,7 +229,7 @@ def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, T
     )
     names = and_text(list(branches)[:3])
     less = [f"the branches around {names} count as taken each time"] if branches else []
-    devices = program.devices if mesh is None else mesh.size
+    devices = program.devices_on(mesh)
     least, most = range_of_run(program.collectives, devices)
     if bytes_text(least) != bytes_text(most):
         less.append(f"the device that sends least sends {bytes_text(least)}")

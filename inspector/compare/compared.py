@@ -25,11 +25,17 @@ _WORK_SIZES = {"batch": "batches", "seq": "sequence lengths"}
 
 @dataclass(frozen=True)
 class Compared:
-    """A Snapshot with its name and its assessment."""
+    """A Snapshot with its name and its assessment.
+
+    Attributes:
+      snapshot: with the programs that count on the chip.
+      recorded: with those that were recorded, which are the ones that ran.
+    """
 
     name: str
     snapshot: Snapshot
     assessment: Assessment
+    recorded: Snapshot
 
     @property
     def evidence(self) -> Evidence:
@@ -47,7 +53,9 @@ class Compared:
 
 def compared(named: Sequence[tuple[str, Snapshot]], chip: Chip | None = None) -> list[Compared]:
     """Return the Snapshots with their assessments, each on its own chip or else on the chosen one."""
-    return [Compared(name, for_chip(snapshot, chip), assess(snapshot, chip)) for name, snapshot in named]
+    return [
+        Compared(name, for_chip(snapshot, chip), assess(snapshot, chip), snapshot) for name, snapshot in named
+    ]
 
 
 def unusable(compared: Compared) -> str | None:

@@ -80,7 +80,7 @@ def of_program(
     if collectives is None:
         return (unknown.unknown(unknown.no_collectives(program, snapshot)),)
     mesh = snapshot.mesh_of(program)
-    devices = program.devices if mesh is None else mesh.size
+    devices = program.devices_on(mesh)
     blocks: list[Block] = [text(*headline(program.name, collectives, devices))]
     if mesh is not None and (snapshot.other_meshes or not mesh.axes):
         number = 1 if program.mesh is None else program.mesh + 2

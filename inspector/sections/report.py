@@ -97,7 +97,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Secti
         *partitioned_traffic.sections(before),
         *reshards.sections(snapshot, chip),
         memory.section(snapshot, chip),
-        time.section(snapshot, chip),
+        time.section(before, chip),
         arrays.folded_table(snapshot),
     )
 

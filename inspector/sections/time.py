@@ -15,7 +15,7 @@ from inspector.figures.roofline import roofline
 from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
 from inspector.machines.cost import si_text
-from inspector.machines.evidence import program_for_chip
+from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import measured as measured_section
@@ -39,7 +39,12 @@ HOW_COMPUTED = "How it is computed"
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
-    """Return the modelled step of each program and all measured times."""
+    """Return the modelled step of each program and all measured times.
+
+    Args:
+      snapshot: as it was recorded, because the programs of `for_chip` did not run.
+    """
+    ran, snapshot = snapshot, for_chip(snapshot, chip)
     missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     if missing is not None:
         return Section("time", "Time", (missing,))
@@ -61,10 +66,10 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
         blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
     machine = targets.chip_of(snapshot)
-    profiled = measured_section.section(snapshot, machine)
+    profiled = measured_section.section(ran, machine)
     # What emulated devices took says nothing about a chip.
     first = (*blocks, *profiled) if machine is None else (*profiled, *blocks)
-    return Section("time", "Time", (*first, *measured(snapshot), *by_operation(snapshot)))
+    return Section("time", "Time", (*first, *measured(ran), *by_operation(ran)))
 
 
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:

@@ -10,18 +10,21 @@ import pytest
 
 from inspector.assessment import assess, because, prediction_of
 from inspector.assessment.measured import MeasuredStep, measured_step
+from inspector.compare.compared import compared
+from inspector.compare.questions import questions
 from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import timeline, trace_events
 from inspector.figures.verdict_bars import Layout
 from inspector.machines import hardware, targets
+from inspector.machines.evidence import for_chip
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.simulation import MEASURED
 from inspector.producers.readers import profile
-from inspector.sections import verdict_bars
-from inspector.sections.section import Table
+from inspector.sections import time, verdict_bars
+from inspector.sections.section import Section, Table
 from tests.producers.readers.profiles.tpu_files import Profile, usual_run
 
 pytestmark = pytest.mark.first_jax_is_enough
@@ -122,6 +125,32 @@ def test_an_emulated_step_has_parts_and_no_prediction(tpu: Snapshot) -> None:
     assert measured is not None and measured.predicted is None and measured.sentence == ""
     assert all(row.predicted is None for row in measured.rows)
     assert measured_step(emulated, program, V5E) is None  # which is another machine
+
+
+def test_a_chip_leaves_what_was_measured_on_emulated_devices(tpu: Snapshot) -> None:
+    """The program that counts on the chip is another one, which did not run."""
+    assert tpu.mesh is not None
+    (program,) = tpu.programs
+    partitioned = replace(program, stage="partitioned", platform="tpu", trace=None, seconds=None)
+    emulated = replace(
+        tpu,
+        mesh=replace(tpu.mesh, device_kind="cpu"),
+        programs=(replace(program, stage="compiled", platform="cpu"),),
+        propagated=(partitioned,),
+    )
+    assert for_chip(emulated, V5E).programs[0].before_compile
+
+    def measured_parts(section: Section) -> list[Table]:
+        inside = [
+            part for part in section.blocks if isinstance(part, Section) and part.key == "measured-step"
+        ]
+        return [table for part in inside for table in part.blocks if isinstance(table, Table)]
+
+    without_chip = measured_parts(time.section(emulated, None))
+    assert without_chip and without_chip == measured_parts(time.section(emulated, V5E))
+    rows = {row.title: row for row in questions(compared([("a", emulated), ("b", emulated)], V5E))}
+    answers = [answer.text for title, row in rows.items() if "predicted" in title for answer in row.answers]
+    assert len(answers) == 2 and not any("not profiled" in answer for answer in answers)
 
 
 def test_a_program_without_a_profile_has_no_measured_step(tpu: Snapshot) -> None:

@@ -234,7 +234,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
                 axes=parts[0].axes or (), source=parts[0].source,
             )  # fmt: skip
             continue
-        ratio = repeated(program, context.mesh.size)
+        ratio = program.repeated_on(context.mesh)
         if ratio is not None and ratio >= _LEAST_REPEATED:
             message = (
                 f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the "
@@ -279,7 +279,7 @@ def _not_repeated(part: RepeatedWork) -> str:
 def has_work(context: AuditContext) -> bool:
     """Return whether the work of a program is known before and after partitioning."""
     return any(
-        repeated(program, context.mesh.size) is not None or repeated_share(program) is not None
+        program.repeated_on(context.mesh) is not None or repeated_share(program) is not None
         for program in context.snapshot.programs
     )
 
@@ -297,12 +297,6 @@ def has_kept(context: AuditContext) -> bool:
 def has_caches(context: AuditContext) -> bool:
     """Return whether a program with known collectives has a cache."""
     return any(program.collectives is not None and _caches(program) for program in context.snapshot.programs)
-
-
-def repeated(program: Program, devices: int) -> float | None:
-    """Return the FLOPs of matrix products of all devices over those of the program; None if unknown."""
-    done, whole = (work.matmul_flops if work else None for work in (program.work, program.ideal))
-    return done * (program.devices or devices) / whole if done is not None and whole else None
 
 
 def repeated_share(program: Program) -> float | None:

@@ -48,13 +48,16 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
         if steps != {name}:
             row = Row(TIME, f"{title(name)}, {_FLOPS}", "less", _ask(name, snapshots, _flops), name)
             rows.append(row.of_work(work))
-        times = [("repeated matrix products", _repeated), ("measured", _measured)]
-        programs = [snapshot.program(name) for snapshot in snapshots]
+        recorded = [compared.recorded for compared in every]
+        times = [
+            ("repeated matrix products", snapshots, _repeated),
+            ("measured", recorded, _measured),
+        ]
+        programs = [snapshot.program(name) for snapshot in recorded]
         if any(program is not None and program.trace is not None for program in programs):
-            times.append(("measured and predicted", _next_to_prediction))
+            times.append(("measured and predicted", recorded, _next_to_prediction))
         rows += [
-            Row(TIME, f"{title(name)}, {what}", "less", _ask(name, snapshots, ask), name)
-            for what, ask in times
+            Row(TIME, f"{title(name)}, {what}", "less", _ask(name, of, ask), name) for what, of, ask in times
         ]
     return without_rejected(rows, snapshots)
 
@@ -197,13 +200,11 @@ def _flops(_: Snapshot, program: Program) -> Statement:
 
 def _repeated(snapshot: Snapshot, program: Program) -> Statement:
     """Return the share of matrix products that more than one device computes."""
-    flops, ideal = (work.matmul_flops if work else None for work in (program.work, program.ideal))
-    mesh = snapshot.mesh_of(program)
-    done = (flops or 0.0) * (mesh.size if mesh else 0)
-    if ideal is None or not done:
+    ratio = program.repeated_on(snapshot.mesh_of(program))
+    if not ratio:
         return Statement(UNKNOWN)
     # The compiler can also find a shorter way than the program as written.
-    repeated = max(1 - ideal / done, 0.0)
+    repeated = max(1 - 1 / ratio, 0.0)
     return Statement("none" if repeated < 0.0005 else f"{repeated:.1%}", repeated)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.core.axis_parts import axis_of
-from inspector.core.snapshot.arrays import Spec
+from inspector.core.snapshot.arrays import Mesh, Spec
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.origins import Origin
 from inspector.core.snapshot.schedule import Schedule
@@ -870,6 +870,19 @@ class Program(Record):
     open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     first_used: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+    def devices_on(self, mesh: Mesh | None) -> int | None:
+        """Return the number of devices that it runs on: of its text, or else of its mesh; None if unknown."""
+        return self.devices or (None if mesh is None else mesh.size)
+
+    def repeated_on(self, mesh: Mesh | None) -> float | None:
+        """Return the FLOPs of matrix products of all devices over those before partitioning.
+
+        None if unknown. It is below 1 if the compiler found a shorter way.
+        """
+        done, whole = (work.matmul_flops if work else None for work in (self.work, self.ideal))
+        devices = self.devices_on(mesh)
+        return done * devices / whole if done is not None and whole and devices else None
 
     @property
     def before_compile(self) -> bool:

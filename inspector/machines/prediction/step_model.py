@@ -160,20 +160,20 @@ def modelled(
         least = max(term.least for term in terms if term.least is not None)
         lower = max(least, least_traffic_seconds(program, chip))
     flops, ideal = (work.matmul_flops if work else None for work in (program.work, program.ideal))
-    done = None if flops is None else flops * mesh.size
+    devices, ratio = program.devices_on(mesh) or mesh.size, program.repeated_on(mesh)
     assumed = (links[axes].assumption for axes in along if axes and axes in links)
     return Modelled(
         program=program.name,
         chip=chip,
-        devices=mesh.size,
+        devices=devices,
         terms=terms,
         flops=flops,
         flops_per_second=peak,
         hbm_bytes=_hbm_bytes(program, chip),
         wire_bytes=sum_known(term.wire_bytes for term in communication),
         ideal_flops=ideal,
-        wasted=1 - ideal / done if ideal is not None and done else None,
-        utilisation=(ideal / (mesh.size * peak * lower) if ideal is not None and peak and lower else None),
+        wasted=1 - 1 / ratio if ratio else None,
+        utilisation=(ideal / (devices * peak * lower) if ideal is not None and peak and lower else None),
         ruling=max(terms, key=lambda term: term.least or 0) if lower else None,
         lower_seconds=lower,
         upper_seconds=sum(known) if whole else None,

@@ -42,7 +42,8 @@ def predict(options: argparse.Namespace) -> Output:
     chip = targets.chip_for(snapshot, shared.chip_of(options, snapshot))
     if chip is None:
         return _needs(options, snapshot, _program(snapshot, options.program))
-    (snapshot,) = with_assumed([for_chip(snapshot, chip)], shared.assumed_of(options))
+    (ran,) = with_assumed([snapshot], shared.assumed_of(options))
+    snapshot = for_chip(ran, chip)
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
@@ -57,13 +58,13 @@ def predict(options: argparse.Namespace) -> Output:
             raise InvalidInput(f"--trace needs a timeline, but {why}")
         events = trace_events(predicted.simulated, program, prediction.measured_for(predicted, program))
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
-    own_chip = targets.chip_of(snapshot)
+    own_chip, timed = targets.chip_of(snapshot), _program(ran, program.name)
 
     return Output(
-        lambda: prediction.json_of(predicted, program) | _measured(snapshot, program, own_chip),
+        lambda: prediction.json_of(predicted, program) | _measured(ran, timed, own_chip),
         lambda: [
             prediction.section(snapshot, program.name, chip),
-            *measured.section(snapshot, own_chip, [program]),
+            *measured.section(ran, own_chip, [timed]),
         ],
     )
 

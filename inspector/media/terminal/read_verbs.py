@@ -122,7 +122,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     if snapshot.programs or chip is not None:
         blocks.append(memory.section(snapshot, chip, replicated=False))
     if chip is not None:
-        blocks.append(time.section(snapshot, chip))
+        blocks.append(time.section(before, chip))
     else:
         blocks += [*measured.section(snapshot, targets.chip_of(snapshot)), *time.measured(snapshot)]
     if snapshot.findings or snapshot.effects is not None:

@@ -8,6 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.checks import audit
+from inspector.compare.compared import compared
+from inspector.compare.questions import questions
 from inspector.core.snapshot import (
     Collective,
     MatmulFlops,
@@ -15,6 +18,8 @@ from inspector.core.snapshot import (
     MeshAxis,
     Program,
     ScheduledOperation,
+    Snapshot,
+    Source,
     Work,
 )
 from inspector.machines.cost import compute_time, hbm_time
@@ -270,3 +275,19 @@ def test_an_operation_moves_no_more_bytes_than_its_cycles_allow():
     assert found.lower_seconds == pytest.approx(1e-3, rel=0.01)
     bare = modelled(dataclasses.replace(one, schedule=None), MESH, v5e)
     assert bare.hbm_bytes == 10.001e9
+
+
+def test_repeated_products_are_those_of_the_devices_of_the_program() -> None:
+    """A program that runs on 12 devices of a mesh of 16: all figures count 12."""
+    wide = dataclasses.replace(
+        MESH, axes=(MeshAxis("data", 4), MeshAxis("model", 4)), devices=tuple(range(16))
+    )
+    part = program(devices=12, stage="compiled")
+    share = 1 - IDEAL / (FLOPS * 12)
+    model = modelled(part, wide, chip("v5e"))
+    assert model.devices == 12 and model.wasted == pytest.approx(share)
+    snapshot = Snapshot(Source("capture", None, "2026-01-01"), None, wide, (), (part,))
+    rows = {row.title: row for row in questions(compared([("a", snapshot)]))}
+    assert rows["Train step, repeated matrix products"].answers[0].value == pytest.approx(share)
+    found = [finding for finding in audit.audited(snapshot).findings if finding.code == "repeated-work"]
+    assert [finding.ratio for finding in found] == [pytest.approx(1 / (1 - share))]

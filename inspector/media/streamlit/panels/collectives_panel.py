@@ -13,9 +13,10 @@ from inspector.core.printable import one_line
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
+from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render, table
-from inspector.media.streamlit.session import program_choice, selection
+from inspector.media.streamlit.session import chip_choice, program_choice, selection
 from inspector.sections import causes, collectives, partitioned_traffic, reshards, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
 
@@ -27,6 +28,7 @@ def show(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
 
     computing: whether the reasons and the conflicts of a program before a compile are not known yet.
     """
+    snapshot = for_chip(snapshot, chip_choice.chosen_chip())
     missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
     if missing is not None:
         render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])

@@ -9,7 +9,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.evidence import program_for_chip
+from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
@@ -39,6 +39,7 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
     verdict, choice = page_width.beside([3, 1])
     with choice:
         chip = chip_choice.draw(snapshot)
+    snapshot = for_chip(snapshot, chip)
     with verdict:
         render.show([memory.verdict(snapshot, chip)])
     render.show(memory.programs(snapshot, chip))
@@ -73,8 +74,9 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             st.caption("Choose a chip to predict the step on it.")
         else:
             _show_prediction(snapshot, name, chip)
-            models = time.models_of(snapshot, chip)
-            render.show([time.how_computed(snapshot, models[name], models.values())])
+            on_chip = for_chip(snapshot, chip)
+            models = time.models_of(on_chip, chip)
+            render.show([time.how_computed(on_chip, models[name], models.values())])
     if machine is None:  # what emulated devices took says nothing about a chip, so it follows
         render.show(of_run)
     render.show(time.measured(snapshot))

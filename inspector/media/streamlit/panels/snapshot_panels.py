@@ -9,7 +9,6 @@ import streamlit as st
 from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.panels import (
     arrays_panels,
     collectives_panel,
@@ -83,13 +82,14 @@ def show(
       tabs: from `draw_tabs`.
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
+
+    Each panel takes the programs that count on the chosen chip: what was measured is of those that ran.
     """
-    on_chip = for_chip(snapshot, chip_choice.chosen_chip())
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:
             shown = (name, layout, snapshot.source.kind)
             new = st.session_state.get(_SHOWN) != shown
             st.session_state[_SHOWN] = shown
             with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
-                draw(on_chip, layout)
+                draw(snapshot, layout)
     _count_problems(snapshot)

@@ -8,6 +8,7 @@ import streamlit as st
 
 from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program
+from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.panels import collectives_panel
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import chip_choice, selection
@@ -20,6 +21,7 @@ def show(snapshot: Snapshot) -> None:
     """Draw the picture, and the collective that was opened in it."""
     device = st.session_state.get(_DEVICE)
     chip = chip_choice.chosen_chip()
+    snapshot = for_chip(snapshot, chip)
     blocks = render.kept(
         (chip and chip.name, device),
         (snapshot,),
