@@ -11,6 +11,7 @@ from inspector.assessment.because import axes_text, part_text
 from inspector.core.assessment import PartKind, Step, StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
+from inspector.core.meshes import on_cpu
 from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot, Trace
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
@@ -243,8 +244,9 @@ def _achieved(program: Program, mesh: Mesh | None, chip: Chip | None, step: Step
     if moved:
         bandwidth = None if chip is None else chip.hbm_bytes_per_second / chip.devices
         rate = moved / step.seconds
-        on_cpu = mesh is not None and mesh.device_kind == "cpu"
-        yield Achieved("memory" if on_cpu else "HBM", rate, "B/s", rate / bandwidth if bandwidth else None)
+        yield Achieved(
+            "memory" if on_cpu(mesh) else "HBM", rate, "B/s", rate / bandwidth if bandwidth else None
+        )
 
 
 def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iterator[MeasuredCollective]:

@@ -253,7 +253,7 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
     if first.step.kind == "measured":
         if "cpu" in (baseline.evidence.platform, candidate.evidence.platform):
             return (
-                "their steps were measured in separate runs on emulated devices, which share this machine: "
+                "their steps were measured in separate runs on emulated devices, which share one machine: "
                 "time the layouts together, or choose a chip"
             )
         return None
@@ -415,4 +415,4 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
 
 def _chip_title(assessment: Assessment) -> str:
     chip = hardware.CHIPS.get(assessment.chip or "")
-    return "devices of this machine" if chip is None else chip.title
+    return "no chip" if chip is None else chip.title

@@ -37,12 +37,15 @@ def joined(profile: Snapshot, known: Snapshot, name: str) -> Snapshot:
             f"{name} has no program of the profile, which has {_names(left)}: give the Snapshot of the job "
             "that was profiled, made with the same JAX and the same kind of devices"
         )
-    mesh = known.mesh
-    if mesh is not None and profile.mesh is not None and profile.mesh.device_kind is not None:
-        mesh = replace(mesh, device_kind=profile.mesh.device_kind)
+    mesh, source = known.mesh, replace(profile.source, device_kind=None)
+    kind = profile.source.device_kind if profile.mesh is None else profile.mesh.device_kind
+    if mesh is None:
+        source = replace(source, device_kind=kind)
+    elif kind is not None:
+        mesh = replace(mesh, device_kind=kind)
     return replace(
         known,
-        source=replace(profile.source, versions=known.source.versions, devices=known.source.devices),
+        source=replace(source, versions=known.source.versions, devices=known.source.devices),
         mesh=mesh,
         programs=tuple(programs),
         findings=(*known.findings, *_of_profile(profile), *_left_out(left, name)),

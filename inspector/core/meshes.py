@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from inspector.core.formatting import devices_text
+from inspector.core.formatting import counted, devices_text
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot
 
@@ -95,6 +95,24 @@ def mesh_of_all_devices(snapshot: Snapshot) -> Mesh | None:
 def is_emulated(mesh: Mesh | None) -> bool:
     """Return whether the devices of a mesh are CPUs, or unknown. CPUs have no host memory of their own."""
     return mesh is None or mesh.device_kind in (None, "cpu")
+
+
+def on_cpu(mesh: Mesh | None) -> bool:
+    """Return whether the devices of a mesh are known to be CPU devices, which share one machine."""
+    return mesh is not None and mesh.device_kind == "cpu"
+
+
+def devices_of(snapshot: Snapshot) -> str:
+    """Return the number of devices in words: `8 devices`, `8 emulated devices`; "" if it is unknown.
+
+    A plan is for emulated devices only if it is to run on them.
+    """
+    devices = number_of_devices(snapshot)
+    if devices is None:
+        return ""
+    planned_for = (snapshot.layout or {}).get("target") if snapshot.source.kind == "plan" else "cpu"
+    emulated = on_cpu(snapshot.mesh) and planned_for == "cpu"
+    return counted(devices, "emulated device" if emulated else "device")
 
 
 def number_of_devices(snapshot: Snapshot) -> int | None:

@@ -1,6 +1,6 @@
 """The times of programs: lowering, compiling, the first run, every measured step, and kinds of operations.
 
-The times are those of emulated devices that share the cores of this machine, of its own devices, or of a
+The times are those of emulated devices that share the cores of a machine, of its own devices, or of a
 compiler for a machine that is not present. The title of every figure says which.
 """
 
@@ -19,9 +19,10 @@ from inspector.core.statistics import Statistics, statistics, statistics_text
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines import targets
 
-EMULATED = "emulated on this machine"
-LOCAL = "on the devices of this machine"
-COMPILED = "on this machine; nothing was run"
+# A Snapshot can be opened on another machine than the one that measured, so none is called this machine.
+EMULATED = "on emulated devices"
+LOCAL = "on local devices"
+COMPILED = "nothing was run"
 PROFILED = "in a profile"
 
 _PHASES = (
@@ -32,7 +33,7 @@ _PHASES = (
 _STRIP_PX = 92
 _MOST_SVG_POINTS = 1000
 
-# The rest of the devices' time: launching operations, and waiting for a core of this machine.
+# The rest of the devices' time: launching operations, and waiting for a core of the machine.
 IDLE = "no operation"
 LOOPS = ("while", "call", "conditional", "async-start", "async-done")
 # Kinds whose opcode alone says too little.
@@ -49,7 +50,7 @@ def where(snapshot: Snapshot) -> str:
     """Return the part of a title that names the machine that measured the times of a Snapshot."""
     if snapshot.source.kind == "local":
         return LOCAL
-    if snapshot.source.kind == "profile" and not (snapshot.mesh and snapshot.mesh.device_kind == "cpu"):
+    if snapshot.source.kind == "profile":
         return PROFILED
     return COMPILED if snapshot.source.kind in targets.KINDS else EMULATED
 
@@ -246,7 +247,7 @@ def operation_times(
         "share of the devices' time, and time per step and device",
         f"{steps} on {formatting.counted(devices, 'device')}"
         + (
-            " that share the cores of this machine: the time of an operation includes its wait for a core"
+            " that share the cores of one machine: the time of an operation includes its wait for a core"
             if note == EMULATED
             else ""
         ),

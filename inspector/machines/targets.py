@@ -161,7 +161,8 @@ def chip_of(snapshot: Snapshot) -> Chip | None:
     target = compiled_for(snapshot) or _planned_for(snapshot)
     if target is not None:
         return target.chip
-    return None if snapshot.mesh is None else chip_of_device(snapshot.mesh.device_kind)
+    mesh = snapshot.mesh
+    return chip_of_device(snapshot.source.device_kind if mesh is None else mesh.device_kind)
 
 
 def chip_for(snapshot: Snapshot, chosen: Chip | None) -> Chip | None:
@@ -228,6 +229,32 @@ def environment(target: Target) -> tuple[tuple[str, str], ...]:
 def gpu_description(chip_name: str) -> str:
     """Return the description of a GPU that XLA compiles for, a `GpuTargetConfigProto` as text."""
     return (GPU_DESCRIPTIONS / f"{chip_name}.textproto").read_text(encoding="utf-8")
+
+
+def gpu_with(major: int, minor: int, cores: int, memory_bytes: int, bandwidth: int) -> Chip | None:
+    """Return the only GPU of the table that has these figures, as a driver reports them; None without one.
+
+    Drivers report a memory of up to a tenth more or less than data sheets, and a bandwidth from the clock.
+
+    Args:
+      major, minor: the compute capability, such as 9 and 0.
+      cores: the number of multiprocessors.
+      bandwidth: bytes per second of its memory.
+    """
+    alike = [
+        chip.name
+        for chip in CHIPS.values()
+        if chip.kind == "gpu"
+        and math.isclose(memory_bytes, chip.hbm_bytes, rel_tol=0.1)
+        and math.isclose(bandwidth, chip.hbm_bytes_per_second, rel_tol=0.1)
+    ]
+    if len(alike) != 1 or alike[0] not in GPU_CHIPS:
+        return None
+    text = gpu_description(alike[0])
+    names = ("major", "minor", "core_count", "memory_bandwidth")
+    *own, usual = (int(found[1]) for name in names if (found := re.search(rf"^ *{name}: (\d+)", text, re.M)))
+    is_it = own == [major, minor, cores] and math.isclose(bandwidth, usual, rel_tol=0.04)
+    return CHIPS[alike[0]] if is_it else None
 
 
 def most_slices(own: Slice) -> int:

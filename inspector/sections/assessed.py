@@ -322,7 +322,7 @@ def _step_help(assessment: Assessment) -> str:
         return f"Unknown: {assessment.unknown_step}."
     program = f"One run of {noun(assessment.program or '')}"
     if assessment.step.kind == "measured":
-        machine = "emulated devices of this machine" if assessment.chip is None else where(assessment)
+        machine = "emulated devices" if assessment.chip is None else where(assessment)
         return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
     step = assessment.step
     if step.kind == "at least":

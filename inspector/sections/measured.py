@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
+from inspector.core.meshes import on_cpu
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.verdict_bars import Layout
 from inspector.machines.cost import si_text
@@ -35,7 +36,8 @@ def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
     """Return where both differ most, the bars of both, their parts, and what the machine achieved."""
     trace = measured.program.trace
     assert trace is not None
-    runs = f"{counted(trace.steps, 'run')} on {counted(len(trace.devices), 'device')}"
+    device = "emulated device" if on_cpu(measured.mesh) else "device"
+    runs = f"{counted(trace.steps, 'run')} on {counted(len(trace.devices), device)}"
     said = text(
         "Profiled: ", named(measured.program.name), f", {runs}: ", Strong(measured.measured.text), "."
     )
@@ -63,8 +65,10 @@ def _not_predicted(measured: MeasuredStep) -> str:
     if measured.prediction is not None:
         reasons = "; ".join(measured.prediction.unknown) or "nothing is known about the step"
         return f"It is not predicted: {reasons}."
-    if measured.mesh is not None and measured.mesh.device_kind == "cpu":
+    if on_cpu(measured.mesh):
         return "It was measured on CPU devices, and predictions are for TPUs and GPUs, so none is next to it."
+    if measured.chip is not None:
+        return f"It ran on {measured.chip.title}. It is not predicted, because the profile names no mesh."
     return (
         "The chip that it was measured on is unknown, so no prediction is next to it: import the profile "
         "with --program and a Snapshot of run, which has the kind of the devices."

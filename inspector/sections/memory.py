@@ -8,6 +8,7 @@ from inspector.compare.question import change_text
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, counted, share_text
+from inspector.core.meshes import on_cpu
 from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
@@ -129,11 +130,7 @@ def _held(snapshot: Snapshot) -> str:
 
 
 def _emulated(snapshot: Snapshot) -> str:
-    return " (compiled for emulated devices)" if _on_cpu(snapshot) else ""
-
-
-def _on_cpu(snapshot: Snapshot) -> bool:
-    return snapshot.mesh is not None and snapshot.mesh.device_kind == "cpu"
+    return " (compiled for emulated devices)" if on_cpu(snapshot.mesh) else ""
 
 
 def _largest(fit: Fit) -> str:
@@ -403,7 +400,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     )
     if any(part.in_host for program in programs for part in (*program.arguments, *program.outputs)):
         note += " This compiler's peak counts arrays in host memory."
-    if _on_cpu(snapshot):
+    if on_cpu(snapshot.mesh):
         note += " The compiler is that of emulated devices; an accelerator has other temporaries."
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from inspector.compare import origin
 from inspector.compare.board_link import layout_of
-from inspector.core.formatting import counted, parameters_text
-from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.formatting import parameters_text
+from inspector.core.meshes import devices_of, meshes_text
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.sources import SOURCES
@@ -122,15 +122,10 @@ def machine_text(snapshot: Snapshot, chip: Chip | None = None) -> str:
     target = targets.compiled_for(snapshot) or (None if layout is None else layout.machine)
     if target is not None:
         return target.title
-    devices = number_of_devices(snapshot)
-    if devices is None:
-        return "" if chip is None else f"predicted for {chip.title}"
-    own = targets.chip_of(snapshot)
+    devices, own = devices_of(snapshot), targets.chip_of(snapshot)
     if own is not None:
-        return f"{counted(devices, 'device')} of {own.title}"
-    emulated = snapshot.source.kind == "cpu" or (layout is not None and layout.target == "cpu")
-    said = counted(devices, "emulated device" if emulated else "device")
-    return said if chip is None else f"{said}, predicted for {chip.title}"
+        return f"{devices} of {own.title}" if devices else own.title
+    return ", ".join(filter(None, (devices, f"predicted for {chip.title}" if chip else "")))
 
 
 def made(snapshot: Snapshot) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
-from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.meshes import devices_of, meshes_text, number_of_devices
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_title, state_totals
@@ -67,14 +67,15 @@ def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
     state_per_device: the bytes per device if they are to have other words, such as before and now.
     """
     _, once, per_device, _ = totals(snapshot).facts
-    devices, copies = device_count(snapshot), state_totals(in_elements(snapshot) or snapshot).copies
+    copies = state_totals(in_elements(snapshot) or snapshot).copies
+    count = device_count(snapshot)
+    devices = devices_of(snapshot) or ("" if count is None else counted(count, "device"))
     if state_per_device is None or per_device.label == _ELEMENTS_PER_DEVICE:
         state_per_device = per_device.value
     sizes = f"{once.label} {once.value}, per device {state_per_device}"
     if copies is not None and (number := times_text(copies)) != "1":
         sizes += f", {number} copies"
-    known = [] if devices is None else [counted(devices, "device")]
-    return text(" · ".join([*known, sizes]), quiet=True)
+    return text(" · ".join(filter(None, [devices, sizes])), quiet=True)
 
 
 def device_count(snapshot: Snapshot) -> int | None:

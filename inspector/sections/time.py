@@ -1,4 +1,4 @@
-"""Time of a step: modelled on a chip, measured on this machine, and by kind of operation."""
+"""Time of a step: modelled on a chip, measured, and by kind of operation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from inspector.core.formatting import counted, seconds_text, share_text
-from inspector.core.meshes import number_of_devices
+from inspector.core.meshes import devices_of, on_cpu
 from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
@@ -122,7 +122,7 @@ def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Mode
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Return compile and step times measured on this machine; empty if there are none."""
+    """Return measured compile and step times; empty if there are none."""
     timed = [program for program in snapshot.programs if program.seconds is not None]
     stepped = any(program.seconds and program.seconds.steps for program in timed)
     staged = any(map(timings.phase_seconds, timed))
@@ -130,26 +130,28 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
         return ()
     where = timings.where(snapshot)
     if where == timings.LOCAL:
-        note = f"Measured on {devices_text(snapshot)} of this machine."
+        note = f"Measured on {devices_text(snapshot)}."
     elif where == timings.PROFILED:
         note = f"Read from a profile of {devices_text(snapshot)}."
     elif where == timings.EMULATED:
-        note = (
-            "Measured on emulated devices, which share the cores of this machine. The times compare "
-            "layouts on one machine; they do not predict an accelerator."
-        )
+        note = f"Measured on {devices_of(snapshot) or 'devices'}."
     else:
         target = snapshot.source.target or "the target"
-        note = f"Time that the compiler for {target} took on this machine. No step was run."
+        note = f"Time that the compiler for {target} took. No step was run."
+    if on_cpu(snapshot.mesh) and where != timings.COMPILED:
+        note += (
+            " CPU devices share the cores of one machine. The times compare layouts on that machine; they do "
+            "not predict an accelerator."
+        )
     stages = Picture.of("timing_stages", "Compile times", timings.phases, snapshot.programs, where)
     steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
     columns = tuple((picture,) for picture, known in ((stages, staged), (steps, stepped)) if known)
     blocks: list[Block] = [text(note, quiet=True), Columns(columns)]
     blocks += modelled_and_measured(snapshot)
     blocks.append(
-        Folded("Measured times", (_times_table(timed), *_timeit(timed))),
+        Folded("All measured times", (_times_table(timed), *_timeit(timed))),
     )
-    return (Section("measured", "Measured on this machine", tuple(blocks)),)
+    return (Section("measured", "Measured times", tuple(blocks)),)
 
 
 def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
@@ -220,10 +222,10 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
 
 def devices_text(snapshot: Snapshot) -> str:
     """Return the number and kind of the devices: `8 devices (NVIDIA H200)`."""
-    mesh, devices = snapshot.mesh, number_of_devices(snapshot)
-    if mesh is None or devices is None:
+    if snapshot.mesh is None:
         return "devices"
-    return f"{counted(devices, 'device')} ({mesh.device_kind or 'of unknown kind'})"
+    kind = snapshot.mesh.device_kind or "of unknown kind"
+    return devices_of(snapshot) + ("" if on_cpu(snapshot.mesh) else f" ({kind})")
 
 
 def wasted_text(model: Modelled) -> str:

@@ -32,7 +32,7 @@ def test_each_bar_has_its_share_and_seconds(width: int) -> None:
         "45.0%, 15.0 ms", "30.0%, 10.0 ms", "2.5%, 833 µs", "below 0.1%, 417 ns", "22.5%, 7.50 ms",
     ]  # fmt: skip
     assert figure.layout.yaxis.ticktext[-1] == IDLE
-    assert "emulated on this machine" in figure.layout.title.text
+    assert "on emulated devices" in figure.layout.title.text
     assert figure.layout.width == width
 
 

@@ -57,9 +57,11 @@ def test_the_number_of_parameters_is_that_of_the_arrays() -> None:
 def test_layouts_share_what_is_in_the_title() -> None:
     recorded = replace(glances.planned(), layout=None)
     recorded = replace(recorded, source=replace(recorded.source, kind="capture", file="train.py"))
-    assert subject.title([("a", recorded)]) == "train.py, 4 devices"
-    assert subject.title([("a", recorded)], with_mesh=True) == "train.py on data 2 × model 2, 4 devices"
+    assert subject.title([("a", recorded)]) == "train.py, 4 emulated devices"
+    assert (
+        subject.title([("a", recorded)], with_mesh=True) == "train.py on data 2 × model 2, 4 emulated devices"
+    )
     v5e = hardware.chip("v5e")
-    assert subject.title([("a", recorded)], v5e) == "train.py, 4 devices, predicted for TPU v5e"
+    assert subject.title([("a", recorded)], v5e) == "train.py, 4 emulated devices, predicted for TPU v5e"
     assert subject.title([("a", recorded), ("b", plan_of())]).startswith("Different models")
     assert subject.title([("a", plan_of()), ("b", plan_of(batch="16"))]).startswith("MLP, logical axes")

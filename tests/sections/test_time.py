@@ -6,6 +6,7 @@ import pytest
 
 from inspector.core.snapshot import (
     Collective,
+    Kind,
     MatmulFlops,
     Mesh,
     MeshAxis,
@@ -15,9 +16,12 @@ from inspector.core.snapshot import (
     Source,
     Work,
 )
+from inspector.figures import timings
+from inspector.figures.timings import EMULATED, PROFILED
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
 from inspector.media.markdown.render import render
+from inspector.sections import summary
 from inspector.sections.section import Columns
 from inspector.sections.time import flops_counts, measured, section
 
@@ -72,3 +76,15 @@ def test_no_column_is_empty(seconds: Seconds, pictures: list[str]) -> None:
     (columns,) = [block for block in measured_on.blocks if isinstance(block, Columns)]
     assert [block.key for column in columns.columns for block in column] == pictures
     assert all(block.build(400) is not None for column in columns.columns for block in column)
+
+
+@pytest.mark.parametrize(("kind", "where"), [("profile", PROFILED), ("capture", EMULATED), ("cpu", EMULATED)])
+def test_the_machine_of_a_snapshot_is_not_called_this_one(kind: Kind, where: str) -> None:
+    """A Snapshot can come from another machine."""
+    mesh = Mesh((MeshAxis("x", 8),), tuple(range(8)), device_kind="cpu")
+    program = Program("train_step", seconds=Seconds(steps=(1.0, 1.1)))
+    found = Snapshot(Source(kind, None, "now"), None, mesh, (), (program,))
+    assert timings.where(found) == where
+    said = render(measured(found))
+    assert "this machine" not in said and "8 emulated devices" in said and "share the cores" in said
+    assert render([summary.line(found)]).startswith("8 emulated devices")

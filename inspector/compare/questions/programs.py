@@ -14,6 +14,7 @@ from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import FLOPS, TRAFFIC
 from inspector.core.assessment import MEMORY as MEMORY_TITLE
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text
+from inspector.core.meshes import on_cpu
 from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text, sum_known
@@ -221,6 +222,5 @@ def _measured(snapshot: Snapshot, program: Program) -> Statement:
     if measured is None:
         return Statement("not measured", excluded="nothing was timed")
     why = "measured in a separate run: time the layouts together"
-    mesh = snapshot.mesh_of(program)
-    emulated = "emulated: " if mesh is not None and mesh.device_kind == "cpu" else ""
+    emulated = "emulated: " if on_cpu(snapshot.mesh_of(program)) else ""
     return Statement(f"{emulated}{statistics_text(measured)}", measured.median, why)

@@ -36,6 +36,7 @@ class Source(Record):
       processes: Number of processes that took part.
       devices: Number of devices that the processes have together, also of those that no array and no program
         uses. None if unknown.
+      device_kind: Kind of the devices as JAX names it. None if it is unknown, or a mesh has it.
       unsafe_compiler_options: Options of XLA that only the command line takes, with which the programs were
         compiled: text for the reader, never given to a compiler again. None without any.
       file: Name of the file that was read, or of the program that `run` recorded. None for another origin.
@@ -49,6 +50,7 @@ class Source(Record):
     versions: dict[str, str] = field(default_factory=dict)
     processes: NonNegativeInt = 1
     devices: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    device_kind: str | None = field(default=None, metadata=OMIT_NONE)
     unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
     file: str | None = field(default=None, metadata=OMIT_NONE)
     step: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)

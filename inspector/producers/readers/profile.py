@@ -17,7 +17,7 @@ from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, share_text
-from inspector.core.snapshot import Finding, Mesh, Program, Seconds, Snapshot, Source
+from inspector.core.snapshot import Finding, Program, Seconds, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_text, limits
 from inspector.producers.readers.content import Report, Sample, no_report
@@ -104,9 +104,11 @@ def read(
     with_hlo = iter(snapshot.programs)
     records = [Program(program.name) if program.text is None else next(with_hlo) for program in programs]
     measured = list(_measured(recorded, programs, records))
+    mesh_of_hlo, kind = snapshot.mesh, _device_kind(recorded)
     return replace(
         snapshot,
-        mesh=_mesh(snapshot, recorded),
+        source=snapshot.source if mesh_of_hlo else replace(snapshot.source, device_kind=kind),
+        mesh=mesh_of_hlo and replace(mesh_of_hlo, device_kind=kind),
         programs=tuple(measured),
         findings=(*snapshot.findings, *_missing(recorded, programs, measured)),
     )
@@ -323,16 +325,12 @@ def times_of(
     return Times(recorded, [of_key[key][1] for key, _ in recorded.instructions]), numbers
 
 
-def _mesh(snapshot: Snapshot, recorded: Recorded) -> Mesh | None:
-    """Return the mesh with the kind of its devices, if the profile names it."""
-    if snapshot.mesh is None:
-        return None
-    platforms = {device.platform for device in recorded.devices}
-    kind = "cpu" if platforms == {"cpu"} else None
+def _device_kind(recorded: Recorded) -> str | None:
+    """Return the kind of the devices, if the profile names one or has its figures."""
     if len(recorded.device_kinds) == 1:
         (written,) = recorded.device_kinds
-        kind = _DEVICE_KINDS.get(written, written)
-    return replace(snapshot.mesh, device_kind=kind)
+        return _DEVICE_KINDS.get(written, written)
+    return "cpu" if {device.platform for device in recorded.devices} == {"cpu"} else None
 
 
 # --- What is missing -------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ import numpy as np
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Platform
+from inspector.machines import targets
 from inspector.producers.readers import limits
 from inspector.producers.readers.profiles.planes import Events, File, Plane
 from inspector.producers.readers.profiles.wire import Damaged, Ints
@@ -37,7 +38,10 @@ _NUMBERED = re.compile(r"(.*)\((\d+)\)\Z")  # a program and its id: `jit_step(14
 _TEXTS = ("hlo_op", "hlo_module")
 _DEVICE_TIMES = ("device_offset_ps", "device_duration_ps")
 _PYTHON = "python"  # the line of Python calls, usually the longest
-_DEVICE_KIND = "device_type_string"  # of the plane of a TPU
+# The kind of device in the plane of a TPU, and of a GPU.
+_DEVICE_KINDS = ("device_type_string", "gpu_device_name")
+# What the plane of a GPU has if it has no kind.
+_GPU_FIGURES = ("compute_cap_major", "compute_cap_minor", "core_count", "memory_size", "memory_bandwidth")
 
 
 class ProgramKey(NamedTuple):
@@ -299,9 +303,15 @@ class Collector:
         return self._instructions.setdefault((program, name), len(self._instructions))
 
     def _note_kind(self, plane: Plane) -> None:
-        kind = plane.stats.get(_DEVICE_KIND)
-        if isinstance(kind, str) and kind:
-            self.recorded.device_kinds.add(kind)
+        for name in _DEVICE_KINDS:
+            kind = plane.stats.get(name)
+            if isinstance(kind, str) and kind:
+                self.recorded.device_kinds.add(kind)
+                return
+        figures = [value for name in _GPU_FIGURES if isinstance(value := plane.stats.get(name), int)]
+        chip = targets.gpu_with(*figures) if len(figures) == len(_GPU_FIGURES) else None
+        if chip is not None:
+            self.recorded.device_kinds.add(chip.device_kind)
 
     def _keep(self, part: InstructionEvents) -> None:
         self._count += len(part.start)

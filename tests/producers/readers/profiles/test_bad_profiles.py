@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, dumps
+from inspector.machines import targets
 from inspector.producers.readers import hlo_text, limits, profile
+from inspector.sections import measured, subject
 from tests.producers.readers.profiles import programs, tpu_files
 from tests.producers.readers.profiles.tpu_files import Profile, usual
 
@@ -151,6 +153,55 @@ def test_kernels_of_gpus_without_an_instruction_are_named(unnamed: str, found: b
     assert (profile.COMMAND_BUFFERS in codes(snapshot)) == found
     # The line that XProf adds repeats the kernels.
     assert totals(snapshot) == {("jit_step", "sine.5", "0"): pytest.approx(12e-9)}
+
+
+def _gpu_plane(**stats: int | str) -> str:
+    """Return the text of a plane of a GPU with these statistics."""
+    names, values = [], []
+    for number, (name, value) in enumerate(stats.items(), 20):
+        names.append(f'stat_metadata {{ key: {number} value {{ id: {number} name: "{name}" }} }}')
+        kind = f'str_value: "{value}"' if isinstance(value, str) else f"uint64_value: {value}"
+        values.append(f"stats {{ metadata_id: {number} {kind} }}")
+    plane = GPU.format(named=NAMED, unnamed="").rstrip().removesuffix("}")
+    return " ".join((plane, *names, *values, "}"))
+
+
+# What the drivers of an H100 SXM, an H200, an A100 PCIe and an H100 NVL report.
+HOPPER = {"compute_cap_major": 9, "compute_cap_minor": 0, "core_count": 132}
+H100 = HOPPER | {"memory_size": 84_978_565_120, "memory_bandwidth": 3_352_320_000_000}
+H200 = HOPPER | {"memory_size": 150_110_011_392, "memory_bandwidth": 4_916_736_000_000}
+AMPERE = {"compute_cap_major": 8, "compute_cap_minor": 0, "core_count": 108}
+A100_PCIE = AMPERE | {"memory_size": 85_031_714_816, "memory_bandwidth": 1_935_360_000_000}
+H100_NVL = HOPPER | {"memory_size": 99_922_214_912, "memory_bandwidth": 3_938_304_000_000}
+
+
+@pytest.mark.parametrize(
+    ("stats", "chip"),
+    [
+        (H100, "h100"),
+        (H200, "h200"),
+        (A100_PCIE, None),
+        (H100_NVL, None),
+        (H100 | {"core_count": 114}, None),
+        ({"gpu_device_name": "NVIDIA A100-SXM4-80GB"}, "a100"),
+        ({"gpu_device_name": "NVIDIA H100 NVL"} | H100, None),
+        ({"core_count": 132}, None),
+        ({}, None),
+    ],
+)
+def test_a_gpu_is_known_by_its_name_or_its_figures(
+    stats: dict[str, int | str], chip: str | None, tmp_path: Path
+) -> None:
+    """Also without HLO, so that no mesh is known."""
+    content = jax.profiler.ProfileData.text_proto_to_serialized_xspace(_gpu_plane(**stats))
+    snapshot = read_bytes(content, tmp_path)
+    assert snapshot.mesh is None and profile.NO_HLO in codes(snapshot)
+    found = targets.chip_of(snapshot)
+    assert (found and found.name) == chip
+    shown = str(measured.section(snapshot, found))
+    assert ("chip that it was measured on is unknown" in shown) == (chip is None)
+    if found is not None:
+        assert found.title in subject.title([("a", snapshot)]) and found.title in shown
 
 
 def test_large_profiles_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
