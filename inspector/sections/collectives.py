@@ -25,7 +25,7 @@ from inspector.core.traffic import (
 from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.machines.mesh_links import by_network
-from inspector.sections import causes, reasons, unknown
+from inspector.sections import causes, pipelines, reasons, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first
 from inspector.sections.section import (
     Block,
@@ -41,6 +41,7 @@ from inspector.sections.section import (
     listing,
     more_text,
     text,
+    with_code,
 )
 
 UNKNOWN_AXES = "unknown"
@@ -345,6 +346,8 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
         text(*detail(collective)),
         text(step, *_source(collective), "."),
     ]
+    if (said := pipelines.of_collective(program, collective.name)) is not None:
+        blocks.append(text(*with_code(said)))
     why = reasons.of_parts(program, collective)
     if len(why) > 1:
         blocks.append(text("It combines several collectives:"))

@@ -27,7 +27,7 @@ from inspector.machines.prediction.calibration import (
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted
 from inspector.machines.prediction.simulation import Simulated, Span, executions
-from inspector.sections import unknown, verdict_bars
+from inspector.sections import pipelines, unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
     Block,
@@ -106,7 +106,7 @@ def needed(program: Program, chips: Sequence[str]) -> Section:
         wrap=True,
     )
     said = text(f"The time of {noun(program.name)} is not predicted yet. A prediction needs:")
-    return Section("prediction-needs", "Predicted step", (said, table))
+    return Section("prediction-needs", "Predicted step", (said, table, *pipelines.blocks(program)))
 
 
 def sentence(predicted: Predicted, devices: int) -> Text | Notice:
@@ -156,13 +156,20 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
     simulated, devices = predicted.simulated, mesh.size
     step = assessment.step_of(predicted, program, mesh)
     if predicted.seconds is not None and simulated is None:
-        return (sentence(predicted, devices), *_latency(step), *_bars(step), *_before_compile(predicted))
+        return (
+            sentence(predicted, devices),
+            *_latency(step),
+            *_bars(step),
+            *pipelines.blocks(program, predicted),
+            *_before_compile(predicted),
+        )
     if predicted.seconds is None or simulated is None:
-        return (sentence(predicted, devices),)
+        return (sentence(predicted, devices), *pipelines.blocks(program))
     return (
         sentence(predicted, devices),
         *_latency(step),
         *_bars(step),
+        *pipelines.blocks(program, predicted),
         timeline_picture(simulated, program, measured=measured_for(predicted, program)),
         modules_table(predicted, program),
         text(
@@ -418,6 +425,7 @@ def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
     """Return the prediction for `predict --json`."""
     record: dict[str, object] = {
         "program": program.name,
+        **({"pipelines": pipelines.plain(program, predicted)} if program.pipelines else {}),
         "chip": predicted.chip.name,
         "seconds": predicted.seconds,
         "low": predicted.low,

@@ -19,7 +19,7 @@ from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import measured as measured_section
-from inspector.sections import prediction, unknown
+from inspector.sections import pipelines, prediction, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first, named
 from inspector.sections.section import (
     Block,
@@ -51,9 +51,9 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     blocks: list[Block] = []
     no_mesh = unknown.no_mesh(snapshot)
     if chip is None:
-        blocks.append(text("Choose a chip to model a step on it.", quiet=True))
+        blocks += [text("Choose a chip to model a step on it.", quiet=True), *pipelines.sections(snapshot)]
     elif no_mesh is not None:
-        blocks.append(no_mesh)
+        blocks += [no_mesh, *pipelines.sections(snapshot)]
     else:
         models = models_of(snapshot, chip)
         inside: list[Block] = []

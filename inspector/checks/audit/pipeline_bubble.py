@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding
-from inspector.core import pipeline_text
+from inspector.core import pipelines
 from inspector.core.formatting import share_text
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Finding, Pipeline
@@ -22,10 +22,10 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         if largest is None or (largest.bubble or 0.0) < _LEAST_SHARE or largest.iterations is None:
             continue
         useful = max(largest.iterations - largest.idle, 1)
-        said = pipeline_text.bubble(largest)
+        said = pipelines.bubble(largest)
         if largest.microbatches:
             said += f" It is {largest.iterations / useful:.3g} times the work."
-        message = f"{subject(program.name)} runs {pipeline_text.what(largest)}. {said}"
+        message = f"{subject(program.name)} runs {pipelines.what(largest)}. {said}"
         yield finding(
             "note", CODE, message, remedy=_remedy(largest), ratio=largest.iterations / useful,
             collective=largest.collective, source=largest.source, axes=largest.axes or (),

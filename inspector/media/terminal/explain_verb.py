@@ -21,7 +21,7 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import array as one_array
-from inspector.sections import causes, collectives, partitioned_traffic, rules
+from inspector.sections import causes, collectives, partitioned_traffic, pipelines, rules
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
 
@@ -135,6 +135,8 @@ def _placed(snapshot: Snapshot, chosen: Array) -> Answer:
 def _collective(snapshot: Snapshot, name: str) -> Answer:
     program, collective = collective_named(snapshot, name)
     plain = {"program": program.name, **typed_json.encode(collective)}
+    own = [pipeline for pipeline in pipelines.plain(program) if pipeline["collective"] == collective.name]
+    plain |= {"pipeline": own[0]} if own else {}
     return plain, [collectives.cause(program, collective, planned=snapshot.layout is not None)]
 
 

@@ -16,7 +16,7 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
-from inspector.sections import measured, prediction
+from inspector.sections import measured, pipelines, prediction
 from inspector.sections.programs import main_first
 
 
@@ -101,6 +101,7 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
             "program": program.name,
             "seconds": None,
             "needs": prediction.needs(program, chips),
+            **({"pipelines": pipelines.plain(program)} if program.pipelines else {}),
             **_measured(snapshot, program, None),
         },
         lambda: [prediction.needed(program, chips), *measured.section(snapshot, None, [program])],

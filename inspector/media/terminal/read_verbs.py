@@ -36,6 +36,7 @@ from inspector.sections import (
     measured,
     memory,
     partitioned_traffic,
+    pipelines,
     reshards,
     sharding_errors,
     summary,
@@ -74,6 +75,7 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
         "layout": snapshot.layout,
         "assessment": typed_json.encode(assess(snapshot, chip)),
         **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
+        **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
     }
 
 
@@ -124,6 +126,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     if chip is not None:
         blocks.append(time.section(before, chip))
     else:
+        blocks += pipelines.sections(snapshot)
         blocks += [*measured.section(snapshot, targets.chip_of(snapshot)), *time.measured(snapshot)]
     if snapshot.findings or snapshot.effects is not None:
         blocks.append(improvements.section(snapshot, chip))

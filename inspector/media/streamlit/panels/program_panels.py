@@ -18,7 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
-from inspector.sections import measured, memory, prediction, time, train_state, unknown
+from inspector.sections import measured, memory, pipelines, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
 from inspector.service import serving
 
@@ -60,7 +60,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         render.show(of_run)
     no_mesh = unknown.no_mesh(snapshot)
     if no_mesh is not None:
-        render.show([no_mesh])
+        render.show([no_mesh, *pipelines.sections(snapshot)])
     else:
         st.markdown("##### Predicted on a chip")
         left, right = page_width.beside([2, 3])
@@ -72,6 +72,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         stated_counts.draw(name)
         if chip is None:
             st.caption("Choose a chip to predict the step on it.")
+            render.show(pipelines.sections(snapshot))
         else:
             _show_prediction(snapshot, name, chip)
             on_chip = for_chip(snapshot, chip)

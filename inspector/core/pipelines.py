@@ -1,9 +1,26 @@
-"""A pipeline in words: its stages, microbatches and bubble."""
+"""The schedule of a pipeline, and its stages, microbatches and bubble in words."""
 
 from __future__ import annotations
 
 from inspector.core.formatting import counted, share_text
 from inspector.core.snapshot import Pipeline
+
+
+def work_at(pipeline: Pipeline, device: int, iteration: int) -> tuple[int, int] | None:
+    """Return the microbatch and the turn, from 0, of a device along the pipeline in one iteration.
+
+    None if the device is idle, or if the number of microbatches is unknown. The backward pass runs the
+    iterations of the forward pass from the last to the first.
+
+    >>> pipeline = Pipeline(stages=2, microbatches=3, collective="", axes=None)
+    >>> [work_at(pipeline, 1, iteration) for iteration in range(4)]
+    [None, (0, 0), (1, 0), (2, 0)]
+    """
+    if pipeline.microbatches is None or pipeline.iterations is None:
+        return None
+    at = pipeline.iterations - 1 - iteration if pipeline.backward else iteration
+    turn, microbatch = divmod(at - pipeline.delay * device, pipeline.microbatches)
+    return (microbatch, turn) if 0 <= turn < pipeline.repeats else None
 
 
 def what(pipeline: Pipeline) -> str:
