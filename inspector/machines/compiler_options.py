@@ -294,6 +294,10 @@ _GPU = {
     "xla_gpu_cublas_fallback": _ON,
     "xla_gpu_cudnn_gemm_fusion_level": _whole(0, 3),
     "xla_gpu_deterministic_ops": _ON,
+    "xla_gpu_disable_async_collectives": _words(
+        *("ALLCOLLECTIVES", "ALLGATHER", "ALLREDUCE", "ALLTOALL", "COLLECTIVEBROADCAST"),
+        *("COLLECTIVEPERMUTE", "REDUCESCATTER"),
+    ),
     "xla_gpu_dot_merger_threshold_mb": _whole(0, 1_000_000),
     "xla_gpu_enable_all_gather_combine_by_dim": _ON,
     "xla_gpu_enable_analytical_latency_estimator": _ON,

@@ -21,6 +21,7 @@ from inspector.sections import (
     assessed,
     collectives,
     comparison,
+    exposed,
     glance,
     improvements,
     memory,
@@ -141,6 +142,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         Section("answers", "Answers", tuple(answers)),
         *partitioned_traffic.sections(before),
         *reshards.sections(snapshot, chip),
+        *exposed.section(snapshot, chip),
     ]
     folds = fold(arrays.state_arrays(snapshot))
     if folds:

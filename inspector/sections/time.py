@@ -18,8 +18,8 @@ from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
+from inspector.sections import exposed, pipelines, prediction, unknown
 from inspector.sections import measured as measured_section
-from inspector.sections import pipelines, prediction, unknown
 from inspector.sections.programs import BEFORE_COMPILE, main_first, named
 from inspector.sections.section import (
     Block,
@@ -69,7 +69,8 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     profiled = measured_section.section(ran, machine)
     # What emulated devices took says nothing about a chip.
     first = (*blocks, *profiled) if machine is None else (*profiled, *blocks)
-    return Section("time", "Time", (*first, *measured(ran), *by_operation(ran)))
+    why = exposed.section(ran, chip)
+    return Section("time", "Time", (*first, *why, *measured(ran), *by_operation(ran)))
 
 
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:

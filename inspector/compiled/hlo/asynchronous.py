@@ -23,6 +23,8 @@ Key = tuple[str, str]
 
 # Starts that do not abbreviate an operation.
 _NOT_ABBREVIATED = frozenset({"async-start", "copy-start"})
+# In the backend_config of a collective, as JSON or as a string of JSON.
+_SYNCHRONOUS = re.compile(r'\\?"is_sync\\?":\s*+true')
 # The pieces of one collective share the chain_id. Different collectives can share a channel_id.
 _CHAIN = re.compile(r'\bchain_id\s*+=\s*+"?([^\s",{}]++)')
 
@@ -38,6 +40,14 @@ class Chains:
 
     started: frozenset[Key] = frozenset()
     carried_on: Mapping[Key, tuple[Key, ...]] = field(default_factory=dict)
+
+
+def waits_at_once(instruction: Instruction) -> bool:
+    """Return whether a pair of start and done of a GPU program runs as one synchronous operation.
+
+    XLA for GPUs marks pairs between which nothing is scheduled, and those that an option makes synchronous.
+    """
+    return _SYNCHRONOUS.search(instruction.attributes_text) is not None
 
 
 def begun(instruction: Instruction) -> Instruction:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from inspector.compiled.hlo import collective_parts, replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.asynchronous import begun, waits_at_once
 from inspector.compiled.hlo.collective_names import metadata_of
 from inspector.compiled.hlo.mesh_groups import (
     axes_of_groups,
@@ -211,7 +211,7 @@ def _collective(
     generated = _GENERATED.search(instruction.attributes.get("frontend_attributes", ""))
     return Collective(
         op=operation.name,
-        asynchronous=instruction.opcode != operation.name
+        asynchronous=(instruction.opcode != operation.name and not waits_at_once(instruction))
         or runs.asynchronous
         or (computation.name, instruction.name) in analysis.chains.started,
         name=instruction.name,

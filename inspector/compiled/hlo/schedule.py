@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from inspector.compiled.hlo.accesses import moves_nothing
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.asynchronous import DONE, Key
+from inspector.compiled.hlo.asynchronous import DONE, Key, waits_at_once
 from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names, result_sizes
 from inspector.compiled.hlo.opcodes import ANNOTATIONS
+from inspector.compiled.hlo.scheduled_reads import Reads, ScheduledReads
 from inspector.compiled.hlo.shapes import elements_of
 from inspector.compiled.hlo.slice_transfers import rendezvous
 from inspector.compiled.hlo.work import Count
@@ -74,6 +75,7 @@ class _Reader:
         self._analysis = analysis
         self._module = analysis.module
         self._count = Count(analysis)
+        self._reads = ScheduledReads(analysis)
         self._collectives = collectives
         self._by_computation: dict[str, list[Key]] = {}
         for key in (*collectives, *analysis.chains.carried_on):
@@ -96,8 +98,9 @@ class _Reader:
             for key in self._inside(op)
             if key in self._analysis.chains.started
         }
+        reads = self._reads.of(computation, places)
         for instruction in kept:
-            yield self._operation(computation, instruction, results, places, begun)
+            yield self._operation(computation, instruction, results, places, begun, reads)
 
     def _operation(
         self,
@@ -106,6 +109,7 @@ class _Reader:
         results: Mapping[str, int | None],
         places: Mapping[str, int],
         begun: Mapping[Key, int],
+        reads: Mapping[str, Reads],
     ) -> ScheduledOperation:
         opcode = instruction.opcode
         metadata = instruction.metadata
@@ -115,9 +119,8 @@ class _Reader:
         collective = next(
             (self._collectives[key] for key in (own, *inside) if key in self._collectives), None
         )
-        starts = opcode.endswith(("-start", "send")) or any(
-            key in self._analysis.chains.started for key in inside
-        )
+        starts = opcode.endswith(("-start", "send")) and not waits_at_once(instruction)
+        starts |= any(key in self._analysis.chains.started for key in inside)
         awaits = None
         if opcode.endswith("-done"):
             awaits = _beginning(self._analysis, computation, instruction, places)
@@ -133,6 +136,7 @@ class _Reader:
         products, touched, kernel = None, None, None
         if not runs and not opcode.endswith("-done"):
             products, touched, kernel = self._count.amounts(computation, instruction, results)
+        operands, carried = reads[instruction.name]
         return ScheduledOperation(
             instruction.name,
             opcode,
@@ -145,6 +149,8 @@ class _Reader:
             host=True if self._crosses_to_host(computation, instruction) else None,
             begins=True if starts else None,
             awaits=awaits,
+            operands=operands,
+            carried=carried or None,
             runs=runs or None,
             times=times if times is None or times <= LARGEST else None,
             op_name=metadata.get("op_name") or None,

@@ -88,7 +88,8 @@ class Collective(Record):
 
     Attributes:
       op: The operation as HLO names it, such as all-reduce or collective-permute.
-      asynchronous: Whether it is a pair of instructions, start and done. A pair counts once.
+      asynchronous: Whether it is a pair of instructions, start and done, between which others can run. A pair
+        counts once.
       name: Name of the instruction in the compiled text.
       computation: Name of the computation that contains the instruction.
       executions: Number of executions in one run. Each branch of a conditional counts as taken.

@@ -27,6 +27,9 @@ class ScheduledOperation(Record):
       begins: Whether it only begins an asynchronous operation, which other instructions overlap.
       awaits: Position in its computation of the instruction that began what it waits for. A later position
         means that of the previous iteration of a loop.
+      operands: Positions in its computation of the operations whose results it reads. None if unknown.
+      carried: Positions of those whose results of the previous iteration of the loop it reads. None without
+        one.
       runs: Names of the computations that it executes: the body of a loop, or the branches of a conditional.
       times: Number of executions of each of these computations. None if unknown.
       shares: Of a conditional, the share of its executions that take each branch, without a unit. None if
@@ -46,6 +49,8 @@ class ScheduledOperation(Record):
     host: bool | None = field(default=None, metadata=OMIT_NONE)
     begins: bool | None = field(default=None, metadata=OMIT_NONE)
     awaits: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    operands: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
+    carried: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE)
     runs: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     times: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     shares: tuple[Amount, ...] | None = field(default=None, metadata=OMIT_NONE)

@@ -45,6 +45,7 @@ MEASURED = "measured"  # the core of a profile
 # Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
 _ITERATIONS = 3
 _MOST_DEPTH = 50
+_UNKNOWN_AXES = ("unknown axes",)
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Totals:
     transfers: how long communication takes, whether or not the core waits. messages: in how many collectives.
     latency: how long these would take without any bytes.
     kernels: how long the bytes of custom kernels take whose FLOPs are unknown, by name; a part of the rest.
+    exposed_by: the seconds of `waits` by the position of the collective in the program's `collectives`.
+    taken_by: the seconds of `transfers` by this position.
+    queued: how long a transfer waited for its links before it began, by its position and by that of the
+      collective that occupied them.
     """
 
     matrix: float = 0.0
@@ -89,6 +94,9 @@ class Totals:
     latency: dict[tuple[str, bool], float] = field(default_factory=dict)
     by_roofline: float = 0.0
     kernels: dict[str, float] = field(default_factory=dict)
+    exposed_by: dict[int, float] = field(default_factory=dict)
+    taken_by: dict[int, float] = field(default_factory=dict)
+    queued: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def add(self, other: Totals, times: float = 1.0) -> None:
         """Add the seconds of other work, `times` over."""
@@ -106,6 +114,11 @@ class Totals:
                 mine[key] = mine.get(key, 0.0) + times * amount
         for name, seconds in other.kernels.items():
             self.kernels[name] = self.kernels.get(name, 0.0) + times * seconds
+        for by_number, others_by in ((self.exposed_by, other.exposed_by), (self.taken_by, other.taken_by)):
+            for number, seconds in others_by.items():
+                by_number[number] = by_number.get(number, 0.0) + times * seconds
+        for pair, seconds in other.queued.items():
+            self.queued[pair] = self.queued.get(pair, 0.0) + times * seconds
 
     @property
     def exposed(self) -> dict[str, float]:
@@ -132,6 +145,8 @@ class Simulated:
       seconds: Time of one step; None if it is unknown.
       totals: The seconds by reason.
       spans: What occupies each resource, with one iteration of each loop.
+      core: Seconds of the core in one execution of an operation that computes, by its computation and
+        position.
       unknown: Why the step is unknown, one sentence for each reason.
       at_least: Why the step can take longer than `seconds`, one clause for each reason.
     """
@@ -141,6 +156,7 @@ class Simulated:
     spans: tuple[Span, ...]
     unknown: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
+    core: Mapping[tuple[str, int], float] = field(default_factory=dict)
 
 
 def simulate(
@@ -161,7 +177,7 @@ def simulate(
     if seconds is not None and not math.isfinite(seconds):
         seconds, reasons = None, ("the simulated time is not a finite number",)
     at_least = (*dict.fromkeys(machine.at_least), *kernels_text(machine.totals))
-    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least)
+    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least, machine.core)
 
 
 def kernels_text(totals: Totals) -> tuple[str, ...]:
@@ -184,7 +200,8 @@ def scaled(simulated: Simulated, factor: float) -> Simulated:
     totals.messages = dict(simulated.totals.messages)
     spans = tuple(replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans)
     seconds = None if simulated.seconds is None else simulated.seconds * factor
-    return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least)
+    core = {key: taken * factor for key, taken in simulated.core.items()}
+    return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least, core)
 
 
 def executions(program: Program) -> dict[str, int]:
@@ -216,6 +233,13 @@ def shift_of(collective: Collective) -> str | None:
     return SIGNS[0] if 2 * ahead > len(pairs) else SIGNS[1] if 2 * ahead < len(pairs) else None
 
 
+def directions(collective: Collective | None) -> tuple[str, ...]:
+    """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
+    axes = (collective.mesh_axes if collective is not None else None) or _UNKNOWN_AXES
+    shift = None if collective is None else shift_of(collective)
+    return tuple(f"{axis} {sign}" for axis in axes for sign in (SIGNS if shift is None else shift))
+
+
 class _Machine:
     """The state of one device: its time, and until when each resource is occupied."""
 
@@ -237,6 +261,8 @@ class _Machine:
         self._ends: dict[tuple[str, int], float] = {}
         self._recording = True
         self._costs: dict[int, Cost] = {}
+        self._occupants: dict[str, int] = {}  # the last collective on each resource
+        self.core: dict[tuple[str, int], float] = {}
         self.now = 0.0
         self.totals = Totals()
         self.spans: list[Span] = []
@@ -352,6 +378,7 @@ class _Machine:
             self.now = end
             return
         seconds, basis = self._duration(computation, position, operation)
+        self.core[computation.name, position] = seconds
         if basis == "roofline" and operation.uncounted is not None:
             name = _kernel_name(operation)
             self.totals.kernels[name] = self.totals.kernels.get(name, 0.0) + seconds
@@ -393,10 +420,19 @@ class _Machine:
         if collective is not None:
             key = self._kind(collective)
             self.totals.transfers[key] = self.totals.transfers.get(key, 0.0) + seconds
+            self.totals.taken_by[collective] = self.totals.taken_by.get(collective, 0.0) + seconds
             if (cost := self._costs.get(collective)) is not None:
                 self.totals.messages[key] = self.totals.messages.get(key, 0.0) + 1
                 self.totals.latency[key] = self.totals.latency.get(key, 0.0) + cost.latency
-        start = max([self.now, *(self._busy.get(resource, 0.0) for resource in resources)])
+        start, occupied = max(
+            [(self.now, None), *((self._busy.get(resource, 0.0), resource) for resource in resources)],
+            key=lambda pair: pair[0],
+        )
+        if collective is not None:
+            if occupied is not None and (other := self._occupants.get(occupied)) is not None:
+                pair = collective, other
+                self.totals.queued[pair] = self.totals.queued.get(pair, 0.0) + start - self.now
+            self._occupants |= dict.fromkeys(resources, collective)
         for resource in resources:
             self._busy[resource] = start + seconds
             self._record(computation, position, resource, start, start + seconds, basis)
@@ -405,6 +441,7 @@ class _Machine:
     def _expose(self, number: int, seconds: float) -> None:
         key = self._kind(number)
         self.totals.waits[key] = self.totals.waits.get(key, 0.0) + seconds
+        self.totals.exposed_by[number] = self.totals.exposed_by.get(number, 0.0) + seconds
 
     def _kind(self, number: int) -> tuple[str, bool]:
         """Return the mesh axes of a collective, joined by "+", and whether DCN is what it waits for."""
@@ -412,15 +449,11 @@ class _Machine:
         return "+".join(self._axes(number)), cost is not None and cost.between > cost.inside
 
     def _directions(self, number: int) -> tuple[str, ...]:
-        """Return the resources of a collective: both directions of its mesh axes, or one for a shift."""
-        axes = self._axes(number)
-        collective = self._collectives[number] if number < len(self._collectives) else None
-        shift = None if collective is None else shift_of(collective)
-        return tuple(f"{axis} {sign}" for axis in axes for sign in (SIGNS if shift is None else shift))
+        return directions(self._collectives[number] if number < len(self._collectives) else None)
 
     def _axes(self, number: int) -> tuple[str, ...]:
         collective = self._collectives[number] if number < len(self._collectives) else None
-        return (collective.mesh_axes if collective is not None else None) or ("unknown axes",)
+        return (collective.mesh_axes if collective is not None else None) or _UNKNOWN_AXES
 
     def _duration(
         self, computation: ScheduledComputation, position: int, operation: ScheduledOperation

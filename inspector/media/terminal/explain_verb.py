@@ -16,12 +16,14 @@ from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout import rule_files
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
 from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import array as one_array
-from inspector.sections import causes, collectives, partitioned_traffic, pipelines, rules
+from inspector.sections import causes, collectives, exposed, partitioned_traffic, pipelines, rules
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
 
@@ -83,7 +85,7 @@ def explain(options: argparse.Namespace) -> Output:
 
 def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
     if options.collective is not None:
-        return _collective(snapshot, options.collective)
+        return _collective(snapshot, options.collective, shared.chip_of(options, snapshot))
     if options.agreement:
         return _agreement(snapshot, options.snapshot)
     if options.rule is not None:
@@ -95,14 +97,14 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
     if chosen is not None and by_propagation and not by_rules:
         return _propagated(chosen)
     if given is None and chosen is None:
-        return _largest(snapshot)
+        return _largest(snapshot, shared.chip_of(options, snapshot))
     if given is None:
         assert chosen is not None
         return _placed(snapshot, chosen)
     return _all_arrays(snapshot, given) if chosen is None else _array(snapshot, chosen, given)
 
 
-def _largest(snapshot: Snapshot) -> Answer:
+def _largest(snapshot: Snapshot, chip: Chip | None) -> Answer:
     """Answer for the collective that sends most, and for the largest array on a device."""
     plain: dict[str, Any] = {"collective": None, "array": None}
     blocks: list[Block] = []
@@ -113,7 +115,7 @@ def _largest(snapshot: Snapshot) -> Answer:
     ]
     if sent:
         _, name = max(sent, key=lambda pair: pair[0])
-        plain["collective"], blocks = _collective(snapshot, name)
+        plain["collective"], blocks = _collective(snapshot, name, chip)
     elif snapshot.programs:
         blocks = [text("No program has a collective.")]
     if snapshot.arrays:
@@ -132,12 +134,20 @@ def _placed(snapshot: Snapshot, chosen: Array) -> Answer:
     return plain, [one_array.placed(chosen, snapshot)]
 
 
-def _collective(snapshot: Snapshot, name: str) -> Answer:
+def _collective(snapshot: Snapshot, name: str, chip: Chip | None) -> Answer:
     program, collective = collective_named(snapshot, name)
-    plain = {"program": program.name, **typed_json.encode(collective)}
     own = [pipeline for pipeline in pipelines.plain(program) if pipeline["collective"] == collective.name]
-    plain |= {"pipeline": own[0]} if own else {}
-    return plain, [collectives.cause(program, collective, planned=snapshot.layout is not None)]
+    chip = targets.chip_for(snapshot, chip)
+    plain = {
+        "program": program.name,
+        **typed_json.encode(collective),
+        **({"pipeline": own[0]} if own else {}),
+        **exposed.of_collective_json(snapshot, program, collective, chip),
+    }
+    return plain, [
+        collectives.cause(program, collective, planned=snapshot.layout is not None),
+        *exposed.of_collective(snapshot, program, collective, chip),
+    ]
 
 
 def _agreement(snapshot: Snapshot, path: str) -> Answer:

@@ -16,7 +16,7 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
-from inspector.sections import measured, pipelines, prediction
+from inspector.sections import exposed, measured, pipelines, prediction
 from inspector.sections.programs import main_first
 
 
@@ -61,10 +61,15 @@ def predict(options: argparse.Namespace) -> Output:
     own_chip, timed = targets.chip_of(snapshot), _program(ran, program.name)
 
     return Output(
-        lambda: prediction.json_of(predicted, program) | _measured(ran, timed, own_chip),
+        lambda: (
+            prediction.json_of(predicted, program)
+            | _measured(ran, timed, own_chip)
+            | exposed.json_of(ran, chip, [timed])
+        ),
         lambda: [
             prediction.section(snapshot, program.name, chip),
             *measured.section(ran, own_chip, [timed]),
+            *exposed.section(ran, chip, [timed]),
         ],
     )
 
@@ -103,6 +108,11 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
             "needs": prediction.needs(program, chips),
             **({"pipelines": pipelines.plain(program)} if program.pipelines else {}),
             **_measured(snapshot, program, None),
+            **exposed.json_of(snapshot, None, [program]),
         },
-        lambda: [prediction.needed(program, chips), *measured.section(snapshot, None, [program])],
+        lambda: [
+            prediction.needed(program, chips),
+            *measured.section(snapshot, None, [program]),
+            *exposed.section(snapshot, None, [program]),
+        ],
     )

@@ -32,6 +32,7 @@ from inspector.sections import (
     assessed,
     collectives,
     devices,
+    exposed,
     improvements,
     measured,
     memory,
@@ -76,6 +77,7 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
         "assessment": typed_json.encode(assess(snapshot, chip)),
         **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
         **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
+        **exposed.json_of(snapshot, targets.chip_for(snapshot, chip)),
     }
 
 
@@ -126,8 +128,8 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     if chip is not None:
         blocks.append(time.section(before, chip))
     else:
-        blocks += pipelines.sections(snapshot)
-        blocks += [*measured.section(snapshot, targets.chip_of(snapshot)), *time.measured(snapshot)]
+        blocks += [*pipelines.sections(snapshot), *measured.section(snapshot, None)]
+        blocks += [*exposed.section(snapshot, None), *time.measured(snapshot)]
     if snapshot.findings or snapshot.effects is not None:
         blocks.append(improvements.section(snapshot, chip))
     return blocks

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import pytest
 from jax import numpy as jnp
@@ -172,3 +174,71 @@ def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
     # The condition of a loop is not part of the schedule. It reads a few scalars.
     moved = sum(count * (each.bytes or 0) for count, each in every)
     assert work.bytes_accessed * 0.98 <= moved <= work.bytes_accessed
+
+
+def test_operations_have_those_whose_results_they_read() -> None:
+    found, _ = read(TPU)
+    assert found is not None
+    by_name = {operation.name: operation for each in found.computations for operation in each.operations}
+    assert [operation.name for operation in found.by_name["main"].operations] == ["r", "w"]
+    assert by_name["w"].operands == (0,) and by_name["r"].operands == ()
+    names = [operation.name for operation in found.by_name["body"].operations]
+    assert names == ["start", "product", "moved", "done", "there"]
+    # The state has the copy of the previous iteration. Other operands of the product do not change.
+    assert {name: by_name[name].operands for name in names} == {
+        **{"start": (), "product": (), "moved": (), "done": ()},
+        "there": (names.index("moved"),),
+    }
+    assert {name: by_name[name].carried for name in names} == {
+        **dict.fromkeys(("start", "product", "moved", "done"), (names.index("there"),)),
+        "there": None,
+    }
+
+
+def test_a_loop_passes_on_what_it_does_not_change() -> None:
+    text = (
+        TPU.replace("  ROOT w = (s32", "  w = (s32").rstrip("}\n")
+        + """
+  changed = bf16[16,8] get-tuple-element(w), index=1
+  kept = f32[32,64] get-tuple-element(w), index=2
+  late = bf16[16,8] negate(changed)
+  ROOT early = f32[32,64] negate(kept)
+}
+"""
+    )
+    found, _ = read(text)
+    assert found is not None
+    reads = {operation.name: operation.operands for operation in found.by_name["main"].operations}
+    assert reads == {"r": (), "w": (0,), "late": (1,), "early": (0,)}
+
+
+def test_what_a_schedule_reads_is_what_the_text_of_a_compiled_program_says() -> None:
+    mesh = Mesh(jax.devices()[:4], ("data",))
+
+    def step(x: jax.Array, w: jax.Array) -> tuple[jax.Array, jax.Array]:
+        y = jnp.sin(x @ w)
+        return (y @ w).sum(axis=0), jnp.cumsum(y, axis=1)
+
+    given = (
+        jax.ShapeDtypeStruct((64, 32), jnp.float32, sharding=NamedSharding(mesh, P("data"))),
+        jax.ShapeDtypeStruct((32, 32), jnp.float32, sharding=NamedSharding(mesh, P())),
+    )
+    text = jax.jit(step).lower(*given).compile().as_text()
+    found, _ = read(text)
+    assert found is not None
+    # Of each line of the entry, the names of its operands, through those that the schedule leaves out.
+    lines = dict(
+        re.findall(r"^ +(?:ROOT )?%?([\w.-]+) = [^=]*?[\w-]+\(([^)]*)\)", text[text.index("ENTRY") :], re.M)
+    )
+    entry = found.by_name[found.entry].operations
+    places = {operation.name: place for place, operation in enumerate(entry)}
+
+    def sources(name: str) -> set[int]:
+        if name in places:
+            return {places[name]}
+        return {place for inner in re.findall(r"%([\w.-]+)", lines.get(name, "")) for place in sources(inner)}
+
+    assert len(entry) > 2
+    for operation in entry:
+        operands = re.findall(r"%([\w.-]+)", lines[operation.name])
+        assert set(operation.operands or ()) == {place for name in operands for place in sources(name)}

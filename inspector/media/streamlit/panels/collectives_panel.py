@@ -17,7 +17,7 @@ from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice, selection
-from inspector.sections import causes, collectives, partitioned_traffic, reshards, unknown
+from inspector.sections import causes, collectives, exposed, partitioned_traffic, reshards, unknown
 from inspector.sections.collectives import UNKNOWN_AXES
 
 _MAX_BUTTONS = 24  # further arrays are only counted
@@ -82,6 +82,8 @@ def show_one(snapshot: Snapshot, program: Program, collective: Collective) -> No
     """Draw the causes of a collective, its name in the program and the arrays that it moves."""
     with st.container(border=True):
         render.show(collectives.cause(program, collective).blocks)
+        chip = targets.chip_for(snapshot, chip_choice.chosen_chip())
+        render.show(exposed.of_collective(snapshot, program, collective, chip))
         if collective.op_name:
             st.code(one_line(collective.op_name), language=None, wrap_lines=True)
         known = {array.path for array in snapshot.arrays}

@@ -18,7 +18,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
-from inspector.sections import measured, memory, pipelines, prediction, time, train_state, unknown
+from inspector.sections import exposed, measured, memory, pipelines, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
 from inspector.service import serving
 
@@ -60,7 +60,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         render.show(of_run)
     no_mesh = unknown.no_mesh(snapshot)
     if no_mesh is not None:
-        render.show([no_mesh, *pipelines.sections(snapshot)])
+        render.show([no_mesh, *pipelines.sections(snapshot), *exposed.section(snapshot, None)])
     else:
         st.markdown("##### Predicted on a chip")
         left, right = page_width.beside([2, 3])
@@ -78,6 +78,8 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             on_chip = for_chip(snapshot, chip)
             models = time.models_of(on_chip, chip)
             render.show([time.how_computed(on_chip, models[name], models.values())])
+        program = snapshot.program(name)
+        render.show(exposed.section(snapshot, chip, [program] if program is not None else []))
     if machine is None:  # what emulated devices took says nothing about a chip, so it follows
         render.show(of_run)
     render.show(time.measured(snapshot))

@@ -1,0 +1,228 @@
+"""Why collectives are not hidden: the reason of each, its evidence, and what another order could save."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
+from inspector.assessment.measured import collective_text
+from inspector.core.formatting import and_text, capitalized, counted, seconds_text, share_text
+from inspector.core.program_names import noun
+from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.machines.hardware import Chip
+from inspector.sections.programs import main_first
+from inspector.sections.section import (
+    Block,
+    Column,
+    Notice,
+    Section,
+    Table,
+    Text,
+    more_text,
+    text,
+    unknown,
+    with_code,
+)
+
+KEY = "exposed_collectives"
+HEADING = "Why communication is not hidden"
+_MOST_ROWS = 20
+_MOST_OTHERS = 3
+UNTRIED = "Which option makes it asynchronous on this chip was not tried."
+_AT_ONCE = 0.05  # of the time of a collective
+_BASIS = {"profile": "Measured", "schedule": "Predicted"}
+
+
+def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] = ()) -> tuple[Section, ...]:
+    """Return why the collectives of each program are not hidden; empty if no program has any.
+
+    Args:
+      chip: on which programs are predicted that were not profiled. None if none is chosen.
+      programs: empty for all.
+    """
+    every = [exposed(snapshot, program, chip) for program in programs or main_first(snapshot)]
+    inside = [block for known in every if known is not None and known.basis for block in _blocks(known)]
+    reasons: dict[tuple[str, str], list[Exposed]] = {}
+    for known in every:
+        if known is not None and known.basis is None:
+            reasons.setdefault((known.unknown, known.remedy), []).append(known)
+    for same in reasons.values():
+        names = and_text([noun(known.program) for known in same])
+        inside.append(_unknown(same[0], f"Which collectives of {names} are hidden is unknown"))
+    return (Section("exposed", HEADING, tuple(inside)),) if inside else ()
+
+
+def _blocks(known: Exposed) -> tuple[Block, ...]:
+    """Return the collectives that a device waits for, the longest first."""
+    assert known.basis is not None
+    whole = sum(own.seconds for own in known.collectives)
+    waits = f"{_BASIS[known.basis]}: {noun(known.program)}"
+    if not known.collectives:
+        return (text(f"{waits} waits for no collective: all are hidden."),)
+    said = text(
+        f"{waits} waits {seconds_text(whole)} for {counted(len(known.collectives), 'collective')}. "
+        "What could be saved at most is the time of operations that are independent of it."
+    )
+    groups: dict[tuple[str, str, str | None], list[ExposedCollective]] = {}
+    for own in known.collectives:
+        key = collective_text(own.collective), own.reason, own.collective.source
+        groups.setdefault(key, []).append(own)
+    rows = sorted(groups.values(), key=lambda group: -sum(own.seconds for own in group))
+    table = Table.of(
+        f"exposed:{known.program}",
+        rows[:_MOST_ROWS],
+        {
+            "Collective": lambda group: collective_text(group[0].collective),
+            "Number:count": len,
+            "Longest:code": lambda group: group[0].collective.name,
+            Column(
+                "Exposed", "seconds", "Seconds of a run in which the device waits for them"
+            ): lambda group: sum(own.seconds for own in group),
+            "Why, of the longest": lambda group: with_code(reason_text(group[0])),
+            Column("Saves at most", "seconds", "Exposed seconds that other operations could fill"): (
+                lambda group: sum(own.saves for own in group)
+            ),
+            "Source:code": lambda group: group[0].collective.source or "–",
+        },
+        wrap=True,
+    )
+    hidden = len(rows) - _MOST_ROWS
+    return (said, table, *([text(more_text(hidden, "row"), quiet=True)] if hidden > 0 else []))
+
+
+def of_collective(
+    snapshot: Snapshot, program: Program, collective: Collective, chip: Chip | None
+) -> tuple[Block, ...]:
+    """Return why one collective of a program is not hidden, or that it is."""
+    known = exposed(snapshot, program, chip)
+    if known is None:
+        return ()
+    if known.basis is None:
+        return (_unknown(known, "Whether it is hidden is unknown"),)
+    own = known.of(collective)
+    if own is None:
+        return (text(f"{_BASIS[known.basis]}: the device does not wait for it."),)
+    return (_sentence(known, own),)
+
+
+def _unknown(known: Exposed, what: str) -> Notice:
+    return unknown(f"{what}: {known.unknown}. {known.remedy}".rstrip())
+
+
+def _sentence(known: Exposed, own: ExposedCollective) -> Text:
+    assert known.basis is not None
+    whole = "" if own.whole is None else f" of its {seconds_text(own.whole)}"
+    return text(
+        f"{_BASIS[known.basis]}: the device waits {seconds_text(own.seconds)}{whole} for it in one run. ",
+        *with_code(reason_text(own)),
+        f" At most {seconds_text(own.saves)} could be saved.",
+    )
+
+
+def reason_text(own: ExposedCollective) -> str:
+    """Return the reason with its evidence, in sentences that have names between backticks."""
+    if own.reason == "synchronous":
+        how = UNTRIED if own.overlap is None else own.overlap.text(own.options)
+        return f"It is synchronous. {how} {_meanwhile(own)}"
+    if own.reason == "shared links":
+        others = [f"`{other.name}` ({collective_text(other)})" for other in own.others[:_MOST_OTHERS]]
+        use = "uses" if len(others) == 1 else "use"
+        return (
+            f"Links are shared: for {seconds_text(own.queued)}, {and_text(others)} {use} the links that it "
+            "needs."
+        )
+    when = "at once"
+    if own.whole and own.before_use > _AT_ONCE * own.whole:
+        when = f"after {share_text(own.before_use / own.whole, 0)} of its time"
+    if own.reason == "used at once":
+        return f"Its result is used {when}, by {_user(own)}. {_meanwhile(own)}"
+    sentences = [
+        f"{'Little' if own.available else 'Nothing'} is left to compute meanwhile: {_independent(own)}.",
+        f"Its result is used {when}, by {_user(own)}.",
+    ]
+    if own.synchronous:
+        sentences.append("It is synchronous, but asynchronous it would not be hidden either.")
+    if own.elsewhere > own.available:
+        sentences.append(
+            f"In the previous or next iteration, {seconds_text(own.elsewhere)} of operations are "
+            "independent: if the loop is a `jax.lax.scan`, `unroll=2` lets them run meanwhile."
+        )
+    return " ".join(sentences)
+
+
+def _independent(own: ExposedCollective) -> str:
+    """Return how long operations take that could run meanwhile."""
+    if own.available <= 0.0:
+        rest = ", need its result or run meanwhile already" if own.before_use else " or need its result"
+        return f"all others in the same {own.place} make its input{rest}"
+    return (
+        f"{seconds_text(own.available)} of operations in the same {own.place} could run meanwhile, because "
+        "they neither make its input nor need its result"
+    )
+
+
+def _meanwhile(own: ExposedCollective) -> str:
+    if own.available <= 0.0:
+        return f"Asynchronous, it would not be hidden either: {_independent(own)}."
+    return f"{capitalized(_independent(own))}."
+
+
+def _user(own: ExposedCollective) -> str:
+    if own.user is None:
+        return f"the result of the {own.place}"
+    name = f"`{own.user.name}`{' in the next iteration' if own.in_next else ''}"
+    return f"{name} (`{own.user.source}`)" if own.user.source else name
+
+
+def json_of(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] = ()) -> dict[str, object]:
+    """Return why collectives are not hidden under a key for `--json`; empty if no program has any.
+
+    Arguments are those of `section`.
+    """
+    every = [exposed(snapshot, program, chip) for program in programs or main_first(snapshot)]
+    known = [_plain(program) for program in every if program is not None]
+    return {KEY: known} if known else {}
+
+
+def of_collective_json(
+    snapshot: Snapshot, program: Program, collective: Collective, chip: Chip | None
+) -> dict[str, object]:
+    """Return the same for one collective, which is not in the list if it is hidden."""
+    known = exposed(snapshot, program, chip)
+    if known is None:
+        return {}
+    own = known.of(collective)
+    return {KEY: _plain(replace(known, collectives=() if own is None else (own,)))}
+
+
+def _plain(known: Exposed) -> dict[str, object]:
+    return {
+        "program": known.program,
+        "basis": known.basis,
+        "unknown": known.unknown or None,
+        "remedy": known.remedy or None,
+        "collectives": [
+            {
+                "name": own.collective.name,
+                "op": own.collective.op,
+                "axes": list(own.collective.axis_names),
+                "source": own.collective.source,
+                "reason": own.reason,
+                "sentence": reason_text(own).replace("`", ""),
+                "seconds": own.seconds,
+                "whole": own.whole,
+                "saves_at_most": own.saves,
+                "synchronous": own.synchronous,
+                "options": list(own.switched_off),
+                "independent": own.available,
+                "independent_in_other_iteration": own.elsewhere,
+                "computed_before_use": own.before_use,
+                "used_by": None if own.user is None else own.user.name,
+                "used_at": None if own.user is None else own.user.source,
+                "queued": own.queued,
+                "shared_with": [other.name for other in own.others],
+            }
+            for own in known.collectives
+        ],
+    }
