@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from inspector.core.rules import Rule, RulesSemantics
 from inspector.core.snapshot import MeshAxis, Spec
@@ -115,6 +115,8 @@ class ModelEntry:
         return {size.name: preset.sizes.get(size.name, size.default) for size in self.sizes}
 
 
+# A pytree of JAX whose structure and leaves a user decides, such as a train state. JAX has no type for it.
+PyTree: TypeAlias = Any
 Batch = dict[str, Any]
 
 # The programs that a Model has fields for.

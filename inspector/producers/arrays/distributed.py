@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import zlib
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
 from inspector.producers.jax_internals import gloo
+
+_T = TypeVar("_T")
 
 CONNECT_TIMEOUT = 60  # seconds; all processes start together, and importing JAX takes one second
 # Seconds, JAX's default. The engine notices a dead process at once; a busy or sleeping machine must not
@@ -36,7 +38,7 @@ def meet(address: str, processes: int, index: int) -> None:
     )
 
 
-def gathered(value: Any) -> list[Any]:
+def gathered(value: object) -> list[Any]:
     """Return the JSON values of all processes, in process order. All processes must call it together."""
     if jax.process_count() == 1:
         return [value]
@@ -51,6 +53,7 @@ def gathered(value: Any) -> list[Any]:
     ]
 
 
-def agreed(value: Any) -> Any:
+def agreed(value: _T) -> _T:
     """Return the JSON value of process 0. All processes must call it together."""
-    return gathered(value)[0]
+    agreed: _T = gathered(value)[0]
+    return agreed

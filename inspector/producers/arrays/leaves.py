@@ -18,7 +18,7 @@ from jax.sharding import NamedSharding
 
 from inspector.core.array_groups import certain_group, group_of_path
 from inspector.core.snapshot import Box, Group
-from inspector.model import Model
+from inspector.model import Model, PyTree
 from inspector.producers.arrays.records import dimension_axes
 
 # The names of the dimensions, one entry each: a name, several names or None.
@@ -42,14 +42,14 @@ class Leaf:
 
     path: str
     group: Group | None
-    value: Any
+    value: PyTree
     names: Names | None = None
     box: Box | None = None
     logical: bool = False
     in_optax: bool = False
 
 
-def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
+def all_leaves(model: Model, batch: PyTree, state: PyTree, output: PyTree) -> list[Leaf]:
     """Return the leaves of a model's batch, train state and output."""
     leaves = [
         Leaf(f"batch/{name}", "batch", value, tuple(model.batch_axes[name])) for name, value in batch.items()
@@ -64,7 +64,7 @@ def all_leaves(model: Model, batch: Any, state: Any, output: Any) -> list[Leaf]:
     ]
 
 
-def leaves_of(tree: Any) -> Iterator[Leaf]:
+def leaves_of(tree: PyTree) -> Iterator[Leaf]:
     """Yield every leaf of a train state, with its group, in the order of the tree."""
     for leaf in unboxed(tree):
         yield replace(leaf, group=group_of(leaf, leaf.path) or "other")
@@ -78,21 +78,20 @@ def group_of(leaf: Leaf, path: str) -> Group | None:
     return certain_group(path) or leaf.group or group_of_path(path)
 
 
-def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
+def unboxed(tree: PyTree, modules: bool = True) -> Iterator[Leaf]:
     """Yield every leaf of a pytree without its box, in the order of the tree.
 
     Args:
       modules: whether to read an nnx module as its state, where a shared variable occurs once. If False,
         JAX flattens modules, in the order of the arguments of a jitted function.
     """
-    meta: Any = sys.modules.get(_META)
-    nnx: Any = sys.modules.get(_NNX)
+    meta, nnx = sys.modules.get(_META), sys.modules.get(_NNX)
     linen_boxes = () if meta is None else (meta.AxisMetadata,)
     variables = () if nnx is None else (nnx.Variable,)
     graphs = () if nnx is None or not modules else (_graph_class(nnx), nnx.Module)
-    named_arrays: Any = _named_array_classes()
+    named_arrays = _named_array_classes()
 
-    def is_boxed(node: Any) -> bool:
+    def is_boxed(node: object) -> bool:
         boxes = (*linen_boxes, *variables, *graphs, *named_arrays)
         return isinstance(node, boxes) or _is_optax_state(node)
 
@@ -106,10 +105,10 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
                 below = jax.tree_util.keystr(keys, simple=True, separator="/")
                 for inner in unboxed(child, modules):
                     yield _below(path, _below(below, replace(inner, in_optax=True)))
-        elif isinstance(node, graphs):
+        elif nnx is not None and isinstance(node, graphs):
             for inner in unboxed(nnx.state(node), modules=False):
                 yield _below(path, inner)
-        elif isinstance(node, variables):
+        elif nnx is not None and isinstance(node, variables):
             value = node.get_value() if hasattr(node, "get_value") else node.value
             yield from _inside(path, value, _variable_fields(node, nnx))
         elif isinstance(node, linen_boxes):
@@ -117,12 +116,13 @@ def unboxed(tree: Any, modules: bool = True) -> Iterator[Leaf]:
             value = node.value if hasattr(node, "value") else node.unbox()
             yield from _inside(path, value, _linen_fields(node))
         elif isinstance(node, named_arrays):
-            yield from _inside(path, node.array, _named_array_fields(node))
+            named: Any = node
+            yield from _inside(path, named.array, _named_array_fields(named))
         else:
             yield Leaf(path, None, node)
 
 
-def _path(tree: Any, keys: Sequence[Any]) -> str:
+def _path(tree: PyTree, keys: Sequence[Any]) -> str:
     """Return the path of a leaf: `model/up/kernel`.
 
     A class that is registered without keys numbers its children. Its attributes with them have names.
@@ -144,7 +144,7 @@ def _path(tree: Any, keys: Sequence[Any]) -> str:
     return "/".join(parts)
 
 
-def _attribute(node: Any, children: Sequence[Any], place: int) -> str | None:
+def _attribute(node: object, children: Sequence[Any], place: int) -> str | None:
     """Return the name of the attribute with one of the children of a node; None if no attribute has it."""
     child = children[place]
     names = [name for name, value in attributes_of(node).items() if value is child]
@@ -153,7 +153,7 @@ def _attribute(node: Any, children: Sequence[Any], place: int) -> str | None:
     return names[earlier].strip("_") if earlier < len(names) else None
 
 
-def attributes_of(node: Any) -> dict[str, Any]:
+def attributes_of(node: object) -> dict[str, Any]:
     """Return the attributes that an object stores, without calling any code of its class."""
     found = dict(getattr(node, "__dict__", {}))
     for kind in type(node).__mro__:
@@ -166,12 +166,12 @@ def attributes_of(node: Any) -> dict[str, Any]:
     return found
 
 
-def structure_of(tree: Any) -> Any:
-    """Return `jax.tree.structure` of a tree. JAX does not export its type."""
+def structure_of(tree: PyTree) -> jax.tree_util.PyTreeDef:
+    """Return `jax.tree.structure` of a tree."""
     return jax.tree.structure(tree)
 
 
-def has_variables(tree: Any) -> bool:
+def has_variables(tree: PyTree) -> bool:
     """Return whether a pytree contains nnx variables."""
     nnx = sys.modules.get(_NNX)
     if nnx is None:
@@ -180,14 +180,14 @@ def has_variables(tree: Any) -> bool:
     return any(isinstance(node, nnx.Variable) for node in nodes)
 
 
-def has_named_arrays(tree: Any) -> bool:
+def has_named_arrays(tree: PyTree) -> bool:
     """Return whether a pytree contains Haliax NamedArrays."""
     kinds = _named_array_classes()
     nodes = jax.tree.leaves(tree, is_leaf=lambda node: isinstance(node, kinds)) if kinds else ()
     return any(isinstance(node, kinds) for node in nodes)
 
 
-def map_variables(tree: Any, function: Callable[[Any], Any]) -> Any:
+def map_variables(tree: PyTree, function: Callable[[Any], Any]) -> PyTree:
     """Replace the value of every nnx variable by `function(variable)`, other leaves by `function(None)`."""
     nnx = sys.modules[_NNX]
     return jax.tree.map(
@@ -213,7 +213,7 @@ def nnx_rules(rules: Sequence[tuple[str, Any]]) -> Iterator[None]:
         yield
 
 
-def _inside(path: str, value: Any, fields: dict[str, Any]) -> Iterator[Leaf]:
+def _inside(path: str, value: PyTree, fields: dict[str, Any]) -> Iterator[Leaf]:
     """Yield the value of a box. A quantized value consists of several arrays, and names fit only one."""
     inner = list(unboxed(value, modules=False))
     is_array = len(inner) == 1 and inner[0].path == ""
@@ -271,16 +271,16 @@ def _variable_fields(variable: Any, nnx: ModuleType) -> dict[str, Any]:
     return fields
 
 
-def _is_names(names: Any) -> bool:
+def _is_names(names: object) -> bool:
     # The metadata can be a `Format`, which has no names.
     return hasattr(names, "__iter__") and all(
         name is None or isinstance(name, (str, tuple)) for name in names
     )
 
 
-def _is_optax_state(node: Any) -> bool:
+def _is_optax_state(node: object) -> bool:
     """Return whether a node is a state of Optax, or of a class derived from one."""
-    kind: Any = type(node)
+    kind: type = type(node)
     return _is_of_optax(kind)
 
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
@@ -57,7 +57,7 @@ def whole_names(names: Sequence[Any] | None, rank: int) -> tuple[Any, ...] | Non
     return None if names is None else (*names, *(None,) * (rank - len(names)))
 
 
-def named_spec(sharding: Any, rank: int) -> Spec | None:
+def named_spec(sharding: object, rank: int) -> Spec | None:
     """Return the Spec of a `NamedSharding`, None for another sharding."""
     return spec_of(sharding.spec, rank) if isinstance(sharding, NamedSharding) else None
 
@@ -70,7 +70,7 @@ def shards_of(sharding: Sharding, shape: tuple[int, ...]) -> tuple[Shard, ...]:
     """
     counts: Counter[Any] = Counter()
     shards = []
-    device: Any  # JAX does not export its type
+    device: jax.Device
     for device, index in sharding.devices_indices_map(shape).items():
         bounds = index_bounds(index, shape)
         shards.append(Shard(device.id, bounds, counts[bounds], device.process_index))
@@ -114,8 +114,14 @@ def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
     }
 
 
-def memory_of(compiled: Any) -> Memory | None:
-    """Return XLA's memory analysis of a `jax.stages.Compiled` for one device, None if there is none.
+class Analyzed(Protocol):
+    """A `jax.stages.Compiled`, or what has its memory analysis."""
+
+    def memory_analysis(self) -> Any: ...
+
+
+def memory_of(compiled: Analyzed) -> Memory | None:
+    """Return XLA's memory analysis of a compiled program for one device, None if there is none.
 
     Its peak for emulated devices leaves out temporaries (jaxlib 0.10.2 and 0.12), so it is unknown. For TPUs
     and GPUs it includes arguments and results in host memory, which are left out here.
@@ -138,7 +144,7 @@ def memory_of(compiled: Any) -> Memory | None:
     )
 
 
-def _emulated(compiled: Any) -> bool:
+def _emulated(compiled: object) -> bool:
     """Return whether a program was compiled for CPU devices."""
     shardings = jax.tree.leaves(
         (getattr(compiled, "input_shardings", ()), getattr(compiled, "output_shardings", ()))
@@ -150,7 +156,7 @@ def _emulated(compiled: Any) -> bool:
     )
 
 
-def bytes_per_device(compiled: Any) -> int:
+def bytes_per_device(compiled: jax.stages.Compiled) -> int:
     """Return the bytes that one run of a `jax.stages.Compiled` needs on one device, 0 if unknown."""
     memory = memory_of(compiled)
     if memory is None:

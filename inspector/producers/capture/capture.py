@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 import jax
-from jax.sharding import PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
 
 from inspector.compiled.donation import with_donation
 from inspector.core import output
@@ -21,6 +21,7 @@ from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source, write
+from inspector.model import PyTree
 from inspector.producers.arrays.leaves import Leaf, Names, group_of, unboxed
 from inspector.producers.capture.captured_arrays import ArrayRecords, first_paths, main_mesh
 from inspector.producers.capture.captured_program import CapturedProgram
@@ -37,11 +38,11 @@ _PACKAGES = ("jax", "jaxlib", "flax", "optax", "equinox", "numpy")
 
 
 def capture(
-    state: Any,
+    state: PyTree,
     path: str | os.PathLike[str] | None = None,
     *,
-    mesh: Any = None,
-    logical_axes: Any = None,
+    mesh: Mesh | AbstractMesh | None = None,
+    logical_axes: PyTree = None,
     group: GroupOf | None = None,
     programs: Mapping[str, Any] | None = None,
 ) -> Snapshot:
@@ -110,7 +111,7 @@ def capture_compiled(
     path: str | os.PathLike[str] | None = None,
     *,
     name: str = "program",
-    mesh: Any = None,
+    mesh: Mesh | AbstractMesh | None = None,
 ) -> Snapshot:
     """Return a Snapshot of compiled programs: inputs, outputs, collectives, FLOPs and memory.
 
@@ -194,7 +195,7 @@ def _finish(
     return snapshot
 
 
-def _leaves(state: Any) -> list[Leaf]:
+def _leaves(state: PyTree) -> list[Leaf]:
     try:
         return list(unboxed(state))
     except (ValueError, TypeError) as error:  # for example, dict keys without an order
@@ -202,16 +203,16 @@ def _leaves(state: Any) -> list[Leaf]:
         raise InvalidInput(f"the state cannot be read as a pytree: {cause[:200]}") from error
 
 
-def _is_array(value: Any) -> bool:
+def _is_array(value: object) -> bool:
     return isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
 
 
-def _sharding(value: Any) -> Any:
+def _sharding(value: object) -> Sharding | None:
     # A traced value has no sharding; `_refuse_traced` follows.
     return None if isinstance(value, jax.core.Tracer) else getattr(value, "sharding", None)
 
 
-def _refuse_traced(value: Any, path: str) -> None:
+def _refuse_traced(value: object, path: str) -> None:
     if isinstance(value, jax.core.Tracer):
         raise InvalidInput(
             f"{shown(path, 200)} is a traced value without devices: call capture outside of jax.jit"
@@ -237,7 +238,7 @@ def _logical(leaf: Leaf, axis_names: tuple[str, ...]) -> Names | None:
     return None
 
 
-def _names_by_path(tree: Any, arrays: list[Leaf]) -> dict[str, Names]:
+def _names_by_path(tree: PyTree, arrays: list[Leaf]) -> dict[str, Names]:
     """Return the names in a pytree by path."""
     ranks = {leaf.path: len(leaf.value.shape) for leaf in arrays}
     by_path = {}
@@ -259,7 +260,7 @@ def _names_by_path(tree: Any, arrays: list[Leaf]) -> dict[str, Names]:
     return by_path
 
 
-def _is_names(node: Any) -> bool:
+def _is_names(node: object) -> bool:
     # A named tuple is a node, as in Optax states.
     if not isinstance(node, (tuple, PartitionSpec)) or hasattr(node, "_fields"):
         return False

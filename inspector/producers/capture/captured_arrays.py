@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput, shown
@@ -60,7 +60,9 @@ class _Placement:
     mesh_axes: dict[str, int] | None = None
 
 
-def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
+def main_mesh(
+    shardings: Iterable[Any], given: Mesh | AbstractMesh | None = None
+) -> Mesh | AbstractMesh | None:
     """Return the given mesh, or the mesh of most shardings, or None if no sharding has a mesh.
 
     A mesh of devices takes precedence over abstract meshes.
@@ -85,7 +87,7 @@ def main_mesh(shardings: Iterable[Any], given: Any = None) -> Any:
     return meshes[best]
 
 
-def _other_meshes(main: Any, shardings: Iterable[Any]) -> list[Any]:
+def _other_meshes(main: Mesh | AbstractMesh, shardings: Iterable[Any]) -> list[Any]:
     """Return the meshes of devices of these shardings without `main`, those of most shardings first."""
     counts: Counter[Any] = Counter()
     meshes: dict[Any, Any] = {}
@@ -106,7 +108,7 @@ class ArrayRecords:
       other_meshes: The other meshes of devices, in the order of `Snapshot.other_meshes`.
     """
 
-    def __init__(self, mesh: Any, shardings: Iterable[Any] = ()) -> None:
+    def __init__(self, mesh: Mesh | AbstractMesh | None, shardings: Iterable[Any] = ()) -> None:
         """Args: the main JAX mesh, None if there is none, and all shardings that can be on other meshes."""
         self._jax_meshes = [] if mesh is None else [mesh, *_other_meshes(mesh, shardings)]
         self._meshes = [mesh_record(jax_mesh) for jax_mesh in self._jax_meshes]
@@ -123,7 +125,7 @@ class ArrayRecords:
         leaf: Leaf,
         path: str,
         group: Group,
-        sharding: Any,
+        sharding: Sharding | None,
         names: Names | None,
         program: str | None = None,
     ) -> Array:
@@ -178,7 +180,7 @@ class ArrayRecords:
             notes.append(Finding("note", code, message, array=paths[0]))
         return tuple(notes)
 
-    def _facts(self, value: Any, path: str) -> ArrayFacts | None:
+    def _facts(self, value: object, path: str) -> ArrayFacts | None:
         if not isinstance(value, jax.Array):
             return None
         facts = array_facts(value)
@@ -201,7 +203,7 @@ class ArrayRecords:
         place = max(counts, key=lambda key: counts[key], default=0)
         return self._jax_meshes[place], self._meshes[place], _index(place)
 
-    def _place(self, mesh: Any) -> int | None:
+    def _place(self, mesh: Mesh | AbstractMesh) -> int | None:
         """Return the position of a mesh in the list of all meshes, None if it is in none."""
         if isinstance(mesh, AbstractMesh):  # it fits every mesh of the same axes
             axes = tuple(mesh.shape.items())
@@ -212,7 +214,7 @@ class ArrayRecords:
     def _note(self, code: str, path: str) -> None:
         self._noted.setdefault(code, []).append(path)
 
-    def _placement(self, path: str, sharding: Any, shape: tuple[int, ...]) -> _Placement:
+    def _placement(self, path: str, sharding: Sharding | None, shape: tuple[int, ...]) -> _Placement:
         key = (sharding, shape)
         if key not in self._placements:
             self._placements[key] = self._read(sharding, shape)
@@ -227,7 +229,7 @@ class ArrayRecords:
                 self._uneven.append(Finding("warning", UNEVEN, message, array=path))
         return placement
 
-    def _read(self, sharding: Any, shape: tuple[int, ...]) -> _Placement:
+    def _read(self, sharding: Sharding | None, shape: tuple[int, ...]) -> _Placement:
         if sharding is None:
             return _Placement()
         if isinstance(sharding, NamedSharding):
@@ -259,7 +261,7 @@ class ArrayRecords:
         different = mesh.ways((*split, *placement.unreduced))
         return replace(placement, shard_shape=shard_shape, replicas=mesh.size // different)
 
-    def _explicit(self, sharding: Any, shape: tuple[int, ...], placement: _Placement) -> _Placement:
+    def _explicit(self, sharding: Sharding, shape: tuple[int, ...], placement: _Placement) -> _Placement:
         shards = shards_of(sharding, shape)
         copies = set(Counter(shard.index for shard in shards).values())
         last = len(self._order)
@@ -285,7 +287,7 @@ def first_paths(paths: Sequence[str]) -> str:
     return f"{listed} and {more} more" if more > 0 else listed
 
 
-def _key(mesh: Any) -> Any:
+def _key(mesh: Mesh | AbstractMesh) -> tuple[object, ...]:
     """Return a key that is equal for meshes on which a spec means the same. Axis types do not matter."""
     axes = tuple(mesh.shape.items())
     if isinstance(mesh, AbstractMesh):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import jax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, ProgramArray
@@ -26,7 +26,7 @@ class Value:
 
     path: str
     leaf: Leaf
-    sharding: Any
+    sharding: Sharding | None
     output: bool
     used: bool
     donated: bool = False
@@ -89,7 +89,7 @@ class CapturedProgram:
 
     def _inputs(self) -> Iterator[Value]:
         compiled = self._compiled
-        in_tree: Any = compiled.in_tree
+        in_tree: jax.tree_util.PyTreeDef = compiled.in_tree
         shardings = in_tree.flatten_up_to(compiled.input_shardings)
         leaves = arguments(compiled.args_info, getattr(compiled, "split", None))
         for leaf, sharding in zip(leaves, shardings, strict=True):
@@ -106,7 +106,7 @@ class CapturedProgram:
 
     def _outputs(self) -> Iterator[Value]:
         compiled = self._compiled
-        out_tree: Any = compiled.out_tree
+        out_tree: jax.tree_util.PyTreeDef = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
         for leaf, sharding in zip(arguments(results(compiled)), shardings, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
@@ -131,7 +131,7 @@ def _program_array(value: Value) -> ProgramArray:
     )
 
 
-def _device_ids(mesh: Any) -> tuple[int, ...] | None:
+def _device_ids(mesh: Mesh | AbstractMesh) -> tuple[int, ...] | None:
     """Return the ids in mesh order, which is the order of groups; None for a mesh without devices."""
     if not isinstance(mesh, Mesh):
         return None

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, Sharding
 
 from inspector.core.snapshot import Array
 from inspector.producers.arrays.leaves import Leaf
@@ -28,7 +27,7 @@ class Captured:
 
     array: Array
     leaf: Leaf
-    sharding: Any
+    sharding: Sharding | None
 
 
 def matched(values: Sequence[Value], captured: Sequence[Captured]) -> tuple[Value, ...]:
@@ -111,7 +110,7 @@ def _same_sharding(value: Value, captured: Captured) -> bool:
     try:
         return bool(value.sharding.is_equivalent_to(captured.sharding, rank))
     except Exception:  # an abstract mesh has no devices to compare
-        shardings = (value.sharding, captured.sharding)
-        return all(isinstance(sharding, NamedSharding) for sharding in shardings) and (
-            spec_of(shardings[0].spec, rank) == spec_of(shardings[1].spec, rank)
-        )
+        first, second = value.sharding, captured.sharding
+        if not isinstance(first, NamedSharding) or not isinstance(second, NamedSharding):
+            return False
+        return spec_of(first.spec, rank) == spec_of(second.spec, rank)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
+from inspector.model import PyTree
 from inspector.producers.arrays.records import entries_of
 from inspector.producers.capture.capture import capture, capture_compiled
 
 
-def snapshot_of(value: Any) -> Snapshot:
+def snapshot_of(value: PyTree) -> Snapshot:
     """Return the Snapshot of an array, a pytree, a sharding, a mesh, or a compiled program.
 
     Raises:
@@ -43,7 +43,7 @@ def snapshot_of(value: Any) -> Snapshot:
     return snapshot
 
 
-def _is_compiled(value: Any) -> bool:
+def _is_compiled(value: object) -> bool:
     # nnx and Equinox wrap `jax.stages.Compiled` in classes of this name.
     return isinstance(value, jax.stages.Compiled) or type(value).__name__ == "Compiled"
 

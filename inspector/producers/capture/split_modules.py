@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
+from inspector.model import PyTree
 from inspector.producers.arrays.leaves import Leaf, unboxed
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.compile_hook import Split
 
 _NNX, _EXTRACT = "flax.nnx", "flax.nnx.extract"
 
 
-def arguments(tree: Any, split: Any = None) -> Iterator[Leaf]:
+def arguments(tree: PyTree, split: Split | None = None) -> Iterator[Leaf]:
     """Yield every leaf of the arguments or results of a jitted function, in the order of the tree.
 
     A leaf of a split module has the path that it has in the module.
@@ -30,7 +34,7 @@ def arguments(tree: Any, split: Any = None) -> Iterator[Leaf]:
         yield named.get(id(leaf.value), leaf)
 
 
-def merged(tree: Any, split: Any = None) -> Any:
+def merged(tree: PyTree, split: Split | None = None) -> PyTree | None:
     """Return the pytree with modules for their parts, or None if it has none or they cannot be merged.
 
     With a `split`, it consists of positional and keyword arguments. The latter include `self`: the function
@@ -60,7 +64,7 @@ def merged(tree: Any, split: Any = None) -> Any:
         return None
 
 
-def _called(tree: Any, split: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _called(tree: PyTree, split: Split) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments of a function of Equinox or Haliax."""
     (donated, others), _ = tree
     if split.library == "haliax":

@@ -10,11 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from inspector import layout as layouts
 from inspector.core import snapshot, typed_json
 from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, compiler_text
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Array, Finding, Memory, Program, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE, now, partitioned_records, plan
@@ -23,12 +25,12 @@ from inspector.machines.out_of_memory import Shortage
 from inspector.machines.prediction.memory import capacity_of
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.targets import Target
+from inspector.model import PyTree
 from inspector.model.built_in.watching import Watched
 from inspector.producers.arrays.live_arrays import watched_arrays, with_spec
 from inspector.producers.compile import moved_program
 from inspector.producers.compile.compiled_program import (
     CompiledProgram,
-    Report,
     compile_all,
     unsafe_findings,
     unsafe_text,
@@ -42,7 +44,7 @@ from inspector.producers.partition.partition_layout import partitioned_programs
 _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt")}
 
 
-def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def compile_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: compile a layout in JSON and return a Snapshot of kind `tpu` or `gpu` as JSON.
 
     The payload can have the result of the job `abstract` as `state`, and the name of the `only` program.
@@ -58,7 +60,7 @@ def compile_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 def compile_layout(
     layout: Layout,
     target: Target,
-    report: Report,
+    report: JobReport,
     order: str = "row-major",
     known: AbstractState | None = None,
     only: str | None = None,
@@ -113,7 +115,7 @@ def compile_layout(
 
 
 def _compiled(
-    layout: Layout, target: Target, mesh: Any, record: snapshot.Mesh, only: str | None, report: Report
+    layout: Layout, target: Target, mesh: Mesh, record: snapshot.Mesh, only: str | None, report: JobReport
 ) -> tuple[tuple[AheadOfTimeProgram, ...], list[Array]]:
     """Return the programs, compiled for the devices of a mesh, and the arrays inside of them."""
     model = build_model(layout)
@@ -149,7 +151,7 @@ class AheadOfTimeProgram(CompiledProgram):
     def __init__(
         self,
         name: str,
-        report: Report,
+        report: JobReport,
         target: Target,
         devices: Sequence[Any],
         moved: bool = False,
@@ -181,7 +183,7 @@ class AheadOfTimeProgram(CompiledProgram):
         )
         self._seconds = replace(self._seconds, lower=time.perf_counter() - started)
 
-    def _on_devices(self, requested: Any) -> Any:
+    def _on_devices(self, requested: PyTree) -> PyTree:
         """Return the requested shardings on the devices of the target, to compare them with compiled ones."""
         return moved_program.on_devices(requested, self._devices) if self._moved else requested
 

@@ -18,6 +18,7 @@ import jax
 from inspector.compiled import program_text
 from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import (
     Finding,
     Mesh,
@@ -29,6 +30,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.machines import compiler_options
+from inspector.model import PyTree
 from inspector.model.built_in.watching import Watched, listening
 from inspector.producers.arrays.distributed import agreed
 from inspector.producers.arrays.leaves import leaves_of, structure_of
@@ -36,8 +38,6 @@ from inspector.producers.arrays.records import bytes_per_device, memory_of, name
 from inspector.producers.compile import profile
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.model.build import Signature
-
-Report = Callable[..., None]
 
 # Returns the arguments of the next call, given those of the last call and its result.
 NextArguments = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
@@ -53,11 +53,11 @@ TRACED_STEPS = 3  # reading a trace takes longer than running the step
 class _Calls:
     """Repeated calls of one executable."""
 
-    executable: Any
+    executable: jax.stages.Compiled
     arguments: tuple[Any, ...]
     next_arguments: NextArguments | None
 
-    def next(self) -> Any:
+    def next(self) -> PyTree:
         """Make the next call and return its result, which may not be ready yet."""
         result = self.executable(*self.arguments)
         if self.next_arguments is not None:
@@ -68,7 +68,7 @@ class _Calls:
 class CompiledProgram:
     """A jitted function that is lowered and compiled once. Records the seconds of each stage."""
 
-    def __init__(self, name: str, report: Report) -> None:
+    def __init__(self, name: str, report: JobReport) -> None:
         self.name = name
         self._report = report
         self._seconds = Seconds()
@@ -77,8 +77,8 @@ class CompiledProgram:
         self._timeit: Timeit | None = None
         self._trace: Trace | None = None
         self._signature: Signature
-        self._lowered: Any = None
-        self._executable: Any = None
+        self._lowered: jax.stages.Lowered
+        self._executable: jax.stages.Compiled
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
         self._facts = program_text.ProgramFacts()
@@ -116,11 +116,11 @@ class CompiledProgram:
             *_compare("output", outputs, results, requested_outputs, compiled_outputs),
         )
 
-    def _on_devices(self, requested: Any) -> Any:
+    def _on_devices(self, requested: PyTree) -> PyTree:
         """Return the requested shardings of one argument or result, which have devices here."""
         return requested
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> jax.stages.Compiled:
         """Return the executable.
 
         The options are checked when a layout is parsed. They are checked again here, because an unknown
@@ -156,7 +156,7 @@ class CompiledProgram:
         text = with_costs(self._executable.as_text())
         self._facts = program_text.read(text, mesh, self._shardings, memory, local=True)
 
-    def first(self, *arguments: Any) -> Any:
+    def first(self, *arguments: PyTree) -> PyTree:
         """Run the program for the first time, wait for its result, and return it."""
         self._report("first run", program=self.name)
         started = time.perf_counter()
@@ -177,7 +177,7 @@ class CompiledProgram:
         """Seconds of the last measured run, None before the first one."""
         return self._measured[-1] if self._measured else None
 
-    def run(self, *arguments: Any) -> Any:
+    def run(self, *arguments: PyTree) -> PyTree:
         """Run the program once and return its result. The time until the result is ready is recorded."""
         started = time.perf_counter()
         result = jax.block_until_ready(self._executable(*arguments))
@@ -192,7 +192,7 @@ class CompiledProgram:
         values = [float(loss) for loss in losses]
         self._losses = [value if math.isfinite(value) else None for value in values]
 
-    def time_it(self, *arguments: Any, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
+    def time_it(self, *arguments: PyTree, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
         """Time repeated calls as `%%timeit` does: mean and deviation over seven loops.
 
         Return the arguments for another call. All calls have the same arguments if `next_arguments` is None.
@@ -210,12 +210,12 @@ class CompiledProgram:
         self._timeit = Timeit(statistics.fmean(means), statistics.pstdev(means), TIMEIT_RUNS, loops)
         return calls.arguments
 
-    def trace(self, *arguments: Any, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
+    def trace(self, *arguments: PyTree, next_arguments: NextArguments | None = None) -> tuple[Any, ...]:
         """Trace some calls with JAX's profiler. Arguments and result are those of `time_it`."""
         self._report("trace", program=self.name)
         calls = _Calls(self._executable, arguments, next_arguments)
         collectives = self._facts.collectives or ()
-        self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text(), collectives)
+        self._trace = profile.traced(calls.next, TRACED_STEPS, self._executable.as_text() or "", collectives)
         return calls.arguments
 
     def record(self) -> Program:

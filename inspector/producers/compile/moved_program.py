@@ -17,6 +17,7 @@ from jax import stages
 from jax.extend.sharding import GSPMDSharding
 from jax.sharding import Mesh, NamedSharding, Sharding
 
+from inspector.model import PyTree
 from inspector.producers.jax_internals import moved_lowering
 from inspector.producers.model.build import Signature
 from inspector.producers.model.placeholder_devices import TRACED_DEVICE
@@ -45,10 +46,10 @@ def lower_for(signature: Signature, devices: Sequence[Any], platform: str) -> st
     return moved_lowering.moved(lowered, devices, lambda sharding: _moved(sharding, new))
 
 
-def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
+def on_devices(tree: PyTree, devices: Sequence[Any]) -> PyTree:
     """Return a tree of shardings whose meshes have these devices, in the order of the mesh."""
 
-    def placed(sharding: Any) -> Any:
+    def placed(sharding: Sharding) -> Sharding:
         if not isinstance(sharding, NamedSharding):
             return sharding
         mesh = Mesh(
@@ -62,13 +63,13 @@ def on_devices(tree: Any, devices: Sequence[Any]) -> Any:
 
 
 def _without_devices(signature: Signature) -> Signature:
-    def abstract(sharding: Any) -> Any:
+    def abstract(sharding: Sharding) -> Sharding:
         if not isinstance(sharding, NamedSharding):
             return sharding
         mesh = sharding.mesh.abstract_mesh.update(abstract_device=TRACED_DEVICE)
         return NamedSharding(mesh, sharding.spec, memory_kind=sharding.memory_kind)
 
-    def bare(tree: Any) -> Any:
+    def bare(tree: PyTree) -> PyTree:
         return jax.tree.map(abstract, tree, is_leaf=lambda leaf: isinstance(leaf, Sharding))
 
     return replace(
@@ -78,7 +79,7 @@ def _without_devices(signature: Signature) -> Signature:
     )
 
 
-def _moved(sharding: Any, new: dict[Any, Any]) -> Any:
+def _moved(sharding: Sharding, new: dict[Any, Any]) -> Sharding:
     """Return a sharding on the new devices. One that names no devices is returned unchanged."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
         old = sharding.mesh

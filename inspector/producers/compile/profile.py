@@ -63,7 +63,7 @@ def traced(
     return None if times is None else typed_json.decode(Trace, times, "the trace")
 
 
-def options() -> Any:
+def options() -> jax.profiler.ProfileOptions:
     """Return the options of a profile that has the operations, and no Python calls, most of the events."""
     chosen = jax.profiler.ProfileOptions()
     chosen.host_tracer_level = 1

@@ -8,9 +8,11 @@ from typing import Any
 import jax
 
 from inspector import layout as layouts
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout.plan import now
+from inspector.model import PyTree
 from inspector.model.built_in.watching import Watched
 from inspector.producers.arrays.leaves import all_leaves
 from inspector.producers.arrays.live_arrays import live_arrays, live_bytes, watched_arrays
@@ -18,7 +20,6 @@ from inspector.producers.arrays.records import mesh_record
 from inspector.producers.compile import local_devices
 from inspector.producers.compile.compiled_program import (
     CompiledProgram,
-    Report,
     compile_all,
     unsafe_findings,
     unsafe_text,
@@ -34,13 +35,13 @@ from inspector.producers.model.build import (
 from inspector.producers.model.state_specs import given_specs, with_patterns
 
 
-def run_job(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def run_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: run a layout in JSON and return its Snapshot as JSON from process 0."""
     snapshot = run_layout(layouts.from_json(payload["layout"]), report, payload.get("memory"))
     return snapshot.to_json() if jax.process_index() == 0 else {}
 
 
-def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Snapshot:
+def run_layout(layout: Layout, report: JobReport, memory: int | None = None) -> Snapshot:
     """Compile and run init, train step and inference, the last two `layout.steps` times more.
 
     The target `local` uses the devices that JAX finds on this machine, otherwise they are emulated.
@@ -99,7 +100,7 @@ def run_layout(layout: Layout, report: Report, memory: int | None = None) -> Sna
 
 
 def _executed(
-    programs: Sequence[CompiledProgram], layout: Layout, key: Any, batch: Any
+    programs: Sequence[CompiledProgram], layout: Layout, key: jax.Array, batch: PyTree
 ) -> tuple[Any, Any, Any]:
     """Run init and the other programs. Return the batch, the last state, and the output of inference."""
     init, *others = programs
@@ -121,11 +122,11 @@ def _executed(
     return batch, state, output
 
 
-def _run_steps(program: CompiledProgram, state: Any, batch: Any, steps: int) -> tuple[Any, Any]:
+def _run_steps(program: CompiledProgram, state: PyTree, batch: PyTree, steps: int) -> tuple[Any, Any]:
     """Run a program once and `steps` times more. Return the last state, and the last other result."""
     results: list[Any] = []
 
-    def keep(result: Any) -> None:
+    def keep(result: PyTree) -> None:
         nonlocal state
         if program.changes_state:
             state, result = result

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import physical_aval as physical_aval
 from jax._src.sharding_impls import physical_sharding as physical_sharding
 
 
-def has_host_copy(array: Any) -> bool:
+def has_host_copy(array: ArrayImpl) -> bool:
     """Return whether JAX has copied the array to the host and keeps the copy."""
     return array._npy_value is not None
 
 
-def parts(array: Any) -> Sequence[Any]:
+def parts(array: ArrayImpl) -> Sequence[Any]:
     """Return the arrays on one device each, without making any."""
     return array._arrays
 

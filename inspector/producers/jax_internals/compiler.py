@@ -7,14 +7,19 @@ public: `jax.extend.backend.get_compile_options`. Tried on JAX 0.10.2 and 0.12.0
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from jax._src import compiler
 from jax._src.lib import xla_client
+from jax.extend.mlir import ir
+
+LoadedExecutable: TypeAlias = xla_client.LoadedExecutable
 
 
-def compile_module(module: Any, devices: Sequence[Any], options: Any) -> Any:
+def compile_module(
+    module: ir.Module, devices: Sequence[Any], options: xla_client.CompileOptions
+) -> LoadedExecutable:
     """Return XLA's executable of an `ir.Module`. It comes from JAX's compilation cache if that has it.
 
     Raises:
@@ -26,7 +31,9 @@ def compile_module(module: Any, devices: Sequence[Any], options: Any) -> Any:
     )
 
 
-def compile_uncached(module: Any, devices: Sequence[Any], options: Any) -> Any:
+def compile_uncached(
+    module: ir.Module, devices: Sequence[Any], options: xla_client.CompileOptions
+) -> LoadedExecutable:
     """Return XLA's executable of an `ir.Module`, without JAX's compilation cache and its callbacks.
 
     Raises:

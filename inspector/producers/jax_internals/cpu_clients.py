@@ -9,11 +9,13 @@ Tried on JAX 0.10.2 and 0.12.0.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from jaxlib import xla_client
 
+Client: TypeAlias = xla_client.Client
 
-def cpu_client(devices: int) -> Any:
+
+def cpu_client(devices: int) -> Client:
     """Return a new client with this many emulated CPU devices, in the method `devices()`."""
     return xla_client.make_cpu_client(num_devices=devices)

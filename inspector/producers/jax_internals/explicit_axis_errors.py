@@ -19,6 +19,7 @@ import jax
 from jax._src import config, core
 from jax.core import ShapedArray
 from jax.extend.core import Primitive
+from jax.sharding import PartitionSpec
 
 ShardingTypeError: type[Exception] = core.ShardingTypeError
 # A part of the path of each of JAX's own files.
@@ -40,7 +41,7 @@ class Traced:
     primitive: Primitive | None
     operands: Sequence[Any]
     parameters: dict[str, Any]
-    wanted: Any = None
+    wanted: PartitionSpec | None = None
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ def einsum_names(frames: Sequence[FrameType]) -> tuple[str, str] | None:
     return None
 
 
-def type_of(operand: Any) -> ShapedArray | None:
+def type_of(operand: object) -> ShapedArray | None:
     """Return the type of an operand of a primitive; None for a function or another object."""
     if isinstance(operand, ShapedArray):
         return operand

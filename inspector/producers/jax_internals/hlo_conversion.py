@@ -6,12 +6,10 @@ a serialized HLO module, which the first step does not return. Tried on JAX 0.10
 
 from __future__ import annotations
 
-from typing import Any
-
-from jax._src.lib import _jax
+from jax._src.lib import _jax, xla_client
 
 
-def to_hlo(module: str) -> Any:
+def to_hlo(module: str) -> xla_client.XlaComputation:
     """Return the HLO of a StableHLO module; its method `as_hlo_text` prints it.
 
     Raises:
@@ -20,6 +18,6 @@ def to_hlo(module: str) -> Any:
     return _jax.mlir.mlir_module_to_xla_computation(module, use_tuple_args=False, return_tuple=False)
 
 
-def to_stablehlo(hlo: Any) -> bytes:
+def to_stablehlo(hlo: xla_client.XlaComputation) -> bytes:
     """Return the StableHLO module of an HLO computation, as MLIR bytecode or text."""
     return _jax.mlir.xla_computation_to_mlir_module(hlo)

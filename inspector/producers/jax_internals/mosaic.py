@@ -6,13 +6,11 @@ JAX 0.10.2 and 0.12.0.
 
 from __future__ import annotations
 
-from typing import Any
-
 from jax._src.lib import tpu
 from jax.extend.mlir import ir
 
 
-def parse(body: bytes) -> Any:
+def parse(body: bytes) -> ir.Module:
     """Return the module of a kernel, whose operations can have the names of another version's dialects.
 
     Raises:

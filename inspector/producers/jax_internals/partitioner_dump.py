@@ -45,7 +45,7 @@ def options(folder: str) -> dict[str, Any]:
     return _OPTIONS | {"xla_dump_to": folder}
 
 
-def add_end(module: ir.Module, main: Any) -> None:
+def add_end(module: ir.Module, main: ir.Operation) -> None:
     """Add a result to the main function that no pass for CPUs can expand, so the compile fails.
 
     It is random numbers from a key of the wrong length. The caller sets the context and a location.
@@ -67,7 +67,7 @@ def add_end(module: ir.Module, main: Any) -> None:
         attributes={"rng_algorithm": ir.Attribute.parse("#stablehlo<rng_algorithm DEFAULT>")},
         ip=point,
     )
-    kind: Any = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
+    kind: ir.FunctionType = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     longer = ir.FunctionType.get(list(kind.inputs), [*kind.results, number])
     main.attributes["function_type"] = ir.TypeAttr.get(longer)
     if "res_attrs" in main.attributes:

@@ -11,37 +11,43 @@ Tried on JAX 0.10.2 and 0.12.0.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
+from inspector.model import PyTree
 
-def name_of(lowered: Any) -> str:
+if TYPE_CHECKING:
+    from jax._src.interpreters.pxla import MeshComputation as MeshComputation
+    from jax._src.interpreters.pxla import MeshExecutable as MeshExecutable
+
+
+def name_of(lowered: MeshComputation) -> str:
     """Return the name of a lowered function, such as `jit(step)`."""
     return lowered._name
 
 
-def devices_of(lowered: Any) -> tuple[Any, ...]:
+def devices_of(lowered: MeshComputation) -> tuple[Any, ...]:
     """Return the devices of a lowered program, in order; empty if its arguments and its code name none."""
     return tuple(lowered._device_list or ())
 
 
-def donated(lowered: Any) -> Sequence[bool]:
+def donated(lowered: MeshComputation) -> Sequence[bool]:
     """Return for each argument that the program uses whether it is donated."""
     return lowered._donated_invars
 
 
-def input_shardings(compiled: Any) -> Sequence[Any]:
+def input_shardings(compiled: MeshExecutable) -> Sequence[Any]:
     """Return the sharding of each argument that a compiled program uses."""
     return compiled._in_shardings
 
 
-def output_shardings(compiled: Any) -> Sequence[Any]:
+def output_shardings(compiled: MeshExecutable) -> Sequence[Any]:
     """Return the sharding of each result of a compiled program."""
     return compiled._out_shardings
 
 
-def results(compiled: Any) -> Any:
+def results(compiled: jax.stages.Compiled) -> PyTree:
     """Return shape and dtype of each result of a `jax.stages.Compiled`, in its pytree.
 
     Its own `out_info` raises for a program with ordered effects, such as an ordered `io_callback`: the
@@ -50,15 +56,17 @@ def results(compiled: Any) -> Any:
     try:
         return compiled.out_info
     except AssertionError:
-        avals = compiled._executable.out_avals
-        return compiled.out_tree.unflatten([jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals])
+        executable: Any = compiled._executable
+        avals = executable.out_avals
+        shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
+        return jax.tree.unflatten(compiled.out_tree, shapes)
 
 
-def is_chosen(sharding: Any) -> bool:
+def is_chosen(sharding: object) -> bool:
     """Return whether an argument or result has no requested sharding, so that the compiler chooses one."""
     return type(sharding).__name__ == "UnspecifiedValue"
 
 
-def used_arguments(compiled: Any) -> Collection[int]:
+def used_arguments(compiled: MeshExecutable) -> Collection[int]:
     """Return the places of the arguments that a compiled program uses; XLA gets no others."""
     return compiled._kept_var_idx

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from inspector.compiled import hlo
 from inspector.core import typed_json
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.sharding import jax_entry
 from inspector.core.snapshot import Spec
 from inspector.guides import assembly as assemblies
@@ -29,7 +29,7 @@ DTYPE = np.dtype("int32")  # JAX's default integer type
 _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
 
 
-def assemble(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def assemble(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the `Assembled` of `{"assembly": …}` as JSON."""
     wanted = assemblies.from_json(payload.get("assembly"))
     report("build")
@@ -100,7 +100,7 @@ class _Assembly:
         else:
             arrays = [jax.device_put(piece, device) for device, piece in cut]
         for device, array in zip(intended, arrays, strict=True):
-            on: Any  # JAX does not export its type
+            on: jax.Device
             (on,) = array.devices()
             self.pieces.append(_piece(np.asarray(array), device, on.id))
         self.step = "join"
@@ -148,7 +148,7 @@ class _Assembly:
             other = assemblies.swap_partner(self.wanted)
             swapped = {wrong: indices[other], other: indices[wrong]}
 
-        def callback(index: Any) -> Any:
+        def callback(index: tuple[slice, ...] | None) -> Any:  # what JAX refuses, too
             number = len(self.pieces)
             piece = self.host[swapped.get(number, index)]
             if number == wrong:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,12 @@ from orbax.checkpoint import v1 as orbax
 from inspector import layout as layouts
 from inspector.core import temporary_folder, typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Snapshot, Source
 from inspector.guides.restore.checkpoint import Compared, Restored, Saved
 from inspector.layout import Layout
 from inspector.layout.plan import now
+from inspector.model import PyTree
 from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.arrays.live_arrays import live_array
 from inspector.producers.arrays.records import bytes_per_device
@@ -34,27 +35,25 @@ from inspector.producers.model.build import (
     tracing,
 )
 
-Report = Callable[..., None]
-
 CHECKPOINT = "checkpoint"  # the folder that Orbax writes
 VALUES = "values"  # the folder with the same values, one file of raw bytes per array
 
 
-def save(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def save(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: save a checkpoint of `layout` in `folder` and return a `Saved` as JSON."""
     layout = layouts.from_json(payload["layout"])
     with temporary_folder.held(payload["folder"]) as folder:
         return typed_json.encode(save_state(layout, folder, report, payload.get("memory")))
 
 
-def restore(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def restore(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: restore the checkpoint in `folder` with `layout` and return a `Restored` as JSON."""
     layout = layouts.from_json(payload["layout"])
     with temporary_folder.held(payload["folder"]) as folder:
         return typed_json.encode(restore_state(layout, folder, report))
 
 
-def save_state(layout: Layout, folder: Path, report: Report, memory: int | None = None) -> Saved:
+def save_state(layout: Layout, folder: Path, report: JobReport, memory: int | None = None) -> Saved:
     """Initialize the layout's train state, train one step so that no moment is zero, and save it.
 
     Raises:
@@ -89,7 +88,7 @@ def save_state(layout: Layout, folder: Path, report: Report, memory: int | None 
     return Saved(_snapshot(layout, state, model.names == "logical"), file_bytes, seconds)
 
 
-def restore_state(layout: Layout, folder: Path, report: Report) -> Restored:
+def restore_state(layout: Layout, folder: Path, report: JobReport) -> Restored:
     """Restore the checkpoint with this layout's shardings, and compare every shard with the saved values."""
     model, mesh = model_and_mesh(layout, report)
     with tracing(layout, mesh):
@@ -143,7 +142,7 @@ def compare(path: str, value: jax.Array, file: Path) -> Compared:
     return Compared(path, elements, int(unequal.sum()), tuple(map(int, first)))
 
 
-def _without_boxes(state: Any) -> Any:
+def _without_boxes(state: PyTree) -> PyTree:
     # `unbox` would add sharding constraints, which need a mesh.
     return jax.tree.map(
         lambda leaf: leaf.value if meta.is_axis_metadata(leaf) else leaf,
@@ -156,7 +155,7 @@ def _values_file(folder: Path, number: int) -> Path:
     return folder / VALUES / str(number)
 
 
-def _snapshot(layout: Layout, state: Any, logical: bool) -> Snapshot:
+def _snapshot(layout: Layout, state: PyTree, logical: bool) -> Snapshot:
     mesh = layout.mesh()
     return Snapshot(
         source=Source("cpu", "cpu", now(), versions() | {"orbax.checkpoint": orbax_version}),

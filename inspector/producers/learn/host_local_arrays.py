@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.sharding import jax_entry
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
@@ -26,7 +26,7 @@ from inspector.producers.arrays.records import index_bounds, mesh_record
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
 
 
-def exchange(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def exchange(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job of all processes: return the Exchanged of a HostLocal in JSON as JSON."""
     wanted = processes.from_json(payload["host_local"])
     if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):

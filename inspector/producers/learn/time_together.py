@@ -13,9 +13,11 @@ from inspector import layout as layouts
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes, Turn, Untimed
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import now
-from inspector.producers.compile.compiled_program import CompiledProgram, Report
+from inspector.model import PyTree
+from inspector.producers.compile.compiled_program import CompiledProgram
 from inspector.producers.model.abstract import versions
 from inspector.producers.model.build import build_model, first_inputs, make_mesh, signatures, tracing
 from inspector.service.engine import memory_limit
@@ -24,7 +26,7 @@ from inspector.service.engine import memory_limit
 WARM_UP_ROUNDS = 2
 
 
-def time_together(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def time_together(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the PairedTimes of several layouts as JSON.
 
     Keys of the payload: `layouts` [[number, layout]], the baseline first, so that it fits in memory;
@@ -42,7 +44,7 @@ def time_together(payload: dict[str, Any], report: Report) -> dict[str, Any]:
 def time_layouts(
     wanted: dict[int, Layout],
     rounds: int,
-    report: Report,
+    report: JobReport,
     untimed: tuple[Untimed, ...] = (),
     memory: int | None = None,
 ) -> PairedTimes:
@@ -90,11 +92,11 @@ def time_layouts(
 class _Runner:
     """The compiled programs of a layout and its current train state."""
 
-    def __init__(self, layout: Layout, report: Report) -> None:
+    def __init__(self, layout: Layout, report: JobReport) -> None:
         self.layout = layout
         self.programs: dict[str, CompiledProgram] = {}
-        self._state: Any = None
-        self._batch: Any = None
+        self._state: PyTree = None
+        self._batch: PyTree = None
         model = build_model(layout)
         self._mesh = mesh = make_mesh(layout)
         with tracing(layout, mesh):
@@ -133,7 +135,7 @@ class _Runner:
         return chosen.last_seconds
 
 
-def _timed(ready: dict[int, _Runner], rounds: int, report: Report) -> list[Turn]:
+def _timed(ready: dict[int, _Runner], rounds: int, report: JobReport) -> list[Turn]:
     orders = paired_times.orders(tuple(ready), WARM_UP_ROUNDS + rounds)
     turns = []
     last: float | None = None  # seconds of the last round, for an estimate of the remaining time

@@ -11,10 +11,12 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+from jax.extend.mlir import ir
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _caches: list[Any] = []
-_context: Any = None
+_context: ir.Context | None = None
 
 
 def cached_by_attribute(most: int) -> Callable[[_Function], _Function]:
@@ -25,7 +27,7 @@ def cached_by_attribute(most: int) -> Callable[[_Function], _Function]:
         _caches.append(cache)
 
         @functools.wraps(function)
-        def cached(attribute: Any, *others: Any) -> Any:
+        def cached(attribute: ir.Attribute, *others: Any) -> Any:
             if attribute.context is not _context:
                 _begin(attribute.context)
             return cache(attribute, *others)
@@ -35,7 +37,7 @@ def cached_by_attribute(most: int) -> Callable[[_Function], _Function]:
     return decorate
 
 
-def _begin(context: Any) -> None:
+def _begin(context: ir.Context) -> None:
     global _context
     for cache in _caches:
         cache.cache_clear()

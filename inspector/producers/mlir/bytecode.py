@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any
+
+from jax.extend.mlir import ir
 
 
-def of_module(module: Any) -> bytes:
+def of_module(module: ir.Module) -> bytes:
     """Return the bytecode of an `ir.Module`."""
     buffer = BytesIO()
     module.operation.write_bytecode(buffer)

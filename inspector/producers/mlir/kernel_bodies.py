@@ -68,7 +68,7 @@ def _flops(body: str) -> int | None:
         return None
 
 
-def products(module: Any) -> int:
+def products(module: ir.Module) -> int:
     """Return the FLOPs of the matrix products of a kernel.
 
     Raises:
@@ -89,11 +89,11 @@ def products(module: Any) -> int:
     return _of_block(block, values, np.ones(points, dtype=np.int64))
 
 
-def _of_block(block: Any, values: _Values, runs: np.ndarray | None) -> int:
+def _of_block(block: ir.Block, values: _Values, runs: np.ndarray | None) -> int:
     """Return the FLOPs of a block. `runs` is how often it runs at each point; None if this is unknown."""
     total = 0
-    for operation in block.operations:
-        operation = operation.operation
+    for view in block.operations:
+        operation = view.operation
         name = operation.name.removeprefix("stable_mosaic.")
         if name in ("tpu.matmul", "vector.contract", "vector.contraction"):
             if runs is None:
@@ -121,7 +121,7 @@ def _of_block(block: Any, values: _Values, runs: np.ndarray | None) -> int:
     return total
 
 
-def _of_loop(operation: Any, values: _Values, runs: np.ndarray | None) -> int:
+def _of_loop(operation: ir.Operation, values: _Values, runs: np.ndarray | None) -> int:
     first, end, step = (values.get(operand) for operand in list(operation.operands)[:3])
     inside = None
     if runs is not None and first is not None and end is not None and step is not None and np.all(step > 0):
@@ -129,7 +129,7 @@ def _of_loop(operation: Any, values: _Values, runs: np.ndarray | None) -> int:
     return sum(_of_block(inner, values, inside) for inner in operation.regions[0].blocks)
 
 
-def _product(operation: Any) -> int:
+def _product(operation: ir.Operation) -> int:
     """Return the FLOPs of a product. Arrays of three dimensions have batches first."""
     left, right, *_ = (_sizes(operand.type) for operand in operation.operands)
     result = _sizes(operation.results[0].type)
@@ -141,34 +141,34 @@ def _product(operation: Any) -> int:
     return _MULTIPLY_ADD * outputs * summed
 
 
-def _sizes(type_: Any) -> list[int]:
+def _sizes(type_: ir.Type) -> list[int]:
     return list(ir.VectorType(type_).shape)
 
 
-def _same(value: Any) -> Any:
+def _same(value: np.ndarray) -> np.ndarray:
     return value
 
 
-def _constant(operation: Any, _: list[Any]) -> Any:
+def _constant(operation: ir.Operation, _: list[Any]) -> np.int64 | None:
     value = operation.attributes["value"]
     return np.int64(value.value) if isinstance(value, (ir.IntegerAttr, ir.BoolAttr)) else None
 
 
 def _with(function: Callable[..., Any]) -> Callable[[Any, list[Any]], Any]:
-    def compute(_: Any, operands: list[Any]) -> Any:
+    def compute(_: ir.Operation, operands: list[Any]) -> np.ndarray | None:
         return None if any(operand is None for operand in operands) else function(*operands)
 
     return compute
 
 
-def _compared(operation: Any, operands: list[Any]) -> Any:
+def _compared(operation: ir.Operation, operands: list[Any]) -> np.ndarray | None:
     number = ir.IntegerAttr(operation.attributes["predicate"]).value
     # eq, ne, and signed and unsigned lt, le, gt, ge. Positions in a grid are not negative.
     compare = (operator.eq, operator.ne, *(operator.lt, operator.le, operator.gt, operator.ge) * 2)[number]
     return _with(compare)(operation, operands)
 
 
-def _divided(left: Any, right: Any) -> Any:
+def _divided(left: np.ndarray, right: np.ndarray) -> np.ndarray | None:
     return None if np.any(right == 0) else left // right
 
 

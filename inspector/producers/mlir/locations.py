@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 from jax.extend.mlir import ir
 
@@ -35,20 +35,20 @@ class Described(NamedTuple):
     library: Line | None
 
 
-def described(location: Any) -> Described:
+def described(location: ir.Location) -> Described:
     """Return what a location says of an operation."""
     # Equal attributes have equal hashes, and equal locations do not.
     return _described(location.attr)
 
 
-def named_at(location: Any) -> tuple[str | None, str | None]:
+def named_at(location: ir.Location) -> tuple[str | None, str | None]:
     """Return the name stack, and the source line as `layer.py:60`; None for what is unknown."""
     name, line, _ = described(location)
     return name or None, line and _place(line)
 
 
 @cached_by_attribute(8192)
-def _described(attribute: Any) -> Described:
+def _described(attribute: ir.Attribute) -> Described:
     names: list[str] = []
     frames: list[Line] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), names, frames)
@@ -61,30 +61,30 @@ def _place(line: Line) -> str:
     return f"{line.file.rpartition('/')[2]}:{line.line}"
 
 
-def called_at(location: Any) -> str | None:
+def called_at(location: ir.Location) -> str | None:
     """Return the line of an operation and of the call around it: `layer.py:60, called at moe.py:88`."""
     return _called_at(location.attr)
 
 
 @cached_by_attribute(1024)
-def _called_at(attribute: Any) -> str | None:
+def _called_at(attribute: ir.Attribute) -> str | None:
     lines = [_place(line) for line in _lines_at(attribute)]
     return ", called at ".join(dict.fromkeys(lines[:2])) or None
 
 
-def lines_at(location: Any) -> tuple[Line, ...]:
+def lines_at(location: ir.Location) -> tuple[Line, ...]:
     """Return the lines of the program that run an operation, the innermost first, without libraries."""
     return _lines_at(location.attr)
 
 
 @cached_by_attribute(1024)
-def _lines_at(attribute: Any) -> tuple[Line, ...]:
+def _lines_at(attribute: ir.Attribute) -> tuple[Line, ...]:
     frames: list[Line] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)
     return tuple(frame for frame in frames if not _installed(frame.file))
 
 
-def _collect(location: Any, names: list[str], frames: list[Line]) -> None:
+def _collect(location: ir.Location, names: list[str], frames: list[Line]) -> None:
     """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
     if isinstance(location, ir.NameLoc):
         names.append(location.name_str)
@@ -93,13 +93,13 @@ def _collect(location: Any, names: list[str], frames: list[Line]) -> None:
         _collect(location.callee, names, frames)
         _collect(location.caller, names, frames)
     elif isinstance(location, ir.FusedLoc):
-        for fused in list(location.locations)[:1]:
-            _collect(fused, names, frames)
+        for inner in list(cast(list[ir.Location], location.locations))[:1]:
+            _collect(inner, names, frames)
     else:
         _collect_frames(location, frames)
 
 
-def _collect_frames(location: Any, frames: list[Line]) -> None:
+def _collect_frames(location: ir.Location, frames: list[Line]) -> None:
     if isinstance(location, ir.NameLoc):  # the name of the frame's function
         _collect_frames(location.child_loc, frames)
     elif isinstance(location, ir.CallSiteLoc):

@@ -8,14 +8,14 @@ from typing import Any
 from jax.extend.mlir import ir
 
 
-def operations(operation: Any, inner_first: bool = False) -> list[Any]:
+def operations(operation: ir.Operation, inner_first: bool = False) -> list[ir.Operation]:
     """Return the operations inside of an operation, each before those inside of it, or else after them.
 
     MLIR's own walk takes half as long as loops over regions and blocks.
     """
-    inside: list[Any] = []
+    inside: list[ir.Operation] = []
 
-    def visit(inner: Any) -> Any:
+    def visit(inner: ir.Operation) -> ir.WalkResult:
         inside.append(inner)
         return ir.WalkResult.ADVANCE
 
@@ -28,36 +28,38 @@ def text_of(module: ir.Module, debug_info: bool = True) -> str:
     return str(module.operation.get_asm(enable_debug_info=debug_info))
 
 
-def named_attributes(attribute: Any) -> dict[str, Any]:
+def named_attributes(attribute: ir.Attribute) -> dict[str, ir.Attribute]:
     """Return the attributes in a dictionary attribute by name. Its type in JAX has no iterator."""
     entries: Any = ir.DictAttr(attribute)
     return {entry.name: entry.attr for entry in entries}
 
 
-def signature_attributes(function: Any, key: str, count: int = 0) -> list[dict[str, Any]]:
+def signature_attributes(function: ir.Operation, key: str, count: int = 0) -> list[dict[str, ir.Attribute]]:
     """Return those of all arguments (`arg_attrs`) or results (`res_attrs`), or `count` empty ones."""
     if key not in function.attributes:
         return [{} for _ in range(count)]
     return [named_attributes(entry) for entry in ir.ArrayAttr(function.attributes[key])]
 
 
-def set_signature_attributes(function: Any, key: str, listed: Iterable[dict[str, Any]]) -> None:
+def set_signature_attributes(
+    function: ir.Operation, key: str, listed: Iterable[dict[str, ir.Attribute]]
+) -> None:
     """Give a function the attributes of all arguments (`arg_attrs`) or results (`res_attrs`)."""
     entries = [ir.DictAttr.get(named, function.context) for named in listed]
     function.attributes[key] = ir.ArrayAttr.get(entries, function.context)
 
 
-def function_type(function: Any) -> Any:
+def function_type(function: ir.Operation) -> ir.FunctionType:
     """Return the type of a function, which has `inputs` and `results`."""
     return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
 
 
-def main_function(module: Any) -> Any:
+def main_function(module: ir.Operation) -> ir.Operation:
     """Return the function that the program of a module's operation runs."""
     return symbols(module, "func.func")["main"]
 
 
-def symbols(module: Any, kind: str) -> dict[str, Any]:
+def symbols(module: ir.Operation, kind: str) -> dict[str, ir.Operation]:
     """Return the functions, or other operations of one kind, in a module's operation by name."""
     return {
         ir.StringAttr(operation.attributes["sym_name"]).value: operation.operation

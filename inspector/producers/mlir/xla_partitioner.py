@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -26,7 +25,7 @@ from jax.extend.mlir import ir
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.producers.jax_internals import compiler, partitioner_dump
-from inspector.producers.jax_internals.cpu_clients import cpu_client
+from inspector.producers.jax_internals.cpu_clients import Client, cpu_client
 from inspector.producers.mlir.walk import (
     function_type,
     main_function,
@@ -152,7 +151,7 @@ def _refuse_unknown_sizes(module: ir.Module) -> None:
 
 
 @functools.cache
-def _client(devices: int) -> Any:
+def _client(devices: int) -> Client:
     """Return a client with this many emulated CPU devices: 4 MB for 8 of them, 200 MB for 2,048.
 
     A job that parses a file has a limit of its data, which counts the stacks of threads that are never used.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,11 +18,12 @@ from inspector import layout as layouts
 from inspector.core import typed_json
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.job_report import JobReport
 from inspector.core.rules import nnx
 from inspector.core.snapshot import Group, Program
 from inspector.layout import Layout
 from inspector.layout.plan import state_key
-from inspector.model import Model
+from inspector.model import Model, PyTree
 from inspector.producers.arrays.leaves import Leaf, all_leaves, leaves_of, structure_of
 from inspector.producers.arrays.records import dimension_axes, spec_of, whole_names
 from inspector.producers.model.build import (
@@ -41,7 +42,7 @@ from inspector.producers.model.state_specs import Given, given_specs
 from inspector.producers.model.traceable import batch_function
 
 
-def abstract(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def abstract(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the AbstractState of a layout in JSON as JSON. One device is enough."""
     report("trace")
     return typed_json.encode(abstract_state(layouts.from_json(payload["layout"])))
@@ -79,7 +80,7 @@ def abstract_state(layout: Layout) -> AbstractState:
 
 
 def _abstract_state(
-    layout: Layout, model: Model, arrays: Any, refused: Sequence[Program] = ()
+    layout: Layout, model: Model, arrays: PyTree, refused: Sequence[Program] = ()
 ) -> AbstractState:
     """Return the arrays of a batch, a state and an output; those that could not be traced are None."""
     leaves = [leaf for leaf in all_leaves(model, *arrays) if hasattr(leaf.value, "shape")]
@@ -99,7 +100,7 @@ def abstract_mesh(layout: Layout) -> AbstractMesh:
     )
 
 
-def _own_state(layout: Layout, model: Model, key: Any) -> AbstractState:
+def _own_state(layout: Layout, model: Model, key: jax.ShapeDtypeStruct) -> AbstractState:
     """Return the arrays of a user's model, traced with its mesh and its rules as in a run."""
     refused = RefusedPrograms(layout)
     state = stepped = output = None
@@ -161,7 +162,7 @@ def _with_given(array: AbstractArray, given: Mapping[str, Given | None]) -> Abst
     return replace(array, given_spec=spec.spec, pattern=spec.pattern, memory_kind=spec.memory_kind)
 
 
-def _refuse_other_state(layout: Layout, state: Any, stepped: Any) -> None:
+def _refuse_other_state(layout: Layout, state: PyTree, stepped: PyTree) -> None:
     """Refuse a step that does not return a state like its argument and a scalar loss."""
     if not isinstance(stepped, tuple) or len(stepped) != 2:
         raise InvalidInput(

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -17,10 +17,11 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.job_report import JobReport
 from inspector.core.sharding import jax_entry
 from inspector.layout import Layout, emulation
 from inspector.machines.compiler_options import Options
-from inspector.model import Model
+from inspector.model import Model, PyTree
 from inspector.producers.arrays.leaves import (
     has_named_arrays,
     has_variables,
@@ -54,7 +55,7 @@ def build_model(layout: Layout) -> Model:
     return build(**options, partitions=partitions)
 
 
-def model_and_mesh(layout: Layout, report: Callable[..., None]) -> tuple[Model, Mesh]:
+def model_and_mesh(layout: Layout, report: JobReport) -> tuple[Model, Mesh]:
     """Build the model and the mesh of a layout that runs on the devices of this process."""
     report("build")
     return build_model(layout), make_mesh(layout)
@@ -152,7 +153,7 @@ def linen_rules(layout: Layout) -> tuple[tuple[str, Any], ...]:
     return tuple((name, jax_entry(axes)) for name, axes in layout.rules)
 
 
-def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: Any) -> Any:
+def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: PyTree) -> PyTree:
     """Return `jax.eval_shape` of a function. On explicit axes, every array also has its sharding type.
 
     A result of a jitted function with `out_shardings` has that sharding, as it has if the function runs
@@ -172,7 +173,7 @@ def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: A
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
 
 
-def _asked_of_jits(jaxpr: Any) -> list[PartitionSpec | None]:
+def _asked_of_jits(jaxpr: jax.extend.core.Jaxpr) -> list[PartitionSpec | None]:
     """Return the spec of each result that comes from a jitted function with `out_shardings`, else None."""
     body = getattr(jaxpr, "jaxpr", jaxpr)
     asked: dict[Any, PartitionSpec] = {}
@@ -200,7 +201,7 @@ def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> d
     }
 
 
-def _typed(tree: Any, shardings: Any) -> Any:
+def _typed(tree: PyTree, shardings: PyTree) -> PyTree:
     """Return abstract arrays with shardings, whose tree is a prefix of theirs.
 
     JAX takes the explicit axes of a sharding as the type of an array.
@@ -214,7 +215,9 @@ def _typed(tree: Any, shardings: Any) -> Any:
     )
 
 
-def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
+def state_shardings(
+    abstract_state: PyTree, model: Model, layout: Layout, mesh: Mesh | AbstractMesh
+) -> PyTree:
     """Return the pytree of shardings of a train state, with `optimizer_axes` for the optimizer state."""
     shardings = _state_shardings(abstract_state, model, layout, mesh)
     if not layout.optimizer_axes:
@@ -222,7 +225,9 @@ def state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any
     return with_optimizer_axes(abstract_state, shardings, layout.optimizer_axes, mesh)
 
 
-def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: Any) -> Any:
+def _state_shardings(
+    abstract_state: PyTree, model: Model, layout: Layout, mesh: Mesh | AbstractMesh
+) -> PyTree:
     """Return the pytree of shardings of a train state, from the boxes of its abstract leaves.
 
     On explicit axes, a leaf without a box has the sharding of its type. The specs of `state_specs` come
@@ -250,7 +255,7 @@ def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: An
         )
     if layout.explicit_axes:
 
-        def of_leaf(leaf: Any) -> NamedSharding:
+        def of_leaf(leaf: PyTree) -> NamedSharding:
             names = getattr(leaf, "names", None)
             if names is None:
                 return NamedSharding(mesh, leaf.sharding.spec)
@@ -258,7 +263,7 @@ def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: An
 
         return jax.tree.map(of_leaf, abstract_state, is_leaf=meta.is_axis_metadata)
     if model.names == "mesh":
-        return nn.get_sharding(abstract_state, mesh)
+        return nn.get_sharding(abstract_state, cast(Mesh, mesh))
     if model.rules_semantics == "nnx":
         return jax.tree.map(
             lambda leaf: named_sharding(getattr(leaf, "names", None), model, layout, mesh),
@@ -266,7 +271,7 @@ def _state_shardings(abstract_state: Any, model: Model, layout: Layout, mesh: An
             is_leaf=meta.is_axis_metadata,
         )
     specs = nn.get_partition_spec(abstract_state)
-    return nn.logical_to_mesh_sharding(specs, mesh, linen_rules(layout))
+    return nn.logical_to_mesh_sharding(specs, cast(Mesh, mesh), linen_rules(layout))
 
 
 def named_sharding(
@@ -313,11 +318,11 @@ class Signature:
     def arguments(self) -> tuple[Any, ...]:
         return tuple(argument for argument, _ in self.inputs.values())
 
-    def sharding(self, name: str) -> Any:
+    def sharding(self, name: str) -> PyTree:
         """Return the requested sharding of each leaf of an input."""
         return self.inputs[name][1]
 
-    def jitted(self) -> Any:
+    def jitted(self) -> jax.stages.Wrapped:
         """Return `jax.jit` of the function with the requested shardings and donations."""
         outputs = tuple(self.outputs.values())
         return jax.jit(

@@ -19,6 +19,7 @@ import jax
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
+from inspector.core.job_report import JobReport
 from inspector.core.rules import Rule
 from inspector.core.snapshot import MeshAxis
 from inspector.layout import (
@@ -34,6 +35,7 @@ from inspector.model import (
     Model,
     ModelEntry,
     Names,
+    PyTree,
     RulesSemantics,
     Size,
     own_model,
@@ -48,7 +50,7 @@ from inspector.producers.model.traceable import batch_function, is_changed, trac
 _DEVICE_COUNTS = (8, 4, 2, 16, 32, 64, 128, 256, 512, 1)
 
 
-def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def describe(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the ModelEntry of `package.module:function` as JSON."""
     report("describe")
     entry = entry_on_devices(payload["model"], payload.get("devices"))
@@ -211,7 +213,7 @@ def default_mesh(model: Model, name: str) -> tuple[MeshAxis, ...]:
     return tuple(MeshAxis(axis, size, kind) for axis, size, kind in zip(names, shape, texts, strict=True))
 
 
-def checked_batch(name: str, batch: Any) -> dict[str, Any]:
+def checked_batch(name: str, batch: PyTree) -> dict[str, Any]:
     """Return the batch. Raise InvalidInput if it is not a dict from names to arrays."""
     if not isinstance(batch, dict) or not all(
         isinstance(key, str) and hasattr(value, "shape") for key, value in batch.items()
@@ -257,7 +259,7 @@ def programs_of(model: Model) -> tuple[str, ...]:
     return (*(name for name, function in named if function is not None), *model.programs)
 
 
-def _logical_axes(model: Model, name: str, state: Any) -> dict[str, str]:
+def _logical_axes(model: Model, name: str, state: PyTree) -> dict[str, str]:
     """Return every logical axis with a description: the first array that has it, and the number of others.
 
     Args:

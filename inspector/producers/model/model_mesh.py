@@ -16,7 +16,7 @@ from flax import linen as nn
 from jax.sharding import AbstractMesh, AxisType
 
 from inspector.core.rules import Rule
-from inspector.model import Model
+from inspector.model import Model, PyTree
 from inspector.producers.arrays.leaves import leaves_of, nnx_rules, without_eager_sharding
 from inspector.producers.model.traceable import batch_function
 
@@ -38,7 +38,7 @@ class MeshUse:
 
     axes: tuple[str, ...]
     set_mesh: bool
-    state: Any
+    state: PyTree
 
 
 def mesh_use(model: Model, rules: Iterable[Rule]) -> MeshUse:
@@ -68,7 +68,7 @@ def mesh_use(model: Model, rules: Iterable[Rule]) -> MeshUse:
     return MeshUse(tuple(axes), True, state or _tried(model, rules, axes or _NO_AXES, False))
 
 
-def _tried(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> Any:
+def _tried(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> PyTree:
     """Return the abstract state, or None if a function fails."""
     try:
         return _trace(model, rules, axes, all_programs)
@@ -76,7 +76,7 @@ def _tried(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, al
         return None
 
 
-def _trace(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> Any:
+def _trace(model: Model, rules: tuple[Rule, ...], axes: Iterable[str] | None, all_programs: bool) -> PyTree:
     """Trace init, and the other programs if asked, and return the abstract state.
 
     Without `axes`, no mesh is set.

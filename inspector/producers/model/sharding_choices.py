@@ -20,6 +20,7 @@ from inspector.compiled import program_text
 from inspector.core.errors import InvalidInput
 from inspector.core.sharding import jax_entry
 from inspector.core.snapshot import Collective, ShardingChoice, Spec
+from inspector.model import PyTree
 from inspector.producers.arrays.records import mesh_record, spec_of
 from inspector.producers.mlir import xla_partitioner
 
@@ -58,7 +59,7 @@ class Operation:
     """
 
     name: str
-    primitive: Any
+    primitive: jax.extend.core.Primitive | None
     types: tuple[Any, ...]
     operand_names: tuple[str, ...]
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -101,7 +102,7 @@ def choices(operation: Operation) -> tuple[ShardingChoice, ...]:
     return tuple(sorted(chosen, key=_traffic))
 
 
-def _effect(choice: ShardingChoice) -> Any:
+def _effect(choice: ShardingChoice) -> tuple[object, ...]:
     """Return a key that two choices share if they give the same result with the same transfers."""
     transfers = [
         (collective.op, collective.mesh_axes, collective.wire_bytes_per_device)
@@ -275,7 +276,7 @@ def _tried(operation: Operation, candidate: _Candidate) -> ShardingChoice:
     """Trace a candidate, and return it as a choice. Raises JAX's error if JAX refuses it."""
     mesh = operation.mesh
 
-    def changed(*operands: Any) -> Any:
+    def changed(*operands: jax.Array) -> PyTree:
         values = list(operands)
         for number, spec in candidate.operands:
             values[number] = jax.sharding.reshard(values[number], _partition_spec(spec))
@@ -303,7 +304,7 @@ def _tried(operation: Operation, candidate: _Candidate) -> ShardingChoice:
     return ShardingChoice(_code(operation, candidate), _in_order(spec, operation), collectives)
 
 
-def _collectives(traced: Any, mesh: AbstractMesh) -> tuple[Collective, ...] | None:
+def _collectives(traced: jax.stages.Traced, mesh: AbstractMesh) -> tuple[Collective, ...] | None:
     record = mesh_record(mesh)
     try:
         module = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")

@@ -19,6 +19,7 @@ from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.sharding import jax_entry, on_more_axes
 from inspector.core.snapshot import Array, Spec
 from inspector.core.state_specs import SpecRow
+from inspector.model import PyTree
 from inspector.model.state_specs import spec_of, table_of
 from inspector.producers.arrays.leaves import Leaf, leaves_of, unboxed
 from inspector.producers.arrays.records import spec_of as spec_of_jax
@@ -43,8 +44,8 @@ class Given:
 
 
 def given_specs(
-    state: Any,
-    of_model: Any,
+    state: PyTree,
+    of_model: PyTree,
     rows: Sequence[SpecRow],
     mesh: Mesh | AbstractMesh,
     model: str = "the model",
@@ -85,11 +86,11 @@ def given_specs(
 
 
 def shardings_by_path(
-    state: Any,
+    state: PyTree,
     given: Mapping[str, Given | None],
     mesh: Mesh | AbstractMesh,
     otherwise: Callable[[Leaf], NamedSharding],
-) -> Any:
+) -> PyTree:
     """Return the pytree of shardings with the given specs. `otherwise` returns that of another leaf."""
     shardings = []
     for leaf in unboxed(state):
@@ -102,7 +103,9 @@ def shardings_by_path(
     return jax.tree.unflatten(jax.tree.structure(state), shardings)
 
 
-def with_optimizer_axes(state: Any, shardings: Any, axes: Sequence[str], mesh: Mesh | AbstractMesh) -> Any:
+def with_optimizer_axes(
+    state: PyTree, shardings: PyTree, axes: Sequence[str], mesh: Mesh | AbstractMesh
+) -> PyTree:
     """Return the pytree of shardings of a state, with more mesh axes for the optimizer state.
 
     Args:
@@ -131,7 +134,7 @@ def with_patterns(arrays: Iterable[Array], given: Mapping[str, Given | None]) ->
 
 
 def _of_model(
-    state: Any, specs: Any, mesh: Mesh | AbstractMesh, model: str
+    state: PyTree, specs: PyTree, mesh: Mesh | AbstractMesh, model: str
 ) -> Callable[[str, tuple[int, ...]], Given | None]:
     """Return a function from a path and a shape to the spec that the model's `state_specs` give it.
 
@@ -165,10 +168,10 @@ def _of_model(
     return given
 
 
-def _broadcast(specs: Any, state: Any) -> dict[str, Any]:
+def _broadcast(specs: PyTree, state: PyTree) -> dict[str, Any]:
     """Return the leaf of a prefix pytree for each path of the state."""
 
-    def is_leaf(node: Any) -> bool:
+    def is_leaf(node: object) -> bool:
         return node is None or isinstance(node, (PartitionSpec, NamedSharding))
 
     broadcast = jax.tree_util.tree_broadcast(specs, state, is_leaf=is_leaf)

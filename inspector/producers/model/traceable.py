@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from inspector.model import Model
+from inspector.model import Model, PyTree
 from inspector.producers.arrays.leaves import structure_of
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
@@ -33,11 +33,11 @@ class _Batch:
 
     arrays: Mapping[str, Any]
 
-    def __call__(self, key: Any) -> dict[str, Any]:
+    def __call__(self, key: jax.Array) -> dict[str, Any]:
         return {name: self._array(value, key) for name, value in self.arrays.items()}
 
     @staticmethod
-    def _array(value: Any, key: Any) -> Any:
+    def _array(value: PyTree, key: jax.Array) -> PyTree:
         if isinstance(value, _ARRAYS):
             return jnp.asarray(value)
         if jnp.issubdtype(value.dtype, jnp.floating):
@@ -49,10 +49,10 @@ class _Batch:
 class Constants:
     """The structure of a state, and its leaves: each constant, and `_ARRAY` for each array."""
 
-    structure: Any
+    structure: PyTree
     leaves: tuple[Any, ...]
 
-    def put_into(self, arrays: Any) -> Any:
+    def put_into(self, arrays: PyTree) -> PyTree:
         """Return the state with these arrays, which are in the order of its leaves."""
         given = iter(jax.tree.leaves(arrays))
         return jax.tree.unflatten(
@@ -68,12 +68,12 @@ class _Init:
         self.constants: Constants | None = None
         self.is_traced = False
 
-    def __call__(self, key: Any, batch: Any) -> Any:
+    def __call__(self, key: jax.Array, batch: PyTree) -> PyTree:
         arrays, self.constants = split(self._function(key, batch))
         self.is_traced = True
         return arrays
 
-    def whole(self, state: Any, batch: Any) -> Any:
+    def whole(self, state: PyTree, batch: PyTree) -> PyTree:
         """Return the state with its constants."""
         if not self.is_traced:
             jax.eval_shape(self, jax.random.key(0), batch)
@@ -90,7 +90,7 @@ def traceable(model: Model) -> Model:
     """Return the model with functions of arrays."""
     init = _Init(model.init)
 
-    def of_arrays(function: Callable[[Any, Any], Any] | None) -> Any:
+    def of_arrays(function: Callable[[Any, Any], Any] | None) -> PyTree:
         if function is None:
             return None
         return lambda state, batch: split(function(init.whole(state, batch), batch))[0]
@@ -111,20 +111,20 @@ def is_changed(model: Model) -> bool:
     return isinstance(model.batch, _Batch) or has_constants
 
 
-def returns_state(function: Callable[[Any, Any], Any], state: Any, batch: Any) -> bool:
+def returns_state(function: Callable[[Any, Any], Any], state: PyTree, batch: PyTree) -> bool:
     """Return whether a program with these abstract arguments returns `(state, output)`."""
     result = jax.eval_shape(function, state, batch)
     return isinstance(result, tuple) and len(result) == 2 and structure_of(result[0]) == structure_of(state)
 
 
-def split(tree: Any) -> tuple[Any, Constants | None]:
+def split(tree: PyTree) -> tuple[Any, Constants | None]:
     """Return a pytree with None for each constant, and the constants, or None if there are none.
 
     Numbers of Python are constants inside of an Equinox module, as for `equinox.filter_jit`.
     """
     equinox = sys.modules.get("equinox")
 
-    def is_module(node: Any) -> bool:
+    def is_module(node: PyTree) -> bool:
         return equinox is not None and isinstance(node, equinox.Module)
 
     constant: list[bool] = []

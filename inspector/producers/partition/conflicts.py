@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from jax.extend.mlir import ir
 
@@ -34,7 +33,7 @@ class Side:
     """An operand or a result of an operation: its mesh axes next to it and in the operation."""
 
     name: str
-    value: Any
+    value: ir.Value
     axes: Axes
     used: Axes
 
@@ -52,7 +51,7 @@ class Side:
 class Conflicting:
     """One operation of a `History` with a conflict, and the collectives that resolve it."""
 
-    operation: Any
+    operation: ir.Operation
     sides: tuple[Side, ...]
     collectives: tuple[str, ...]
 
@@ -111,7 +110,7 @@ def _numbers(collective: Collective, purpose: Purpose, history: History) -> Iter
     yield from purpose.numbers
 
 
-def _sides(operation: Any) -> Iterator[Side]:
+def _sides(operation: ir.Operation) -> Iterator[Side]:
     for kind, values in (("operand", operation.operands), ("result", operation.results)):
         for number, value in enumerate(values):
             rank = rank_of(value.type)
@@ -122,7 +121,7 @@ def _sides(operation: Any) -> Iterator[Side]:
             yield Side(f"{kind} {number}", value, axes, axes)
 
 
-def _constrained(operation: Any) -> tuple[Side, ...] | None:
+def _constrained(operation: ir.Operation) -> tuple[Side, ...] | None:
     """Return the operand of a sharding constraint; None if it has the sharding that is asked for."""
     operand, result = _sides(operation)
     return None if operand.axes == result.axes else (replace(operand, used=result.axes),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from jax.extend.mlir import ir
 
@@ -21,13 +21,13 @@ _ACTIVATION = "activation/"  # of the path of a value that a model watches after
 _Call: TypeAlias = "tuple[Line | None, Line | None]"
 
 
-def positions_by_line(module: Any) -> Mapping[str, list[int]]:
+def positions_by_line(module: ir.Operation) -> Mapping[str, list[int]]:
     """Return the positions of the constraints of each source line: `layer.py:60`."""
     places = ((named_at(constraint.location)[1], n) for n, constraint in enumerate(_constraints(module)))
     return by_key((place, n) for place, n in places if place)
 
 
-def positions_by_name(module: Any) -> Mapping[str, list[int]]:
+def positions_by_name(module: ir.Operation) -> Mapping[str, list[int]]:
     """Return the positions of the constraints of each name of a built-in model, in both passes.
 
     A built-in model marks each value that it constrains in `constrained`, so the mark has the name. The
@@ -51,7 +51,7 @@ def positions_by_name(module: Any) -> Mapping[str, list[int]]:
     return by_key((name, n) for found, n in named for name in found)
 
 
-def remove(module: Any, positions: Collection[int]) -> None:
+def remove(module: ir.Operation, positions: Collection[int]) -> None:
     """Remove the constraints at these positions from a module's operation."""
     for position, constraint in enumerate(_constraints(module)):
         if position in positions:
@@ -59,11 +59,11 @@ def remove(module: Any, positions: Collection[int]) -> None:
             constraint.erase()
 
 
-def _constraints(module: Any) -> list[Any]:
+def _constraints(module: ir.Operation) -> list[ir.Operation]:
     return [op for op in operations(module, inner_first=True) if op.name == _CONSTRAINT]
 
 
-def _call(constraint: Any) -> _Call:
+def _call(constraint: ir.Operation) -> _Call:
     """Return the line of a constraint, and the line that calls the function around it."""
     lines = (*lines_at(constraint.location), None, None)
     return lines[0], lines[1]

@@ -48,7 +48,7 @@ _NEVER = 9  # more arrays than an operation has: no number of them decides by wh
 class _Path:
     """A value on the way, the place of each of its dimensions in the value where it began, and the bytes."""
 
-    value: Any
+    value: ir.Value
     places: tuple[int | None, ...]
     bytes: int
 
@@ -83,7 +83,7 @@ def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str
 
 
 def _contraction(
-    operation: Any, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
+    operation: ir.Operation, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
 ) -> Iterator[tuple[Contraction, list[Any]]]:
     """Yield an operation, and a key of each array that other operations of the same block share.
 
@@ -141,7 +141,7 @@ def _contraction(
 
 
 def _resharding(
-    operation: Any, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
+    operation: ir.Operation, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
 ) -> Iterator[tuple[Contraction, list[Any]]]:
     """Yield the change from one given sharding to another one; nothing if there is none before."""
     value = operation.results[0]
@@ -167,7 +167,7 @@ def _resharding(
     yield contraction, [(end.value, operation.block), value]
 
 
-def _summed(value: Any) -> Any:
+def _summed(value: ir.Value) -> ir.Value:
     """Return the sum that a value is part of, or the value itself."""
     while len(uses := list(value.uses)) == 1:
         operation = uses[0].owner.operation if hasattr(uses[0].owner, "operation") else uses[0].owner
@@ -177,7 +177,7 @@ def _summed(value: Any) -> Any:
     return value
 
 
-def _factors(rule: Any) -> list[list[list[int]]]:
+def _factors(rule: sdy.OpShardingRuleAttr) -> list[list[list[int]]]:
     """Return the factors of each dimension of each operand and result."""
     mappings = (*rule.operand_mappings, *rule.result_mappings)
     return [
@@ -204,7 +204,7 @@ def _given(every: Sequence[Any]) -> Iterator[tuple[Any, LogicalAxes]]:
                     yield value, logical_axes(sdy.TensorShardingAttr(attributes[SHARDING]))
 
 
-def _bytes(value: Any) -> int:
+def _bytes(value: ir.Value) -> int:
     kind = ir.RankedTensorType(value.type)
     count = max(1, _width(kind.element_type) // 8)
     for size in kind.shape:
@@ -212,14 +212,14 @@ def _bytes(value: Any) -> int:
     return count
 
 
-def _width(kind: Any) -> int:
+def _width(kind: ir.Type) -> int:
     if isinstance(kind, ir.IntegerType):
         return kind.width
     width = getattr(kind, "width", None)
     return 64 if width is None else int(width)
 
 
-def _step(operation: Any, before: int, after: int, path: _Path, value: Any) -> _Path:
+def _step(operation: ir.Operation, before: int, after: int, path: _Path, value: ir.Value) -> _Path:
     """Return the path on another operand or result of an operation.
 
     Args:
@@ -260,7 +260,7 @@ def _before(path: _Path) -> Iterator[_Path]:
         loop = owner.owner.operation
         if loop.name != _LOOP:
             return
-        number = value.arg_number
+        number = ir.BlockArgument(value).arg_number
         end = owner.operations[len(owner.operations) - 1].operation
         carried = end.operands[number]
         if carried == value or loop.regions[0].blocks[0] == owner:
@@ -268,7 +268,7 @@ def _before(path: _Path) -> Iterator[_Path]:
         else:
             yield replace(path, value=carried)
         return
-    operation = owner.operation if hasattr(owner, "operation") else owner
+    operation = owner.operation
     if operation.name == _LOOP:
         body = loop_body(operation)
         end = body.operations[len(body.operations) - 1].operation
@@ -299,8 +299,9 @@ def _destination(path: _Path, given: Mapping[Any, LogicalAxes]) -> _Path | None:
             continue
         seen.add(path.value)
         for use in path.value.uses:
-            operation = use.owner.operation if hasattr(use.owner, "operation") else use.owner
-            if operation.name == "stablehlo.return" and operation.parent.name == _LOOP:
+            operation = use.owner.operation
+            parent = operation.parent
+            if operation.name == "stablehlo.return" and parent is not None and parent.name == _LOOP:
                 argument = operation.block.arguments[use.operand_number]
                 waiting.append(replace(path, value=argument))
                 continue
@@ -313,12 +314,12 @@ def _destination(path: _Path, given: Mapping[Any, LogicalAxes]) -> _Path | None:
     return None
 
 
-def loop_body(operation: Any) -> Any:
+def loop_body(operation: ir.Operation) -> ir.Block:
     """Return the block of the body of a loop."""
     return operation.regions[1].blocks[0]
 
 
-def _runs(operation: Any) -> int:
+def _runs(operation: ir.Operation) -> int:
     """Return how often an operation runs at least."""
     runs = 1
     parent = operation.parent
@@ -332,7 +333,7 @@ def _runs(operation: Any) -> int:
     return runs
 
 
-def _trips(loop: Any) -> int:
+def _trips(loop: ir.Operation) -> int:
     """Return the iterations of a loop that counts from a constant to a constant; 1 if it is another one."""
     block = loop.regions[0].blocks[0]
     end = block.operations[len(block.operations) - 1].operation
@@ -354,11 +355,11 @@ def _trips(loop: Any) -> int:
     return 1 if first is None or last is None else max(1, last - first)
 
 
-def _constant(value: Any) -> int | None:
+def _constant(value: ir.Value) -> int | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
         return None
-    operation = owner.operation if hasattr(owner, "operation") else owner
+    operation = owner.operation
     if operation.name != "stablehlo.constant":
         return None
     elements = ir.DenseElementsAttr(operation.attributes["value"])

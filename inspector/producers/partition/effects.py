@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from inspector.compare.search.bounds import Amounts, alike_key, least_seconds
 from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.job_report import JobReport
 from inspector.core.sharding_errors import sentence
 from inspector.core.snapshot import Program
 from inspector.core.snapshot.effects import (
@@ -51,7 +52,7 @@ _THREADS = min(2, os.cpu_count() or 1)
 _PROGRAMS: LRUCache[tuple[str, ...], Program] = LRUCache(128)
 
 
-def effects(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def effects(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: a layout as JSON in, its `Effects` as JSON out. Needs no particular devices.
 
     The payload has the `program` and the name of the `chip`, which may be None. Progress has the effects
@@ -77,7 +78,7 @@ class _Variant:
     removed: tuple[int, ...] | None = ()
 
 
-def layout_effects(layout: Layout, program: str, chip: Chip | None, report: Callable[..., None]) -> Effects:
+def layout_effects(layout: Layout, program: str, chip: Chip | None, report: JobReport) -> Effects:
     """Partition the program under the layout and under each change of it.
 
     The changes with the largest effect on the bounds of the step come first. A change that shards no array in

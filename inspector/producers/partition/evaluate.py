@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +10,7 @@ from inspector.compare.search.evaluated import Bounded, Evaluated, evaluated, re
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import totals
 from inspector.layout import Layout, from_json
@@ -25,7 +25,7 @@ from inspector.producers.partition.partition_layout import Setting, partitioned_
 from inspector.producers.partition.template import template_of
 
 
-def bound(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: `layouts` in, a `Bounded` of each out. Needs no particular devices.
 
     The payload has the name of the `chip`, None for emulated devices.
@@ -37,7 +37,7 @@ def bound(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any
     return {"evaluated": bounds}
 
 
-def evaluate(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: `layouts` in, an `Evaluated` of each out. Each is partitioned on its own mesh.
 
     The payload has the name of the `chip`, None for emulated devices. Needs no particular devices.

@@ -64,7 +64,7 @@ class Site(NamedTuple):
     result of the loop.
     """
 
-    operation: Any
+    operation: ir.Operation
     number: int
     place: Place
 
@@ -80,7 +80,7 @@ class Site(NamedTuple):
         notes = _of_result(self.operation, key, self.number)
         return () if notes is None else _parsed(notes)
 
-    def value_at(self, place: Place) -> Any:
+    def value_at(self, place: Place) -> ir.Value:
         """Return the operand or result at another place of the operation.
 
         For a loop, operand 0 is the initial value, and any other operand is what the body returns.
@@ -104,7 +104,7 @@ class AxisPath:
     steps: tuple[PropagationStep, ...]
 
 
-def _place(value: Any) -> str:
+def _place(value: ir.Value) -> str:
     """Return the line of the operation whose result a value is, or its name."""
     owner = value.owner
     operation = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
@@ -118,7 +118,7 @@ class History:
       module: a module after propagation, whose operations have numbers. It must not change any more.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Operation) -> None:
         self.module = module
         self._operations = operations(self.module)
         self._constraints = {
@@ -142,7 +142,7 @@ class History:
                 by_number.setdefault(ir.IntegerAttr(operation.attributes[NUMBER]).value, operation)
         return by_number
 
-    def find(self, value: Any, axis: str) -> AxisPath | None:
+    def find(self, value: ir.Value, axis: str) -> AxisPath | None:
         """Return the source of a mesh axis at a value, or at the values it is made from."""
         waiting, seen = [value], 0
         while waiting and seen < _MOST_OPERATIONS:
@@ -157,7 +157,7 @@ class History:
             waiting += _made_from(value)
         return None
 
-    def _source(self, value: Any, axis: str) -> str | None:
+    def _source(self, value: ir.Value, axis: str) -> str | None:
         """Return the note about a mesh axis at a value: `input: 3`, `output: 0` or a constraint's name."""
         owner = value.owner
         if not isinstance(owner, ir.Block):
@@ -182,7 +182,7 @@ class History:
             return None
         return f"input: {ir.BlockArgument(value).arg_number}" if _is_given(value, axis) else None
 
-    def _steps(self, value: Any, axis: str) -> tuple[PropagationStep, ...]:
+    def _steps(self, value: ir.Value, axis: str) -> tuple[PropagationStep, ...]:
         """Return the operations that carried a mesh axis to a value, from its source on."""
         steps: list[PropagationStep] = []
         values, before = _aliases(value), None
@@ -202,7 +202,7 @@ class History:
             values, before = _aliases(site.value_at(edge.source)), edge.step
         return tuple(reversed(steps))
 
-    def _arrivals(self, value: Any) -> list[tuple[Edge, Site]]:
+    def _arrivals(self, value: ir.Value) -> list[tuple[Edge, Site]]:
         """Return the steps that brought a mesh axis to a value, each with its operation."""
         if value not in self._arrived:
             self._arrived[value] = [
@@ -218,14 +218,14 @@ def erase_marks(ops: Iterable[Any]) -> None:
             operation.erase()
 
 
-def is_mark(operation: Any) -> bool:
+def is_mark(operation: ir.Operation) -> bool:
     """Return whether an operation is a mark of `watch`."""
     return operation.name == "stablehlo.custom_call" and (
         ir.StringAttr(operation.attributes["call_target_name"]).value == MARK
     )
 
 
-def _is_given(value: Any, axis: str) -> bool:
+def _is_given(value: ir.Value, axis: str) -> bool:
     """Return whether a dimension that is sharded over this mesh axis is closed.
 
     Propagation adds no axis to a closed dimension.
@@ -237,7 +237,7 @@ def _is_given(value: Any, axis: str) -> bool:
     return any(closed and any(axis == name for name, _ in axes) for closed, axes in dimensions)
 
 
-def _made_from(value: Any) -> list[Any]:
+def _made_from(value: ir.Value) -> list[ir.Value]:
     """Return the operands of the operation that makes a value; of a loop's argument its start value."""
     owner = value.owner
     if not isinstance(owner, ir.Block):
@@ -247,7 +247,7 @@ def _made_from(value: Any) -> list[Any]:
     return [operation.operands[ir.BlockArgument(value).arg_number]] if looped else []
 
 
-def _named(operation: Any, axis: str, number: int) -> str | None:
+def _named(operation: ir.Operation, axis: str, number: int) -> str | None:
     """Return the note of an operation about a mesh axis at one of its results."""
     attributes = operation.attributes
     if "sdy.result_sharding_origins" in attributes:
@@ -265,7 +265,7 @@ def _named(operation: Any, axis: str, number: int) -> str | None:
     return note
 
 
-def _of_result(operation: Any, key: str, number: int) -> Any | None:
+def _of_result(operation: ir.Operation, key: str, number: int) -> Any | None:
     """Return the note of a loop about one of its results. Shardy makes no note for scalars."""
     ranks = [rank_of(result.type) for result in operation.results]
     listed = list(ir.ArrayAttr(operation.attributes[key]))
@@ -275,28 +275,32 @@ def _of_result(operation: Any, key: str, number: int) -> Any | None:
     return listed[noted.index(number)]
 
 
-def _text(notes: Any, axis: str) -> str | None:
+def _text(notes: ir.Attribute, axis: str) -> str | None:
     named = ir.DictAttr(notes)
     return ir.StringAttr(named[axis]).value if axis in named else None
 
 
-def _sites(value: Any) -> Iterator[Site]:
+def _sites(value: ir.Value) -> Iterator[Site]:
     owner = value.owner
     if not isinstance(owner, ir.Block):
         number = ir.OpResult(value).result_number
-        loop = owner.operation.name == _LOOP
-        yield Site(owner.operation, number, Place("result", 0 if loop else number))
+        in_loop = owner.operation.name == _LOOP
+        yield Site(owner.operation, number, Place("result", 0 if in_loop else number))
     for use in value.uses:
         user, number = use.owner.operation, use.operand_number
         if user.name == _LOOP:
             yield Site(user, number, Place("operand", 0))
-        elif user.name == "stablehlo.return" and user.parent.operation.name == _LOOP:
-            yield Site(user.parent.operation, number, Place("operand", 1))
+        elif (
+            user.name == "stablehlo.return"
+            and (loop := user.parent) is not None
+            and loop.operation.name == _LOOP
+        ):
+            yield Site(loop.operation, number, Place("operand", 1))
         else:
             yield Site(user, number, Place("operand", number))
 
 
-def _aliases(value: Any) -> list[Any]:
+def _aliases(value: ir.Value) -> list[ir.Value]:
     """Return all values with the same sharding: a loop's result, and the arguments of its regions."""
     owner = value.owner
     if isinstance(owner, ir.Block):
@@ -310,7 +314,7 @@ def _aliases(value: Any) -> list[Any]:
 
 
 @cached_by_attribute(4096)
-def _parsed(notes: Any) -> tuple[Edge, ...]:
+def _parsed(notes: ir.Attribute) -> tuple[Edge, ...]:
     return tuple(
         Edge(int(step), axis, Place(kind, int(number)), frozenset(_targets(targets)))
         for step, edges in _STEP.findall(str(notes))

@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from jax.extend.mlir import ir
 
@@ -41,7 +40,7 @@ class Intermediate:
     shape: tuple[int, ...]
     dtype: str
     names: tuple[str | None, ...] | None
-    value: Any
+    value: ir.Value
 
 
 def intermediates(history: History) -> Iterator[Intermediate]:
@@ -85,7 +84,7 @@ def _products(history: History) -> Iterator[Intermediate]:
         yield Intermediate(path, group, _shape(value), dtype, None, value)
 
 
-def _is_repetition(operation: Any) -> bool:
+def _is_repetition(operation: ir.Operation) -> bool:
     """Return whether this constrains a value that is listed elsewhere.
 
     It does so for a parameter, whose sharding is listed with the parameters, and for the result of the same
@@ -99,11 +98,11 @@ def _is_repetition(operation: Any) -> bool:
     return described(owner.location).name == described(operation.location).name
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: ir.Value) -> tuple[int, ...]:
     return tuple(ir.RankedTensorType(value.type).shape)
 
 
-def _dtype(element: Any) -> str | None:
+def _dtype(element: ir.Type) -> str | None:
     """Return the name of an element type as NumPy has it; None for types without one, such as f8E4M3FN."""
     text = str(element)
     match = _NUMBER.fullmatch(text)

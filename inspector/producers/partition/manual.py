@@ -6,6 +6,7 @@ to local shapes and the last back.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from jax.extend.mlir import ir
@@ -23,7 +24,7 @@ _IN, _OUT, _AXES = "xla.sdy.in_shardings", "xla.sdy.out_shardings", "xla.sdy.man
 _NO_SHARDINGS = "#sdy.sharding_per_value<[]>"
 
 
-def restore_manual(module: Any) -> None:
+def restore_manual(module: ir.Module) -> None:
     """Replace the calls that HLO has for a `shard_map` by its `sdy.manual_computation`.
 
     Raises:
@@ -42,7 +43,7 @@ def restore_manual(module: Any) -> None:
         functions[name].erase()
 
 
-def _restore(call: Any, function: Any) -> None:
+def _restore(call: ir.Operation, function: ir.Operation) -> None:
     before, named = _edge(call.operands, _TO_LOCAL)
     users = [use.owner for result in call.results for use in result.uses]
     after = next((user.operation for user in users if _target(user.operation) == _TO_GLOBAL), None)
@@ -76,7 +77,7 @@ def _restore(call: Any, function: Any) -> None:
         before.erase()
 
 
-def _edge(values: Any, target: str) -> tuple[Any, dict[str, str]]:
+def _edge(values: Iterable[ir.Value], target: str) -> tuple[ir.Operation | None, dict[str, str]]:
     """Return the custom call that makes these values, and its attributes."""
     for value in values:
         owner = value.owner
@@ -85,22 +86,22 @@ def _edge(values: Any, target: str) -> tuple[Any, dict[str, str]]:
     return None, {}
 
 
-def _target(operation: Any) -> str | None:
+def _target(operation: ir.Operation) -> str | None:
     if operation.name != "stablehlo.custom_call":
         return None
     return str(ir.StringAttr(operation.attributes["call_target_name"]).value)
 
 
-def _attributes(operation: Any) -> dict[str, str]:
+def _attributes(operation: ir.Operation | None) -> dict[str, str]:
     if operation is None or _FRONTEND not in operation.attributes:
         return {}
     named = named_attributes(operation.attributes[_FRONTEND])
     return {name: ir.StringAttr(attribute).value for name, attribute in named.items()}
 
 
-def _copy(block: Any, inside: Any, caller: Any) -> None:
+def _copy(block: ir.Block, inside: ir.Block, caller: ir.Location) -> None:
     """Copy the operations of a function's body into the block of a manual computation."""
-    values = dict(zip(block.arguments, inside.arguments, strict=True))
+    values: dict[ir.Value, ir.Value] = dict(zip(block.arguments, inside.arguments, strict=True))
     for view in block.operations:
         operation = view.operation
         if operation.name == "func.return":
@@ -112,7 +113,7 @@ def _copy(block: Any, inside: Any, caller: Any) -> None:
         values.update(zip(operation.results, copy.results, strict=True))
 
 
-def manual_axes_around(value: Any) -> tuple[str, ...]:
+def manual_axes_around(value: ir.Value) -> tuple[str, ...]:
     """Return the mesh axes over which each device has its own value; empty outside a `shard_map`."""
     owner = value.owner
     operation = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation.parent

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from jax.extend.mlir import ir
 
@@ -32,7 +31,7 @@ _MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
 
-def numbered(module: Any) -> Any:
+def numbered(module: ir.Module) -> ir.Operation:
     """Return a copy of the operation of a module, in which each operation has a number."""
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
@@ -42,12 +41,12 @@ def numbered(module: Any) -> Any:
     return copy
 
 
-def for_partitioner(module: Any, with_numbers: bool = True) -> ir.Module:
+def for_partitioner(module: ir.Operation, with_numbers: bool = True) -> ir.Module:
     """Return a copy of a module with numbers, without marks and with each number as the location.
 
     with_numbers: without it, no operation has a location.
     """
-    copy = module.operation.clone()
+    copy = module.clone().operation
     ops = operations(copy)
     for operation in ops:
         attributes = operation.attributes
@@ -56,14 +55,14 @@ def for_partitioner(module: Any, with_numbers: bool = True) -> ir.Module:
             operation.location = ir.Location.name(str(number))
             del attributes[NUMBER]
     erase_marks(ops)
-    text = copy.get_asm(enable_debug_info=with_numbers, large_elements_limit=None)
+    text = str(copy.get_asm(enable_debug_info=with_numbers, large_elements_limit=None))
     return ir.Module.parse(text, copy.context)
 
 
 class OperationNames:
     """Names and source lines of the operations of a module with numbers. Each is read once."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: ir.Module | ir.Operation) -> None:
         self._context = module.context
         self._locations = {
             str(ir.IntegerAttr(operation.attributes[NUMBER]).value): operation.location
@@ -162,7 +161,7 @@ def _dimensions(shape: Shape | None) -> tuple[int, ...]:
     return () if shape is None else tuple(size or 0 for size in shape.dimensions)
 
 
-def _metadata(location: Any, number: str) -> str:
+def _metadata(location: ir.Location, number: str) -> str:
     name, line, library = described(location)
     fields = [f'op_name="{_escaped(name)}"'] if name else []
     if line is not None:

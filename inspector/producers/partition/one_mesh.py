@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -25,7 +24,7 @@ _MESH = re.compile(r'^\s*sdy\.mesh @"?([\w.$-]+)"? = .*$\n', re.M)
 OTHER_MESHES = "other-mesh"
 
 
-def meshes_of(module: Any) -> dict[str, NamedMesh]:
+def meshes_of(module: ir.Operation) -> dict[str, NamedMesh]:
     """Return the meshes of a module's operation by name."""
     meshes = {}
     for name, operation in symbols(module, "sdy.mesh").items():

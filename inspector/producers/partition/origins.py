@@ -92,19 +92,19 @@ def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
     return constraints
 
 
-def note_axes(operation: Any, names: LogicalAxes) -> None:
+def note_axes(operation: ir.Operation, names: LogicalAxes) -> None:
     """Write logical axes at an operation, before they are replaced by mesh axes."""
     operation.attributes[LOGICAL_AXES] = ir.StringAttr.get(json.dumps(names))
 
 
-def noted_axes(operation: Any) -> LogicalAxes:
+def noted_axes(operation: ir.Operation) -> LogicalAxes:
     """Return the logical axes that `note_axes` wrote, or () if there are none."""
     if LOGICAL_AXES not in operation.attributes:
         return ()
     return tuple(json.loads(ir.StringAttr(operation.attributes[LOGICAL_AXES]).value))
 
 
-def origins_of_value(value: Any, history: History, sources: Sources) -> tuple[Origin, ...]:
+def origins_of_value(value: ir.Value, history: History, sources: Sources) -> tuple[Origin, ...]:
     """Return where each mesh axis of a value's sharding came from."""
     sharding = sharding_of(value)
     if sharding is None:

@@ -56,14 +56,14 @@ class Outlined:
       readers: the operation that reads each result without a sharding; None for one that is still a result.
     """
 
-    function: Any
-    arguments: list[dict[str, Any]]
-    values: list[Any]
-    results: list[dict[str, Any]]
-    readers: list[Any]
+    function: ir.Operation
+    arguments: list[dict[str, ir.Attribute]]
+    values: list[ir.Operation | None]
+    results: list[dict[str, ir.Attribute]]
+    readers: list[ir.Operation | None]
 
 
-def outline(module: Any, origins: bool) -> Outlined | None:
+def outline(module: ir.Operation, origins: bool) -> Outlined | None:
     """Replace the arguments of `main`, and the results without a sharding. Return None if at most `FEW`.
 
     An argument with an open dimension stays, because propagation can add to it as to no operation.
@@ -79,7 +79,7 @@ def outline(module: Any, origins: bool) -> Outlined | None:
         return None
     arguments = signature_attributes(function, "arg_attrs", len(kind.inputs))
     results = signature_attributes(function, "res_attrs", len(kind.results))
-    values: list[Any] = []
+    values: list[ir.Operation | None] = []
     with ir.InsertionPoint.at_block_begin(block):
         for argument, attributes in zip(list(block.arguments), arguments, strict=True):
             sharding = attributes.get(SHARDING)
@@ -100,12 +100,12 @@ def outline(module: Any, origins: bool) -> Outlined | None:
             values.append(value)
     end = _return(block)
     returned = list(end.operands)
-    readers: list[Any] = []
+    readers: list[ir.Operation | None] = []
     with ir.InsertionPoint(end):
-        for value, attributes in zip(returned, results, strict=True):
+        for result, attributes in zip(returned, results, strict=True):
             free = SHARDING not in attributes
-            readers.append(_call(_RESULT, [], [value], end.location) if free else None)
-        kept = [value for value, reader in zip(returned, readers, strict=True) if reader is None]
+            readers.append(_call(_RESULT, [], [result], end.location) if free else None)
+        kept = [result for result, reader in zip(returned, readers, strict=True) if reader is None]
         ir.Operation.create("func.return", [], kept, loc=end.location)
     end.erase()
     for number in reversed(_kept(values, False)):
@@ -113,7 +113,7 @@ def outline(module: Any, origins: bool) -> Outlined | None:
     _set_signature(
         function,
         [argument.type for argument in block.arguments],
-        [value.type for value in kept],
+        [result.type for result in kept],
         [arguments[number] for number in _kept(values)],
         [results[number] for number in _kept(readers)],
     )
@@ -172,7 +172,7 @@ def _kept(stand_ins: list[Any], kept: bool = True) -> list[int]:
 
 
 @contextlib.contextmanager
-def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
+def without_shardings(module: ir.Operation) -> Iterator[dict[str, list[Any]]]:
     """Take the shardings from the signature of `main`, and put them back in the end.
 
     Yields for `arg_attrs` and `res_attrs` the sharding of each argument and result, None for one without.
@@ -194,7 +194,7 @@ def without_shardings(module: Any) -> Iterator[dict[str, list[Any]]]:
             function.attributes[key] = attribute
 
 
-def add_shardings(module: Any, signature: dict[str, list[Any]]) -> None:
+def add_shardings(module: ir.Operation, signature: dict[str, list[Any]]) -> None:
     """Give the signature of `main` the shardings that `without_shardings` took, perhaps from a copy."""
     function = main_function(module)
     parsed: dict[Any, Any] = {}
@@ -209,7 +209,7 @@ def add_shardings(module: Any, signature: dict[str, list[Any]]) -> None:
             set_signature_attributes(function, key, listed)
 
 
-def close_signature(module: Any) -> None:
+def close_signature(module: ir.Operation) -> None:
     """Close all dimensions of arguments and results at once, as `sdy-close-shardings` does one by one."""
     function = main_function(module)
     closed: dict[Any, Any] = {}
@@ -226,7 +226,7 @@ def close_signature(module: Any) -> None:
         set_signature_attributes(function, key, listed)
 
 
-def _closed(sharding: Any) -> Any:
+def _closed(sharding: sdy.TensorShardingAttr) -> sdy.TensorShardingAttr:
     dimensions = [
         sdy.DimensionShardingAttr.get(list(dimension.axes), is_closed=True)
         for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
@@ -252,9 +252,9 @@ def _name_sources(outlined: Outlined) -> None:
         names |= {f"{kind}: {place}": f"{kind}: {number}" for place, number in enumerate(_kept(stand_ins))}
     if not names:
         return
-    renamed: dict[Any, Any] = {}
+    renamed: dict[ir.Attribute, ir.Attribute] = {}
 
-    def new(note: Any) -> Any:
+    def new(note: ir.Attribute) -> ir.Attribute:
         if note not in renamed:
             text = _SOURCE.sub(lambda name: f'"{names.get(name[1], name[1])}"', str(note))
             renamed[note] = ir.Attribute.parse(text)
@@ -273,7 +273,7 @@ def _name_sources(outlined: Outlined) -> None:
             set_signature_attributes(outlined.function, key, listed)
 
 
-def _notes(value: Any) -> dict[str, Any]:
+def _notes(value: ir.Value) -> dict[str, Any]:
     """Return the sharding of a value and the note about its origins, as an argument has them."""
     notes: dict[str, Any] = {}
     sharding = sharding_of(value)
@@ -289,7 +289,7 @@ def _notes(value: Any) -> dict[str, Any]:
     return notes
 
 
-def _notes_of_result(value: Any) -> dict[str, Any]:
+def _notes_of_result(value: ir.Value) -> dict[str, Any]:
     """Return the notes that a result without a sharding gets when this value is returned."""
     notes = _notes(value)
     sharding = notes.pop(SHARDING, None)
@@ -301,7 +301,7 @@ def _notes_of_result(value: Any) -> dict[str, Any]:
     return notes
 
 
-def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> Any:
+def _call(target: str, types: list[Any], operands: list[Any], location: ir.Location) -> ir.Operation:
     """Return a new operation that no pass removes, merges with another one, or propagates through."""
     return ir.Operation.create(
         _CALL,
@@ -315,16 +315,16 @@ def _call(target: str, types: list[Any], operands: list[Any], location: Any) -> 
     )
 
 
-def _return(block: Any) -> Any:
+def _return(block: ir.Block) -> ir.Operation:
     return block.operations[len(block.operations) - 1].operation
 
 
 def _set_signature(
-    function: Any,
+    function: ir.Operation,
     inputs: list[Any],
     outputs: list[Any],
-    arguments: list[dict[str, Any]],
-    results: list[dict[str, Any]],
+    arguments: list[dict[str, ir.Attribute]],
+    results: list[dict[str, ir.Attribute]],
 ) -> None:
     kind = ir.FunctionType.get(inputs, outputs)
     function.attributes["function_type"] = ir.TypeAttr.get(kind)

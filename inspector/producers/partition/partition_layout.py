@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+from jax.extend.mlir.dialects import sdy
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
@@ -32,6 +33,7 @@ from inspector.core.array_groups import group_of_path
 from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text
+from inspector.core.job_report import JobReport
 from inspector.core.rules import Rule
 from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.sharding_text import mesh_text
@@ -197,7 +199,7 @@ class Setting:
         return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
 
 
-def partition(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: a layout as JSON in, its `PartitionedPrograms` as JSON out. Needs no particular devices.
 
     The payload has `origins`: whether to record where shardings come from, `only`: names of programs, and
@@ -605,7 +607,7 @@ def _arrays(history: History, origins: bool, sources: Sources, setting: Setting,
     return list(arrays.values())
 
 
-def _on_parts_of_axes(array: Array, sharding: Any, mesh: Mesh) -> Array:
+def _on_parts_of_axes(array: Array, sharding: sdy.TensorShardingAttr, mesh: Mesh) -> Array:
     """Return a value that is sharded over a part of a mesh axis, which no PartitionSpec can say."""
     name = str(sharding.mesh_or_ref).removeprefix("@").strip('"')
     axes = tuple((axis.name, axis.size) for axis in mesh.axes)

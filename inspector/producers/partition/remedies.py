@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from inspector.assessment import memory_need
 from inspector.core import typed_json
 from inspector.core.assessment import MemoryNeed
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.remedies import Remedies, Remedy
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import INDIVISIBLE, plan, with_programs
@@ -19,13 +20,13 @@ from inspector.producers.model.abstract import cached_state
 from inspector.producers.partition.partition_layout import partitioned_programs
 
 
-def remedies(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def remedies(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: a layout as JSON and the name of a chip in, its `Remedies` as JSON out."""
     layout, chip = from_json(payload["layout"]), hardware.chip(payload["chip"])
     return typed_json.encode(find_remedies(layout, chip, report))
 
 
-def find_remedies(layout: Layout, chip: Chip, report: Callable[..., None]) -> Remedies:
+def find_remedies(layout: Layout, chip: Chip, report: JobReport) -> Remedies:
     """Try changes of the layout, the smallest first, until the memory that one needs fits.
 
     On the same devices, arrays are sharded further. Then the backward pass computes more again, alone or with

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -22,6 +22,8 @@ from inspector.producers.partition.shardings import (
 )
 
 Mapped = Callable[[Spec], Spec]
+# A module, or its operation: passes change either.
+AnyModule: TypeAlias = ir.Module | ir.Operation
 _MESH = ("mesh", "stablehlo.mesh")
 
 
@@ -34,7 +36,7 @@ class RewritableModule:
       module: a module, which is changed from now on.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: AnyModule) -> None:
         self.module = module
         operation = module.operation
         self._meshes = [
@@ -59,7 +61,7 @@ class RewritableModule:
         mesh: Mapping[str, int],
         mapping: Mapped,
         more: Mapping[str, Sequence[Mapped | None]] | None = None,
-    ) -> Any:
+    ) -> AnyModule:
         """Write another mesh and other shardings into the module, and return it.
 
         Args:
@@ -84,7 +86,7 @@ class RewritableModule:
                 attributes[key] = mapped(attribute)
         return self.module
 
-    def restore(self) -> Any:
+    def restore(self) -> AnyModule:
         """Return the module with the mesh and the shardings of the template."""
         with self.module.context, ir.Location.unknown():
             for attributes, named in self._meshes:
@@ -114,7 +116,7 @@ def _mapped_listed(
     return after
 
 
-def _mapped_attribute(attribute: Any, mapping: Mapped) -> Any:
+def _mapped_attribute(attribute: ir.Attribute, mapping: Mapped) -> ir.Attribute:
     if sdy.TensorShardingAttr.isinstance(attribute):
         return _mapped(sdy.TensorShardingAttr(attribute), mapping)
     if sdy.TensorShardingPerValueAttr.isinstance(attribute):
@@ -125,7 +127,7 @@ def _mapped_attribute(attribute: Any, mapping: Mapped) -> Any:
     return attribute
 
 
-def _mapped(sharding: Any, mapping: Mapped) -> Any:
+def _mapped(sharding: sdy.TensorShardingAttr, mapping: Mapped) -> sdy.TensorShardingAttr:
     axes = axes_of_dimensions(sharding)
     if any(part is not None for dimension in axes for _, part in dimension):
         raise InvalidInput("it shards over a part of a mesh axis, which other meshes lack")

@@ -50,7 +50,7 @@ class Shardable:
     contractions: tuple[Contraction, ...]
 
 
-def shardable(module: Any) -> Shardable | None:
+def shardable(module: ir.Module | ir.Operation) -> Shardable | None:
     """Return the axes that can shard the values of a module; None if it has a `shard_map`."""
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
@@ -97,7 +97,7 @@ class _Classes:
     def __init__(self) -> None:
         self._parents: dict[_Dimension, _Dimension] = {}
 
-    def first(self, value: Any, number: int) -> _Dimension:
+    def first(self, value: ir.Value, number: int) -> _Dimension:
         place = (value, number)
         while (parent := self._parents.get(place)) is not None:
             grand = self._parents.get(parent)
@@ -112,7 +112,7 @@ class _Classes:
             self._parents[second] = first
 
 
-def _sizes(value: Any) -> Sizes | None:
+def _sizes(value: ir.Value) -> Sizes | None:
     kind = value.type
     return tuple(kind.shape) if isinstance(kind, ir.RankedTensorType) else None
 
@@ -125,7 +125,7 @@ def _values(every: Sequence[Any]) -> Iterator[Any]:
                 yield from block.arguments
 
 
-def _given(module: Any, every: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+def _given(module: ir.Operation, every: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield values with the sharding that the program gives them."""
     main = main_function(module)
     block = main.regions[0].blocks[0]
@@ -149,7 +149,7 @@ def _connected(every: Sequence[Any]) -> Iterator[tuple[_Dimension, _Dimension]]:
             yield from _through_regions(operation)
 
 
-def _by_rule(operation: Any) -> Iterator[tuple[_Dimension, _Dimension]]:
+def _by_rule(operation: ir.Operation) -> Iterator[tuple[_Dimension, _Dimension]]:
     rule = sdy.OpShardingRuleAttr(operation.attributes[RULE])
     blocked = set(rule.blocked_propagation_factors)
     first: dict[int, _Dimension] = {}
@@ -163,9 +163,9 @@ def _by_rule(operation: Any) -> Iterator[tuple[_Dimension, _Dimension]]:
                     yield first.setdefault(factor, place), place
 
 
-def _through_regions(operation: Any) -> Iterator[tuple[_Dimension, _Dimension]]:
+def _through_regions(operation: ir.Operation) -> Iterator[tuple[_Dimension, _Dimension]]:
     """Yield the values that enter and leave the regions of a loop or of branches."""
-    lists = [list(operation.results)]
+    lists: list[list[ir.Value]] = [list(operation.results)]
     if operation.name == "stablehlo.while":
         lists.append(list(operation.operands))
     for region in operation.regions:

@@ -24,7 +24,7 @@ Axes = frozenset[str]
 Axis = tuple[str, tuple[int, int] | None]
 
 
-def sharding_of(value: Any) -> Any:
+def sharding_of(value: ir.Value) -> sdy.TensorShardingAttr | None:
     """Return the TensorShardingAttr of a value, or None if it has none (replicated)."""
     owner = value.owner
     if not isinstance(owner, ir.Block):
@@ -38,7 +38,7 @@ def sharding_of(value: Any) -> Any:
     return result_shardings(parent)[number] if name == "stablehlo.while" else None
 
 
-def has_axis(value: Any, axis: str) -> bool:
+def has_axis(value: ir.Value, axis: str) -> bool:
     """Return whether a mesh axis, or a part of it, shards a value."""
     sharding = sharding_of(value)
     return sharding is not None and any(
@@ -46,7 +46,7 @@ def has_axis(value: Any, axis: str) -> bool:
     )
 
 
-def rank_of(kind: Any) -> int | None:
+def rank_of(kind: ir.Type) -> int | None:
     """Return the number of dimensions of a type; None for one that is no tensor, such as a token."""
     try:
         return int(ir.RankedTensorType(kind).rank)
@@ -54,13 +54,13 @@ def rank_of(kind: Any) -> int | None:
         return None
 
 
-def manual_axes(operation: Any) -> tuple[str, ...]:
+def manual_axes(operation: ir.Operation) -> tuple[str, ...]:
     """Return the mesh axes of an `sdy.manual_computation` over which each device has its own values."""
     return _axis_names(str(operation.attributes["manual_axes"]))
 
 
 @cached_by_attribute(4096)
-def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
+def _inside_manual(attribute: ir.Attribute, manual: tuple[str, ...]) -> tuple[Any, ...]:
     """Return the shardings of a manual computation's arguments over the other mesh axes."""
     inside = []
     for sharding in _per_value(attribute):
@@ -72,7 +72,7 @@ def _inside_manual(attribute: Any, manual: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(inside)
 
 
-def result_shardings(operation: Any) -> Sequence[Any]:
+def result_shardings(operation: ir.Operation) -> Sequence[Any]:
     """Return the sharding of each result; None for a result without one."""
     attributes, name = operation.attributes, operation.name
     if name.startswith("sdy."):
@@ -91,7 +91,7 @@ def result_shardings(operation: Any) -> Sequence[Any]:
 
 
 @cached_by_attribute(4096)
-def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
+def axes_of_dimensions(sharding: sdy.TensorShardingAttr) -> tuple[tuple[Axis, ...], ...]:
     """Return for each dimension its mesh axes, major first; a sub-axis has (pre-size, size)."""
     return tuple(
         tuple(axis_of(sdy.AxisRefAttr(axis)) for axis in dimension.axes)
@@ -100,13 +100,13 @@ def axes_of_dimensions(sharding: Any) -> tuple[tuple[Axis, ...], ...]:
 
 
 @cached_by_attribute(4096)
-def closed_dimensions(sharding: Any) -> tuple[bool, ...]:
+def closed_dimensions(sharding: sdy.TensorShardingAttr) -> tuple[bool, ...]:
     """Return for each dimension whether propagation may not add mesh axes."""
     dimensions = map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
     return tuple(dimension.is_closed for dimension in dimensions)
 
 
-def whole_axes(sharding: Any) -> Axes | None:
+def whole_axes(sharding: sdy.TensorShardingAttr | None) -> Axes | None:
     """Return the mesh axes of a sharding; None if one is only a part of an axis."""
     if sharding is None:
         return frozenset()
@@ -116,7 +116,7 @@ def whole_axes(sharding: Any) -> Axes | None:
     return frozenset(name for name, _ in axes)
 
 
-def unreduced_axes(sharding: Any) -> tuple[str, ...]:
+def unreduced_axes(sharding: sdy.TensorShardingAttr) -> tuple[str, ...]:
     """Return the mesh axes on which devices hold partial sums of a value."""
     return tuple(axis_of(sdy.AxisRefAttr(axis))[0] for axis in sharding.unreduced_axes)
 
@@ -133,26 +133,26 @@ def spec_of(axes: Sequence[Sequence[Axis]]) -> Spec:
 
 
 @cached_by_attribute(4096)
-def _per_value(attribute: Any) -> tuple[Any, ...]:
+def _per_value(attribute: ir.Attribute) -> tuple[Any, ...]:
     shardings = sdy.TensorShardingPerValueAttr(attribute).shardings
     return tuple(map(sdy.TensorShardingAttr, shardings))
 
 
-def argument_sharding(function: Any, number: int) -> Any:
+def argument_sharding(function: ir.Operation, number: int) -> sdy.TensorShardingAttr | None:
     """Return the TensorShardingAttr of an argument of a function, or None if it has none."""
     attributes = function.attributes
     return _of_arguments(attributes["arg_attrs"])[number] if "arg_attrs" in attributes else None
 
 
 @cached_by_attribute(64)
-def _of_arguments(attributes: Any) -> tuple[Any, ...]:
+def _of_arguments(attributes: ir.Attribute) -> tuple[Any, ...]:
     return tuple(
         sdy.TensorShardingAttr(named[SHARDING]) if SHARDING in named else None
         for named in map(ir.DictAttr, ir.ArrayAttr(attributes))
     )
 
 
-def axis_of(axis: Any) -> Axis:
+def axis_of(axis: sdy.AxisRefAttr) -> Axis:
     info = axis.sub_axis_info
     if info is None:
         return axis.name, None
@@ -169,8 +169,8 @@ def _axis_names(text: str) -> tuple[str, ...]:
 
 
 def tensor_sharding(
-    mesh: Any, dimensions: Sequence[Sequence[Axis]], closed: Sequence[bool] | None = None
-) -> Any:
+    mesh: ir.Attribute | str, dimensions: Sequence[Sequence[Axis]], closed: Sequence[bool] | None = None
+) -> sdy.TensorShardingAttr:
     """Return a TensorShardingAttr from the mesh axes of each dimension.
 
     Args:
@@ -187,7 +187,7 @@ def tensor_sharding(
     )
 
 
-def axis_ref(axis: Axis) -> Any:
+def axis_ref(axis: Axis) -> sdy.AxisRefAttr:
     """Return a mesh axis, or a part of one, as an AxisRefAttr."""
     name, part = axis
     return sdy.AxisRefAttr.get(name, sdy.SubAxisInfoAttr.get(*part) if part else None)

@@ -39,12 +39,12 @@ class Propagated:
       history: the module with its constraints, and with the notes about origins, if these are recorded.
     """
 
-    module: Any
+    module: ir.Operation
     constraints: Mapping[str, Constraint]
     history: History
 
 
-def propagate(module: Any, origins: bool = True, export: bool = False) -> Propagated:
+def propagate(module: ir.Module | ir.Operation, origins: bool = True, export: bool = False) -> Propagated:
     """Run propagation.
 
     Args:
@@ -85,20 +85,20 @@ def propagate(module: Any, origins: bool = True, export: bool = False) -> Propag
     return Propagated(copy, constraints, history)
 
 
-def run_passes(pipeline: str, module: Any) -> None:
+def run_passes(pipeline: str, module: ir.Operation) -> None:
     """Run passes on a module."""
     manager = passmanager.PassManager.parse(pipeline)
     manager.enable_verifier(False)  # after each pass, which takes longer than most passes
     manager.run(module)
 
 
-def _maps_in_a_loop(module: Any) -> bool:
+def _maps_in_a_loop(module: ir.Operation) -> bool:
     """Return whether a loop contains a `shard_map`."""
     loops = [operation for operation in operations(module) if operation.name == "stablehlo.while"]
     return any(inner.name == MANUAL for loop in loops for inner in operations(loop))
 
 
-def inline_calls(module: Any) -> None:
+def inline_calls(module: ir.Operation) -> None:
     """Put the body of every called function in the place of its calls, as XLA does before propagation.
 
     Functions that JAX shares between calls can then be sharded differently at each call. They are removed.
@@ -122,7 +122,7 @@ def inline_calls(module: Any) -> None:
     run_passes("builtin.module(symbol-dce)", module)
 
 
-def _inline(call: Any, function: Any) -> None:
+def _inline(call: ir.Operation, function: ir.Operation) -> None:
     """Replace one call by the operations of the function."""
     block = function.regions[0].blocks[0]
     values = dict(zip(block.arguments, call.operands, strict=True))
@@ -138,7 +138,7 @@ def _inline(call: Any, function: Any) -> None:
     call.erase()
 
 
-def redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
+def redirect(operation: ir.Operation, values: Mapping[Any, Any], caller: ir.Location) -> None:
     """Let a copied operation use the values of its new place, and note the call in its location."""
     operation.location = ir.Location.callsite(operation.location, [caller])
     for number, value in enumerate(operation.operands):
@@ -151,7 +151,7 @@ def redirect(operation: Any, values: Mapping[Any, Any], caller: Any) -> None:
 
 
 def names_of_arguments(
-    module: Any, inputs: Sequence[str], outputs: Sequence[str]
+    module: ir.Module, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Iterator[tuple[str, LogicalAxes]]:
     """Yield each path of an argument or result of `main` with its logical axes."""
     main = main_function(module.operation)
@@ -162,7 +162,7 @@ def names_of_arguments(
                 yield path, logical_axes(sdy.TensorShardingAttr(named[SHARDING]))
 
 
-def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+def shapes_of_main(module: ir.Module) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
     """Return the shapes of the arguments and of the results of `main`."""
     kind = function_type(main_function(module.operation))
 
@@ -172,6 +172,6 @@ def shapes_of_main(module: Any) -> tuple[list[tuple[int, ...]], list[tuple[int, 
     return shapes(kind.inputs), shapes(kind.results)
 
 
-def logical_axes(sharding: Any) -> LogicalAxes:
+def logical_axes(sharding: sdy.TensorShardingAttr) -> LogicalAxes:
     """Return the logical axis of each dimension, which the module has as a mesh axis."""
     return tuple(axes[0][0] if axes else None for axes in axes_of_dimensions(sharding))

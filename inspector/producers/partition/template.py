@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import jax
 from cachetools import LRUCache, cached
@@ -29,6 +29,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.snapshot import Program
 from inspector.layout import Layout
+from inspector.model import PyTree
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.mlir import xla_partitioner
@@ -63,7 +64,7 @@ class Lowered:
     """
 
     name: str
-    module: Any
+    module: ir.Module
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     logical_axes: Mapping[str, LogicalAxes]
@@ -95,7 +96,7 @@ class Lowered:
         with module.context, ir.Location.unknown():
             copy = module.operation.clone()
             constraints.remove(copy, removed)
-            text = copy.get_asm(enable_debug_info=False, large_elements_limit=None)
+            text = str(copy.get_asm(enable_debug_info=False, large_elements_limit=None))
         with jax_mlir.make_ir_context(), ir.Location.unknown():
             return RewritableModule(ir.Module.parse(text))
 
@@ -253,7 +254,7 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     )
     with marking() if watched else contextlib.nullcontext():
         lowered = _lowered_for_a_platform(jitted.trace(*signature.arguments), signature.name)
-    module = xla_form(lowered.compiler_ir("stablehlo"))
+    module = xla_form(cast(ir.Module, lowered.compiler_ir("stablehlo")))
     with module.context, ir.Location.unknown():
         shardy.inline_calls(module.operation)
         remove_dead_code(module.operation)  # as JAX does if it may drop unused arguments
@@ -268,7 +269,7 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     return Lowered(signature.name, module, inputs, outputs, names, offloads, signature.kernel_costs)
 
 
-def note_logical_axes(module: Any) -> None:
+def note_logical_axes(module: ir.Operation) -> None:
     """Write the logical axes of each sharding constraint at it, before mesh axes replace them."""
     for operation in operations(module):
         if operation.name == "sdy.sharding_constraint":
@@ -276,7 +277,7 @@ def note_logical_axes(module: Any) -> None:
             note_axes(operation, shardy.logical_axes(sharding))
 
 
-def _lowered_for_a_platform(traced: Any, name: str) -> Any:
+def _lowered_for_a_platform(traced: jax.stages.Traced, name: str) -> jax.stages.Lowered:
     """Lower for CPUs, or for the first platform that has what the program uses, such as a Pallas kernel.
 
     Propagation needs no compiler, so it does not depend on the platform.
@@ -293,7 +294,7 @@ def _lowered_for_a_platform(traced: Any, name: str) -> Any:
     raise InvalidInput(f"JAX cannot lower {name} without devices: {reason}")
 
 
-def _paths(named: Any) -> Iterator[str]:
+def _paths(named: Iterable[tuple[str, PyTree]]) -> Iterator[str]:
     for name, value in named:
         for leaf in leaves_of(value):
             yield "/".join(part for part in (name, leaf.path) if part not in ("state", ""))

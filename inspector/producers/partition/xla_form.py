@@ -39,7 +39,7 @@ _EFFECTS = frozenset({
 })  # fmt: skip
 
 
-def xla_form(module: Any) -> Any:
+def xla_form(module: ir.Module) -> ir.Module:
     """Return a module after a round trip through HLO, with its `sdy` shardings as before.
 
     Args:
@@ -66,12 +66,12 @@ def xla_form(module: Any) -> Any:
     return copy
 
 
-def _meshes(module: Any) -> dict[str, str]:
+def _meshes(module: ir.Module) -> dict[str, str]:
     meshes = symbols(module.operation, "sdy.mesh")
     return {name: str(operation.attributes["mesh"]) for name, operation in meshes.items()}
 
 
-def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
+def restore_shardings(module: ir.Module, meshes: dict[str, str]) -> None:
     """Put the meshes and the shardings back, which HLO carries as text in frontend attributes."""
     if _FRONTEND in module.operation.attributes:
         del module.operation.attributes[_FRONTEND]
@@ -86,7 +86,7 @@ def restore_shardings(module: Any, meshes: dict[str, str]) -> None:
     restore_manual(module)
 
 
-def _restore_function(function: Any) -> None:
+def _restore_function(function: ir.Operation) -> None:
     if "arg_attrs" in function.attributes:
         listed = signature_attributes(function, "arg_attrs")
         for attributes in listed:
@@ -119,7 +119,7 @@ def _restore_function(function: Any) -> None:
         set_signature_attributes(function, "res_attrs", listed)
 
 
-def _flatten_calls(function: Any) -> None:
+def _flatten_calls(function: ir.Operation) -> None:
     """Give custom calls several results instead of a tuple, which Shardy refuses."""
     ops = operations(function, inner_first=True)
     for call in [operation for operation in ops if operation.name == "stablehlo.custom_call"]:
@@ -152,7 +152,7 @@ def _flatten_calls(function: Any) -> None:
             call.erase()
 
 
-def _restore_call(call: Any, results: dict[int, Any]) -> None:
+def _restore_call(call: ir.Operation, results: dict[int, Any]) -> None:
     """Replace the custom call that HLO has for a sharding constraint, or for the sharding of a result."""
     target = ir.StringAttr(call.attributes["call_target_name"]).value
     if target == MARK:
@@ -180,17 +180,18 @@ def _restore_call(call: Any, results: dict[int, Any]) -> None:
     call.erase()
 
 
-def _sharding(frontend: Any) -> Any:
-    named: Any = {} if frontend is None else ir.DictAttr(frontend)
-    return parsed_attribute(named[_IN_FRONTEND]) if _IN_FRONTEND in named else None
+def _sharding(frontend: ir.Attribute | None) -> ir.Attribute | None:
+    if frontend is None or _IN_FRONTEND not in (named := ir.DictAttr(frontend)):
+        return None
+    return parsed_attribute(named[_IN_FRONTEND])
 
 
-def parsed_attribute(text: Any) -> Any:
+def parsed_attribute(text: ir.Attribute) -> ir.Attribute:
     """Return an attribute that a StringAttr has as text. Some front ends escape its quotes twice."""
     return ir.Attribute.parse(ir.StringAttr(text).value.replace('\\"', '"'))
 
 
-def remove_dead_code(operation: Any) -> None:
+def remove_dead_code(operation: ir.Operation) -> None:
     """Remove operations whose results nothing uses, such as the forward pass of an initialization."""
     for region in operation.regions:
         for block in region.blocks:
@@ -203,5 +204,5 @@ def remove_dead_code(operation: Any) -> None:
                     inner.erase()
 
 
-def _is_used(value: Any) -> bool:
+def _is_used(value: ir.Value) -> bool:
     return next(iter(value.uses), None) is not None

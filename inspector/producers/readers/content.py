@@ -112,7 +112,7 @@ def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES
     return strict_json.parse(raw, what, most_values)
 
 
-def array_entries(plain: Any, what: str, expected: str) -> dict[str, Any]:
+def array_entries(plain: object, what: str, expected: str) -> dict[str, Any]:
     """Return parsed JSON if it is an object with an entry per array. `expected` names such a file."""
     if not isinstance(plain, dict) or not plain:
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object with an entry per array")
@@ -128,7 +128,7 @@ def refuse_many_arrays(count: int, what: str) -> None:
         raise InvalidInput(f"{what} has more than {limits.MOST_ARRAYS:,} arrays, the most allowed")
 
 
-def size_list(plain: Any, what: str) -> tuple[int, ...]:
+def size_list(plain: object, what: str) -> tuple[int, ...]:
     """Return the shape that a JSON list of sizes contains."""
     if not isinstance(plain, list) or not all(type(size) is int and 0 <= size <= LARGEST for size in plain):
         raise InvalidInput(f"{what} has the shape {shown(plain)}, but must have a list of sizes")

@@ -13,6 +13,7 @@ from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import host_memory, input_file, temporary_folder, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Snapshot, dumps
 from inspector.core.sources import READERS, SNAPSHOT
 from inspector.layout import rule_files
@@ -23,7 +24,7 @@ from inspector.service.engine import memory_limit
 UNPACKED = "unpacked"
 
 
-def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def import_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: read a file or folder. Return the JSON text of its Snapshot under `snapshot`.
 
     As text, because the server decodes it later, and plain JSON takes several times as much memory.
@@ -47,7 +48,7 @@ def import_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str
         host_memory.give_back()  # the worker may stay idle for long
 
 
-def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def board_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: read a Board file, or a Snapshot file as a Board. Return its JSON text under `board`.
 
     Keys of the payload: `path`; `name`, used in messages.
@@ -63,7 +64,7 @@ def board_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str,
         host_memory.give_back()  # the worker may stay idle for long
 
 
-def rules_job(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def rules_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the lists of rules in the text of a file as JSON.
 
     Keys of the payload: `text`; `name` of the file.
@@ -82,7 +83,7 @@ def read(
     kind: str | None,
     step: int | None,
     folder: Path | None,
-    report: Callable[..., None],
+    report: JobReport,
     mesh: NamedMesh | None = None,
 ) -> Snapshot:
     """Return the Snapshot of one file or folder; the arguments are those of `import_job`."""

@@ -130,7 +130,7 @@ def _object(path: Path, what: str) -> dict[str, Any]:
     return content.array_entries(plain, what, "a MaxText golden")
 
 
-def _named(value: Any, where: str, meshes: Meshes) -> tuple[Stored, SavedSharding]:
+def _named(value: object, where: str, meshes: Meshes) -> tuple[Stored, SavedSharding]:
     if not isinstance(value, dict) or "partition_spec" not in value:
         raise InvalidInput(f"{where} is {shown(value)}, but must have partition_spec, shape and mesh")
     if "mesh" not in value:
@@ -194,7 +194,7 @@ def _logical(
     return axes
 
 
-def _is_name(entry: Any) -> bool:
+def _is_name(entry: object) -> bool:
     several = isinstance(entry, list) and all(isinstance(name, str) for name in entry)
     return entry is None or isinstance(entry, str) or several
 
@@ -236,7 +236,7 @@ def _padded(entries: list[Any], rank: int, where: str) -> tuple[str | None, ...]
     return (*names, *(None,) * (rank - len(entries)))
 
 
-def _logical_of(text: Any, rank: int, where: str) -> tuple[str | None, ...] | None:
+def _logical_of(text: object, rank: int, where: str) -> tuple[str | None, ...] | None:
     if text == "Unknown" or not isinstance(text, str):
         return None
     return _padded(entries_of(text, where), rank, where)

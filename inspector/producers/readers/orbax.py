@@ -112,7 +112,7 @@ def stored_array(metadata: bytes, what: str) -> Stored:
     return Stored(shape, _dtype(plain.get("data_type", plain.get("dtype"))))
 
 
-def _dtype(written: Any) -> str:
+def _dtype(written: object) -> str:
     if not isinstance(written, str):
         return UNKNOWN_DTYPE
     match = _ZARR2.fullmatch(written)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import numbered
@@ -81,7 +80,7 @@ def _printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def _keys(entry: Any, where: str) -> list[str]:
+def _keys(entry: object, where: str) -> list[str]:
     """Return the keys of a leaf from the root; the list is empty for an array without a tree."""
     keys = entry.get("key_metadata") if isinstance(entry, dict) else None
     if not isinstance(keys, list):

@@ -95,7 +95,9 @@ def read_text(text: str, what: str, meshes: Meshes) -> SavedSharding:
     return read(content.parse_json(text.encode(), what), meshes)
 
 
-def read(plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None) -> SavedSharding:
+def read(
+    plain: object, meshes: Meshes | None = None, devices: tuple[int, ...] | None = None
+) -> SavedSharding:
     """Read the parsed JSON of a sharding. If it cannot be used, return one with a `problem`.
 
     Args:
@@ -120,7 +122,7 @@ def read(plain: Any, meshes: Meshes | None = None, devices: tuple[int, ...] | No
     return SavedSharding(mesh, spec, None, numbered, memory_kind)
 
 
-def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
+def spec_of(entries: object, mesh: Mesh, what: str = "partition_spec") -> Spec:
     """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension."""
     if not isinstance(entries, list):
         raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
@@ -140,7 +142,7 @@ def spec_of(entries: Any, mesh: Mesh, what: str = "partition_spec") -> Spec:
     return tuple(spec)
 
 
-def mesh_axes(names: Any, sizes: Any, types: Any = None) -> tuple[MeshAxis, ...]:
+def mesh_axes(names: object, sizes: object, types: object = None) -> tuple[MeshAxis, ...]:
     """Return mesh axes from JSON lists of names, sizes and axis types."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
@@ -190,13 +192,13 @@ def _mesh(plain: dict[str, Any], meshes: Meshes, devices: tuple[int, ...] | None
     return meshes.of(axes, devices), True
 
 
-def _device_ids(grid: Any) -> tuple[int, ...] | None:
+def _device_ids(grid: object) -> tuple[int, ...] | None:
     """Return the ids of nested lists of {"id": 3} in row-major order, None if it is something else."""
-    level = [grid]
-    while any(isinstance(item, list) for item in level):
-        if not all(isinstance(item, list) for item in level):
+    level: list[object] = [grid]
+    while lists := [item for item in level if isinstance(item, list)]:
+        if len(lists) != len(level):
             return None
-        level = [item for inner in level for item in inner]
+        level = [item for inner in lists for item in inner]
     numbers = [item.get("id") if isinstance(item, dict) else None for item in level]
     ids = tuple(n for n in numbers if type(n) is int and 0 <= n < 2**63)
     return ids if len(ids) == len(numbers) else None

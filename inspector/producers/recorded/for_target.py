@@ -24,6 +24,7 @@ from inspector.compiled.donation import with_donation
 from inspector.core import snapshot
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, compiler_text
+from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.machines import out_of_memory, targets
 from inspector.machines.prediction.memory import capacity_of
@@ -33,12 +34,13 @@ from inspector.producers.arrays.records import memory_of, mesh_record, spec_of
 from inspector.producers.compile.compile_layout import compiler_versions
 from inspector.producers.compile.topology import devices_of, placed_record
 from inspector.producers.jax_internals import compiler, hlo_shardings
+from inspector.producers.jax_internals.compiler import LoadedExecutable
 from inspector.producers.jax_internals.custom_partitions import ANSWERS
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.model.abstract import versions
 
 
-def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
+def compile_lowered(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the Snapshot of one program for a target, as JSON.
 
     The payload has the `target`, the `module` as base64 text of MLIR bytecode, the `snapshot` of the program
@@ -69,7 +71,7 @@ def compile_lowered(payload: dict[str, Any], report: Any) -> dict[str, Any]:
     return _read(emulated, target, devices, executable, settings, seconds).to_json()
 
 
-def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) -> Any:
+def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) -> LoadedExecutable:
     """Return the executable, as JAX compiles its own modules."""
     with mlir.make_ir_context():
         parsed = ir.Module.parse(module)
@@ -90,7 +92,7 @@ def _read(
     snapshot: Snapshot,
     target: Target,
     devices: list[Any],
-    executable: Any,
+    executable: LoadedExecutable,
     settings: dict[str, Any],
     seconds: float,
 ) -> Snapshot:
@@ -158,7 +160,7 @@ def _mesh(snapshot: Snapshot, target: Target, devices: list[Any]) -> tuple[Mesh 
 
 
 def _chosen_specs(
-    snapshot: Snapshot, executable: Any, mesh: Mesh | None, settings: dict[str, Any]
+    snapshot: Snapshot, executable: LoadedExecutable, mesh: Mesh | None, settings: dict[str, Any]
 ) -> dict[str, Spec]:
     """Return the specs that the compiler of the target chose, by path."""
     if mesh is None or len(settings["devices"]) == 1:

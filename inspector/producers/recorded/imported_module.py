@@ -52,9 +52,9 @@ _MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()
 class _Named:
     """The attributes of one argument or result of the main function."""
 
-    kind: Any
+    kind: ir.Type
     attributes: dict[str, Any]
-    location: Any = None
+    location: ir.Location | None = None
 
 
 def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
@@ -111,8 +111,8 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
 
 
 def _with_given_mesh(
-    module: Any, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
-) -> Any:
+    module: ir.Module, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
+) -> ir.Module:
     """Return a module whose shardings name a mesh: the given one, if they name none.
 
     Raises:
@@ -134,7 +134,7 @@ def _with_given_mesh(
 
 
 def _on_one_device(
-    module: Any, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
+    module: ir.Module, name: str, what: str, given: NamedMesh | None, findings: list[Finding]
 ) -> Program:
     """Return a program without a mesh, with its collectives if it is that of each device.
 
@@ -167,7 +167,7 @@ def _record_of(mesh: NamedMesh) -> Mesh:
     return found.record
 
 
-def _of_one_device(module: Any, name: str, given: NamedMesh | None) -> Program | None:
+def _of_one_device(module: ir.Module, name: str, given: NamedMesh | None) -> Program | None:
     """Return the program of each device if it has collectives, as PyTorch/XLA lowers it; None otherwise.
 
     Args:
@@ -205,7 +205,7 @@ def _content(path: Path, what: str) -> str | bytes:
     return content.read_text(path, what).text
 
 
-def _parsed(text: str | bytes, what: str, context: Any) -> Any:
+def _parsed(text: str | bytes, what: str, context: ir.Context) -> ir.Module:
     """Return the module in text, in bytecode, or in the portable bytecode of `jax.export`."""
     try:
         if isinstance(text, bytes):
@@ -218,7 +218,7 @@ def _parsed(text: str | bytes, what: str, context: Any) -> Any:
         ) from None
 
 
-def _main(module: Any, what: str) -> Any:
+def _main(module: ir.Module | ir.Operation, what: str) -> ir.Operation:
     """Return the function that the program runs."""
     main = symbols(_operation(module), "func.func").get("main")
     if main is None:
@@ -226,7 +226,7 @@ def _main(module: Any, what: str) -> Any:
     return main
 
 
-def _operation(module: Any) -> Any:
+def _operation(module: ir.Module | ir.Operation) -> ir.Operation:
     """Return the operation of a module, which passes return instead of the module."""
     return module.operation if isinstance(module, ir.Module) else module
 
@@ -250,7 +250,7 @@ def _about_meshes(meshes: dict[str, NamedMesh], main: Mesh) -> Iterator[Finding]
     yield Finding("note", ABSTRACT_MESH, note)
 
 
-def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedModule:
+def _partitioned(module: ir.Module, name: str, mesh: Mesh, main: ir.Operation) -> PartitionedModule:
     """Return the partitioned program with the paths of its arguments and results.
 
     Raises:
@@ -269,7 +269,9 @@ def _partitioned(module: Any, name: str, mesh: Mesh, main: Any) -> PartitionedMo
     return replace(partitioned, arrays=listed)
 
 
-def _values(main: Any, propagated: Any, meshes: dict[str, NamedMesh], key: str) -> list[EntryValue]:
+def _values(
+    main: ir.Operation, propagated: ir.Operation, meshes: dict[str, NamedMesh], key: str
+) -> list[EntryValue]:
     """Return the arguments (`arg_attrs`) or results of `main`, with the shardings after propagation."""
     signature, values = _signature(main, key), []
     after = [*signature_attributes(propagated, key), *[{}] * len(signature)]
@@ -293,7 +295,9 @@ def _values(main: Any, propagated: Any, meshes: dict[str, NamedMesh], key: str) 
     return values
 
 
-def _dropped(main: Any, propagated: Any, meshes: dict[str, NamedMesh], name: str) -> Iterator[Finding]:
+def _dropped(
+    main: ir.Operation, propagated: ir.Operation, meshes: dict[str, NamedMesh], name: str
+) -> Iterator[Finding]:
     """Yield a note for each argument that XLA does not shard over all mesh axes that the program asks for.
 
     XLA gives an argument only shards of equal size.
@@ -316,7 +320,7 @@ def _dropped(main: Any, propagated: Any, meshes: dict[str, NamedMesh], name: str
                 )
 
 
-def _signature(main: Any, key: str) -> list[_Named]:
+def _signature(main: ir.Operation, key: str) -> list[_Named]:
     kind, arguments = function_type(main), main.regions[0].blocks[0].arguments
     types = kind.inputs if key == "arg_attrs" else kind.results
     attributes = signature_attributes(main, key, len(types))
@@ -324,7 +328,7 @@ def _signature(main: Any, key: str) -> list[_Named]:
     return [_Named(*value) for value in itertools.zip_longest(types, attributes, locations)]
 
 
-def _shape(kind: Any) -> shapes.Shape | None:
+def _shape(kind: ir.Type) -> shapes.Shape | None:
     """Return an MLIR tensor type as a shape of HLO."""
     try:
         tensor = ir.RankedTensorType(kind)
@@ -347,7 +351,7 @@ def _name(value: _Named) -> str:
     return location.name_str if isinstance(location, ir.NameLoc) else ""
 
 
-def _text(attribute: Any) -> str | None:
+def _text(attribute: ir.Attribute | None) -> str | None:
     """Return the text of an attribute. Return None if it is missing, or no text."""
     try:
         return None if attribute is None else str(ir.StringAttr(attribute).value)
@@ -355,7 +359,7 @@ def _text(attribute: Any) -> str | None:
         return None
 
 
-def _donated(main: Any) -> frozenset[int]:
+def _donated(main: ir.Operation) -> frozenset[int]:
     keys = ("tf.aliasing_output", "jax.buffer_donor")
     return frozenset(
         number

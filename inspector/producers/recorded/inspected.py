@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 from jax import numpy as jnp
+from jax.extend.core import ClosedJaxpr
 
 from inspector.checks import audit
 from inspector.compiled import program_text
@@ -21,6 +22,7 @@ from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot, write
 from inspector.machines import targets
+from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
 from inspector.producers.mlir import bytecode
@@ -35,11 +37,11 @@ _NOT_A_FUNCTION = "must be a function, or the result of jax.jit, nnx.jit or eqx.
 
 
 def inspect(
-    function: Any,
-    *arguments: Any,
+    function: Callable[..., object],
+    *arguments: PyTree,
     target: str | None = None,
     path: str | os.PathLike[str] | None = None,
-    **keywords: Any,
+    **keywords: PyTree,
 ) -> Snapshot:
     """Compile a function for its arguments without running it, and return the Snapshot.
 
@@ -120,7 +122,7 @@ def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
     return CauseFinder(_pool())(snapshot, bytecode.of_module(lowered))
 
 
-def _with_names(snapshot: Snapshot, compiled: Any, name: str) -> Snapshot:
+def _with_names(snapshot: Snapshot, compiled: object, name: str) -> Snapshot:
     """Name inputs by parameter if JAX says its names. Flax and Equinox wrap the compiled program."""
     executable = getattr(compiled, "_executable", None)
     arguments = getattr(executable, "_all_args_info", None)
@@ -162,7 +164,7 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
 
 
 def _record_partitions(
-    lower: Callable[[], Any], lowered: Any, names: list[str], platform: str | None
+    lower: Callable[[], Any], lowered: jax.stages.Lowered, names: list[str], platform: str | None
 ) -> None:
     """Compile here too, to record what the partitioning functions answer.
 
@@ -178,12 +180,12 @@ def _record_partitions(
         computation.compile()
 
 
-def _without_body(jaxpr: Any, lowered: Any) -> Any:
+def _without_body(jaxpr: ClosedJaxpr, lowered: Any) -> ClosedJaxpr:
     """Return a function as JAX traces it, with the types of `jaxpr`. It uses the same arguments."""
     constants = len(lowered.const_args)
     kept = [place - constants for place in lowered.compile_args["kept_var_idx"]]
 
-    def body(*arguments: Any) -> list[Any]:
+    def body(*arguments: jax.Array) -> list[Any]:
         # JAX would leave out arguments that nothing depends on.
         used = [arguments[place] for place in kept if place >= 0]
         results = [_empty(aval) for aval in jaxpr.out_avals]
@@ -194,7 +196,7 @@ def _without_body(jaxpr: Any, lowered: Any) -> Any:
     return empty
 
 
-def _empty(aval: Any) -> Any:
+def _empty(aval: jax.core.ShapedArray) -> jax.Array:
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key):
         shape = arrays.physical_aval(aval).shape
         return jax.random.wrap_key_data(
@@ -207,7 +209,7 @@ def _empty(aval: Any) -> Any:
     return value
 
 
-def _for_target(snapshot: Snapshot, lowered: Any, target: targets.Target) -> Snapshot:
+def _for_target(snapshot: Snapshot, lowered: programs.MeshComputation, target: targets.Target) -> Snapshot:
     from inspector.service.program_run.for_target import TargetCompiler
 
     used = len(programs.devices_of(lowered))

@@ -13,18 +13,23 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+from jax.sharding import Sharding
 
 from inspector.core.formatting import numbered
 from inspector.core.snapshot import Snapshot
+from inspector.model import PyTree
 from inspector.producers.arrays.leaves import unboxed
 from inspector.producers.capture.capture import capture
 from inspector.producers.jax_internals import arrays
 from inspector.producers.jax_internals.programs import output_shardings
 from inspector.producers.recorded.named_arguments import ArgumentPaths
 from inspector.producers.recorded.own_names import names_of_libraries, trees_of_objects
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.programs import MeshExecutable
 
 BY_ARGUMENT, BY_VARIABLE, BY_OUTPUT, BY_ORDER = "argument", "variable", "output", "order"
 
@@ -62,7 +67,7 @@ class LiveArrays:
     def compiled(
         self,
         name: str,
-        executable: Any,
+        executable: MeshExecutable,
         paths: ArgumentPaths,
         trees: Iterable[tuple[str, Any]],
     ) -> None:
@@ -150,10 +155,10 @@ class LiveArrays:
         self.share_of_new = sum(new) / max(sum(sizes), 1)
         self._seen = {id(array): weakref.ref(array) for array in live}
 
-    def _remember(self, array: Any, path: str) -> None:
+    def _remember(self, array: jax.Array, path: str) -> None:
         key = id(array)
 
-        def forget(_: Any) -> None:
+        def forget(_: object) -> None:
             self._arguments.pop(key, None)
 
         self._arguments[key] = (weakref.ref(array, forget), path)
@@ -192,11 +197,11 @@ class LiveArrays:
         return chr(self._numbers.setdefault(signature, len(self._numbers) + 1))
 
 
-def _signature(array: Any) -> Signature:
+def _signature(array: jax.Array) -> Signature:
     return (tuple(array.shape), array.dtype, array.sharding)
 
 
-def _held_signature(aval: Any, sharding: Any) -> Signature:
+def _held_signature(aval: jax.core.ShapedArray, sharding: Sharding) -> Signature:
     """Return the signature of the array that holds the data: of a typed random key, its key data."""
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
         sharding = arrays.physical_sharding(aval, sharding)
@@ -238,18 +243,18 @@ def _ready_by(until: float, array: Any) -> bool:
     return bool(ready)
 
 
-def _shard_bytes(array: Any) -> int:
+def _shard_bytes(array: jax.Array) -> int:
     elements = math.prod(array.sharding.shard_shape(array.shape))
     return elements * int(array.dtype.itemsize)
 
 
-def _address(array: Any) -> tuple[int, int, int] | None:
+def _address(array: jax.Array) -> tuple[int, int, int] | None:
     """Return the device, the address and the bytes of an array on one device, None if it has no address."""
     try:
         address = array.unsafe_buffer_pointer()
     except Exception:  # deleted meanwhile, or a backend without addresses
         return None
-    (device,) = array.sharding.device_set
+    device: Any = next(iter(array.sharding.device_set))
     return (device.id, address, array.nbytes) if address else None
 
 
@@ -306,13 +311,13 @@ def _move(
         counts[how] = counts.get(how, 0) + len(new)
 
 
-def _arrays(name: str, tree: Any) -> Iterable[tuple[str, Any]]:
+def _arrays(name: str, tree: PyTree) -> Iterable[tuple[str, Any]]:
     for leaf in unboxed(tree):
         if isinstance(leaf.value, jax.Array) and not isinstance(leaf.value, jax.core.Tracer):
             yield "/".join(filter(None, (name, leaf.path))), leaf.value
 
 
-def _held(array: Any) -> Any:
+def _held(array: jax.Array) -> PyTree:
     """Return the array that holds the data: of a typed random key, its key data."""
     return getattr(array, "_base_array", array)
 
@@ -327,7 +332,7 @@ def _variables() -> list[tuple[str, Any]]:
     )
 
 
-def _add(named: dict[str, Any], path: str, array: Any) -> None:
+def _add(named: dict[str, Any], path: str, array: jax.Array) -> None:
     """Add an array under its path, with a number if another array has it."""
     number = 1
     while (unique := path if number == 1 else f"{path} ({number})") in named:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from inspector.producers.arrays.records import spec_of
 from inspector.producers.jax_internals import programs
 
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
 
-def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
+
+def lost_sharding(computation: MeshComputation, executable: MeshExecutable) -> dict[str, Any] | None:
     """Return the result and the sharded operand as plain JSON; None if no sharding was lost.
 
     A sharding is lost if nobody asked for a sharding of the result, every device holds all of it, and that
@@ -51,5 +54,5 @@ def lost_sharding(computation: Any, executable: Any) -> dict[str, Any] | None:
     }
 
 
-def _bytes(shape: tuple[int, ...], aval: Any) -> int:
+def _bytes(shape: tuple[int, ...], aval: jax.core.ShapedArray) -> int:
     return math.prod(shape) * int(aval.dtype.itemsize)

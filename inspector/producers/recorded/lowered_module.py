@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from inspector.compiled import program_text
 from inspector.core import typed_json
 from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
 from inspector.machines.hardware import Kind
@@ -37,13 +38,13 @@ _RANDOM = ("stablehlo.rng", "threefry")
 class PartitionedModule:
     """A module after propagation, its program after XLA's partitioner, and values in it."""
 
-    module: Any
+    module: ir.Module | ir.Operation
     program: Program
     arrays: tuple[Array, ...]
     on_platforms: tuple[Program, ...] = ()
 
 
-def partition_lowered(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
+def partition_lowered(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: a lowered module in, its partitioned program as JSON out (`PartitionedPrograms`).
 
     The payload has the `module` as base64 text of MLIR bytecode, the `name` of the program, its `mesh`, and
@@ -126,7 +127,7 @@ def _prepared(module: ir.Module) -> ir.Module:
     return prepared
 
 
-def hlo_text(module: Any) -> str | None:
+def hlo_text(module: ir.Module) -> str | None:
     """Return the text of the program before partitioning; None if it has no HLO form."""
     try:
         return with_costs(str(hlo_conversion.to_hlo(text_of(module, debug_info=False)).as_hlo_text()))

@@ -9,16 +9,22 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from inspector.core import output
 from inspector.core.formatting import bytes_text
+from inspector.model import PyTree
 from inspector.producers.jax_internals import programs
 from inspector.producers.mlir import bytecode
 from inspector.producers.recorded.recorder import described, lowered_settings, paths_of
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.compile_hook import Hook, Traced
+    from inspector.producers.jax_internals.move_hook import Moves
+    from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
 
 MOST_BYTES = 512 * 2**20  # of the arguments of all programs of a run, on disk
 
@@ -28,7 +34,7 @@ class Recorder:
 
     stopped = True  # it has no thread
 
-    def __init__(self, settings: dict[str, Any], hook: Any) -> None:
+    def __init__(self, settings: dict[str, Any], hook: Hook) -> None:
         self._raw = Path(settings["folder"]) / "raw"
         self._writes_values = bool(settings.get("values"))
         self._lock = threading.Lock()
@@ -38,12 +44,12 @@ class Recorder:
 
     def compiled(
         self,
-        computation: Any,
-        executable: Any,
-        traced: Any,
+        computation: MeshComputation,
+        executable: MeshExecutable,
+        traced: Traced | None,
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
-        target: Any,
+        target: MeshComputation | str | None,
     ) -> None:
         """Write one compiled program. The arguments are those of `recorder.Recorder.compiled`."""
         name, source, of_jax = described(computation, traced)
@@ -81,7 +87,7 @@ class Recorder:
         output.write_text(json.dumps(record), self._raw / f"{stem}.json")
 
     def _write_values(
-        self, stem: str, computation: Any, arguments: tuple[Any, ...] | None
+        self, stem: str, computation: MeshComputation, arguments: tuple[Any, ...] | None
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return shape and type of each value, in the order of the file, or why none is written."""
         if arguments is None:
@@ -114,7 +120,7 @@ class Recorder:
     def write_error(self, error: Exception) -> None:
         """Do nothing: Python prints the error."""
 
-    def write_moves(self, moves: Any) -> None:
+    def write_moves(self, moves: Moves) -> None:
         """Do nothing: moves are not recorded."""
 
     def forget(self) -> None:
@@ -122,13 +128,13 @@ class Recorder:
         self._executables.clear()
 
 
-def _value(argument: Any, aval: Any) -> Any:
+def _value(argument: PyTree, aval: jax.core.ShapedArray) -> PyTree:
     """Return the whole array of an argument. A key array is returned as its integers."""
     if jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended):
         return np.asarray(jax.random.key_data(argument))
     return np.asarray(argument).astype(aval.dtype, copy=False)
 
 
-def _bytes(value: Any) -> bytes:
+def _bytes(value: np.ndarray) -> bytes:
     content: bytes = np.ascontiguousarray(value).tobytes()
     return content

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, Sharding
 
 from inspector.core import typed_json
 from inspector.producers.arrays.records import mesh_record, shards_of, spec_of
@@ -40,7 +40,7 @@ def plain(counts: Mapping[Any, Any]) -> dict[str, Any]:
     return {"meshes": [typed_json.encode(mesh_record(mesh)) for mesh in meshes], "moves": moves}
 
 
-def _side(sharding: Any, shape: tuple[int, ...], meshes: dict[Mesh, int]) -> dict[str, Any]:
+def _side(sharding: Sharding, shape: tuple[int, ...], meshes: dict[Mesh, int]) -> dict[str, Any]:
     """Return the number of the mesh and the spec of a sharding, or its shards if it has none."""
     if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
         spec = sharding.spec
@@ -52,4 +52,5 @@ def _side(sharding: Any, shape: tuple[int, ...], meshes: dict[Mesh, int]) -> dic
     try:
         return {"shards": [[shard.device, shard.index] for shard in shards_of(sharding, shape)]}
     except Exception:  # sharding types raise different errors for shapes they cannot shard
-        return {"devices": sorted(device.id for device in sharding.device_set)}
+        devices: set[Any] = sharding.device_set
+        return {"devices": sorted(device.id for device in devices)}

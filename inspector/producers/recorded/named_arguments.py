@@ -6,12 +6,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import jax
 
 from inspector.core import renamed_paths
 from inspector.core.snapshot import Snapshot
+from inspector.model import PyTree
 from inspector.producers.capture.split_modules import arguments as unpacked
 from inspector.producers.capture.split_modules import merged
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.compile_hook import Split
 
 _PARAMETER = re.compile(r"[^\[.]+")
 
@@ -28,11 +34,11 @@ class ArgumentPaths:
       split: the `Split` of the hook for a function of Equinox or Haliax, else None.
     """
 
-    tree: Any
+    tree: PyTree
     parameters: dict[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    split: Any = None
+    split: Split | None = None
 
     def trees(self, arguments: Sequence[Any]) -> list[tuple[str, Any]]:
         """Return each argument of a call by name. The flat `arguments` can begin with constants."""
@@ -47,7 +53,10 @@ class ArgumentPaths:
 
 
 def argument_paths(
-    in_tree: Any, out_tree: Any, names: Sequence[str | None], split: Any = None
+    in_tree: jax.tree_util.PyTreeDef,
+    out_tree: jax.tree_util.PyTreeDef,
+    names: Sequence[str | None],
+    split: Split | None = None,
 ) -> ArgumentPaths:
     """Return the paths for JAX's pytrees and its names of flat arguments, such as `state['w']`.
 
@@ -86,7 +95,7 @@ def with_argument_names(snapshot: Snapshot, program: str, paths: ArgumentPaths) 
     return renamed_paths.in_snapshot(snapshot, renamed)
 
 
-def _paths(tree: Any, split: Any = None) -> list[str]:
+def _paths(tree: PyTree, split: Split | None = None) -> list[str]:
     """Return the path of each leaf of a pytree's structure."""
     leaves = [object() for _ in range(tree.num_leaves)]
     return [leaf.path for leaf in unpacked(tree.unflatten(leaves), split)]

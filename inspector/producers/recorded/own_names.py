@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from inspector.core.snapshot import Group
 from inspector.core.source_files import is_library
+from inspector.model import PyTree
 from inspector.producers.arrays.leaves import Leaf, attributes_of, unboxed
 
 # Objects of these types contain no arrays.
@@ -58,7 +59,7 @@ def trees_of_objects(variables: Iterable[tuple[str, Any]]) -> Iterator[tuple[str
                 )
 
 
-def arrays_of_function(function: Any) -> Iterator[tuple[str, Any]]:
+def arrays_of_function(function: Callable[..., object] | None) -> Iterator[tuple[str, Any]]:
     """Yield the large arrays that a function uses without having them as arguments, by their names.
 
     They are variables around it, or of the functions that it calls by name. JAX makes them constants.
@@ -100,7 +101,7 @@ def _variables_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 yield name, function.__globals__[name]
 
 
-def _leaves(value: Any) -> list[Leaf]:
+def _leaves(value: PyTree) -> list[Leaf]:
     try:
         return list(unboxed(value))
     except Exception:  # a class of the program whose flatten function fails

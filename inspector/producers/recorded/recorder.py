@@ -18,12 +18,14 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from inspector.core import output
 from inspector.core.program_run import LOWERED, when_compiled
+from inspector.core.snapshot import Snapshot
+from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
 from inspector.producers.mlir import bytecode
@@ -34,6 +36,11 @@ from inspector.producers.recorded.lost_sharding import lost_sharding
 from inspector.producers.recorded.named_arguments import ArgumentPaths, argument_paths, with_argument_names
 from inspector.producers.recorded.own_names import arrays_of_function
 from inspector.producers.recorded.step_profile import StepProfile
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.compile_hook import Hook, Split, Traced
+    from inspector.producers.jax_internals.move_hook import Moves
+    from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
 
 MOVES = "moves.json"
 ERROR = "error.json"
@@ -51,7 +58,7 @@ _FREE_SECONDS = 0.1  # on top, so that a short program is read more than once
 class Recorder:
     """Writes one record for each compiled program, and one for the live arrays."""
 
-    def __init__(self, settings: dict[str, Any], hook: Any) -> None:
+    def __init__(self, settings: dict[str, Any], hook: Hook) -> None:
         self._raw = Path(settings["folder"]) / "raw"
         self._request = Path(settings["folder"]) / REQUEST
         self._hook = hook
@@ -82,12 +89,12 @@ class Recorder:
 
     def compiled(
         self,
-        computation: Any,
-        executable: Any,
-        traced: Any,
+        computation: MeshComputation,
+        executable: MeshExecutable,
+        traced: Traced | None,
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
-        target: Any,
+        target: MeshComputation | str | None,
     ) -> None:
         """Write one compiled program.
 
@@ -138,7 +145,7 @@ class Recorder:
                 self._profile.compiled()
             self._watch_arrays(name, executable, paths, () if arguments is None else paths.trees(arguments))
 
-    def _write_text(self, stem: str, executable: Any) -> None:
+    def _write_text(self, stem: str, executable: MeshExecutable) -> None:
         """Write the compiled text, if the platform gives one."""
         text = None
         with contextlib.suppress(jax.errors.JaxRuntimeError, NotImplementedError):
@@ -152,7 +159,7 @@ class Recorder:
             output.write_text(text, self._raw / f"{stem}.hlo")
 
     def _watch_arrays(
-        self, name: str, executable: Any, paths: ArgumentPaths, trees: Sequence[tuple[str, Any]]
+        self, name: str, executable: MeshExecutable, paths: ArgumentPaths, trees: Sequence[tuple[str, Any]]
     ) -> None:
         """Name the arrays of a program that was compiled, and read the live ones, now or soon."""
         self._live.compiled(name, executable, paths, trees)
@@ -162,7 +169,7 @@ class Recorder:
         soon = time.time() + _PAUSE_AFTER_COMPILE_SECONDS
         self._next_read = min(self._next_read, max(soon, self._next_at_compile))
 
-    def _is_new_executable(self, executable: Any) -> bool:
+    def _is_new_executable(self, executable: MeshExecutable) -> bool:
         """Return whether XLA compiled. JAX also lowers again for equal types in other objects."""
         key = id(executable.xla_executable)
         before = self._executables.get(key)
@@ -170,7 +177,7 @@ class Recorder:
         self._executables[key] = weakref.ref(executable)
         return before is None or before() is None
 
-    def _is_new(self, source: str, traced: Any) -> bool:
+    def _is_new(self, source: str, traced: Traced | None) -> bool:
         """Return whether the same function was compiled before as another Python object."""
         reference = None if traced is None else traced.function
         if reference is None:
@@ -193,20 +200,20 @@ class Recorder:
         with open(self._raw / "operations.jsonl", "a", encoding="utf-8") as file:
             file.write(line)
 
-    def _write_target(self, stem: str, target: Any) -> dict[str, Any]:
+    def _write_target(self, stem: str, target: MeshComputation | str) -> dict[str, Any]:
         if isinstance(target, str):
             return {"error": target}
         output.write_bytes(bytecode.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
         return lowered_settings(target, {device.id: device.id for device in programs.devices_of(target)})
 
-    def _write_json(self, name: str, meta: dict[str, Any], snapshot: Any) -> None:
+    def _write_json(self, name: str, meta: dict[str, Any], snapshot: Snapshot) -> None:
         text = json.dumps({"meta": meta, "snapshot": snapshot.to_json()})
         output.write_text(text, self._raw / name)
 
     # --- Live arrays -------------------------------------------------------------------------------------
 
-    def _read_live(self, when: str, trees: Any = (), final: bool = False) -> None:
+    def _read_live(self, when: str, trees: Sequence[tuple[str, PyTree]] = (), final: bool = False) -> None:
         """Write the live arrays, unless far fewer are left than before: a program ends by freeing them.
 
         While the program runs, fewer arrays that are mostly new are those of its next phase, unless they are
@@ -270,7 +277,7 @@ class Recorder:
         if self._writes:
             output.write_text(json.dumps(last_error(error)), self._raw / ERROR)
 
-    def write_moves(self, moves: Any) -> None:
+    def write_moves(self, moves: Moves) -> None:
         """Write the arrays that moved between devices so far, unless the file has all of them."""
         if not self._writes or (total := moves.total.value()) == self._written_moves:
             return
@@ -348,7 +355,7 @@ def _start_thread(function: Callable[[], None]) -> Callable[[float], Any]:
         return lambda seconds: locks[0].acquire(timeout=seconds)
 
 
-def _constants(traced: Any) -> dict[str, list[str]]:
+def _constants(traced: Traced | None) -> dict[str, list[str]]:
     """Return the names of the large arrays around a function, by their type and shape: `float32[8, 4]`."""
     function = None if traced is None or traced.function is None else traced.function()
     names: dict[str, list[str]] = {}
@@ -357,7 +364,7 @@ def _constants(traced: Any) -> dict[str, list[str]]:
     return names
 
 
-def described(computation: Any, traced: Any) -> tuple[str, str, bool]:
+def described(computation: MeshComputation, traced: Traced | None) -> tuple[str, str, bool]:
     """Return the name and source of a lowered function, and whether it is one of JAX's own.
 
     Args:
@@ -373,13 +380,15 @@ def described(computation: Any, traced: Any) -> tuple[str, str, bool]:
     return traced.name or name, traced.source or source, traced.of_jax
 
 
-def paths_of(computation: Any, executable: Any, traced: Any) -> Any:
+def paths_of(
+    computation: MeshComputation, executable: MeshExecutable, traced: Traced | None
+) -> ArgumentPaths:
     """Return the paths of the arguments and results of a compiled program."""
     _, paths = _compiled(computation, executable, traced)
     return paths
 
 
-def lowered_settings(lowered: Any, places: Mapping[int, int]) -> dict[str, Any]:
+def lowered_settings(lowered: MeshComputation, places: Mapping[int, int]) -> dict[str, Any]:
     """Return the settings to compile a lowered module. `places` numbers devices from 0 by their ids."""
     arguments = lowered.compile_args
     return {
@@ -396,7 +405,9 @@ def _is_of_jax(source: str) -> bool:
     return os.path.dirname(jax.__file__) + os.sep in source
 
 
-def _compiled(computation: Any, executable: Any, traced: Any) -> tuple[Any, Any]:
+def _compiled(
+    computation: MeshComputation, executable: MeshExecutable, traced: Traced | None
+) -> tuple[Any, Any]:
     """Return a `jax.stages.Compiled` without its text, and the paths of its arguments."""
     arguments = computation.compile_args["all_args_info"]
     constants = len(computation.const_args)
@@ -424,7 +435,7 @@ class _WithoutText(jax.stages.Compiled):
       split: the `Split` of the hook for a function of Equinox or Haliax, else None.
     """
 
-    split: Any = None
+    split: Split | None = None
 
     def as_text(self) -> str | None:
         """Return None, so that nothing is read from the text."""
@@ -432,7 +443,10 @@ class _WithoutText(jax.stages.Compiled):
 
 
 def _inputs(
-    computation: Any, executable: Any, paths: Sequence[str], called: tuple[Any, ...] | None
+    computation: MeshComputation,
+    executable: MeshExecutable,
+    paths: Sequence[str],
+    called: tuple[Any, ...] | None,
 ) -> list[dict[str, Any]]:
     """Return name, type and sharding of each argument, to compare compiles of one function.
 
@@ -465,7 +479,7 @@ def _inputs(
     return inputs
 
 
-def _own_sharding(argument: Any) -> str:
+def _own_sharding(argument: PyTree) -> str:
     if not isinstance(argument, jax.Array):
         return "not a jax.Array"
     committed = "" if argument.committed else ", not committed"

@@ -10,10 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from inspector.core import output
 from inspector.core.program_run import ENOUGH, PROFILE, PROFILE_TAKEN
+
+if TYPE_CHECKING:
+    from inspector.producers.jax_internals.profiler_hook import Profiler
 
 _FIRST_SECONDS = 0.5
 _LONGER = 4
@@ -30,7 +33,7 @@ class StepProfile:
       folder: that of the run.
     """
 
-    def __init__(self, profiler: Any, folder: Path) -> None:
+    def __init__(self, profiler: Profiler, folder: Path) -> None:
         self._profiler = profiler
         self._folder = folder
         self._seconds = _FIRST_SECONDS

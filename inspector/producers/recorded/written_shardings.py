@@ -7,7 +7,6 @@ They have `mhlo.sharding` at arguments, results and custom calls, or Shardy's sh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
@@ -130,7 +129,7 @@ def _attribute(sharding: HloSharding, mesh: NamedMesh) -> str | None:
 
 
 def _rewrite(module: ir.Module, known: dict[str, str | None]) -> None:
-    def of(written: Any, rank: int) -> Any:
+    def of(written: ir.Attribute | None, rank: int) -> sdy.TensorShardingAttr | None:
         text = None if written is None else known[ir.StringAttr(written).value]
         if text is None:
             return None

@@ -57,7 +57,7 @@ class Difference:
 EQUAL = Difference(0.0, None, None, None)
 
 
-def difference(first: Any, second: Any) -> Difference:
+def difference(first: np.ndarray, second: np.ndarray) -> Difference:
     """Return the difference of two arrays of the same shape and type.
 
     >>> difference(np.array([3.0, 8.0]), np.array([3.0, 4.0])).index
@@ -121,19 +121,19 @@ def _rounding(kinds: Sequence[str]) -> float:
     return max((ROUNDING.get(kind, ROUNDING_OF_8_BITS) for kind in kinds), default=0.0)
 
 
-def _rounded(value: Any, error: float, generator: Any) -> Any:
+def _rounded(value: np.ndarray, error: float, generator: np.random.Generator) -> np.ndarray:
     if not jnp.issubdtype(value.dtype, jnp.floating):
         return value
     signs = generator.choice([-error, error], value.shape)
     return (value.astype(np.float64) * (1 + signs)).astype(value.dtype)
 
 
-def _norm(value: Any) -> float:
+def _norm(value: np.ndarray) -> float:
     largest = float(np.max(np.abs(value)))
     return largest * float(np.linalg.norm((value / largest).ravel())) if largest else 0.0
 
 
-def _factor(ours: Any, theirs: Any) -> float | None:
+def _factor(ours: np.ndarray, theirs: np.ndarray) -> float | None:
     """Return the factor between two arrays, None if there is none or it is complex."""
     scale = float(np.vdot(theirs, theirs).real)
     if not scale or not math.isfinite(scale):
@@ -143,6 +143,8 @@ def _factor(ours: Any, theirs: Any) -> float | None:
     return factor if close and abs(factor - 1) > _LEAST_FACTOR else None
 
 
-def _at(first: Any, second: Any, distance: Any, relative: float, factor: float | None) -> Difference:
+def _at(
+    first: np.ndarray, second: np.ndarray, distance: np.ndarray, relative: float, factor: float | None
+) -> Difference:
     index = tuple(map(int, np.unravel_index(int(np.argmax(distance)), first.shape)))
     return Difference(relative, index, (str(first[index]), str(second[index])), factor)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.mlir import ir
 from jax.extend.sharding import GSPMDSharding
 
 from inspector.core.errors import InvalidInput
@@ -34,7 +36,7 @@ class Value:
     parts: tuple[Any, ...]
     indices: tuple[tuple[slice, ...], ...]
 
-    def whole(self) -> Any:
+    def whole(self) -> np.ndarray:
         """Return the whole array. Of several replicas, it has that of the first device, as JAX does."""
         if self.parts[0].shape == self.shape:
             return self.parts[0]
@@ -75,7 +77,7 @@ class Executable:
       InvalidInput: the compiler fails.
     """
 
-    def __init__(self, module: Any, settings: dict[str, Any]) -> None:
+    def __init__(self, module: ir.Module, settings: dict[str, Any]) -> None:
         devices = jax.devices()
         self._devices = tuple(devices[place] for place in settings["devices"])
         self._shapes = _result_shapes(module)
@@ -103,7 +105,7 @@ class Executable:
                 for place, (shape, pieces) in enumerate(zip(self._shapes, parts, strict=True))
             ]
 
-    def _sharding(self, shardings: Any, place: int) -> Any:
+    def _sharding(self, shardings: Sequence[Any] | None, place: int) -> jax.sharding.Sharding:
         if shardings is None:
             if len(self._devices) > 1:
                 return GSPMDSharding.get_replicated(self._devices)
@@ -129,14 +131,15 @@ class _errors:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if isinstance(error, (jax.errors.JaxRuntimeError, ValueError, NotImplementedError)):
             message = one_line(str(error)).strip()[:_MOST_ERROR]
             raise InvalidInput(f"{self._what}: {message}") from None
 
 
-def _result_shapes(module: Any) -> list[tuple[int, ...]]:
-    from jax.extend.mlir import ir
+def _result_shapes(module: ir.Module) -> list[tuple[int, ...]]:
 
     from inspector.producers.mlir.walk import main_function
 

@@ -12,9 +12,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.mlir import ir
 
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.core.same_results import ComparedProgram, ComparedValue, FirstOperation
 from inspector.producers.learn.compare_results import differences, modules
 from inspector.producers.learn.compare_results.execution import Executable, Value
@@ -25,7 +27,7 @@ _VALUES_AT_ONCE = 64  # a module with them is compiled once
 _BYTES_AT_ONCE = 256 * 2**20  # of these values, on one device
 
 
-def compare_results(payload: dict[str, Any], report: Any) -> dict[str, Any]:
+def compare_results(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the `ComparedProgram` of one program as JSON.
 
     The payload has the `name` and the stems of the files that the recorder wrote: `sharded`, of the program
@@ -46,7 +48,7 @@ class _Written:
     """What the recorder wrote about one program."""
 
     record: dict[str, Any]
-    module: Any
+    module: ir.Module
     arguments: list[Any]
 
     @classmethod
@@ -73,7 +75,7 @@ class _Tolerance:
     rounded: list[Any]
 
 
-def _compared(payload: dict[str, Any], report: Any) -> ComparedProgram:
+def _compared(payload: dict[str, Any], report: JobReport) -> ComparedProgram:
     report("read")
     sharded, single = _Written.read(payload["sharded"]), _Written.read(payload["single"])
     kinds = modules.float_kinds(single.module)
@@ -105,7 +107,7 @@ def _compared(payload: dict[str, Any], report: Any) -> ComparedProgram:
     )
 
 
-def _with_unequal_replicas(payload: dict[str, Any], report: Any) -> ComparedProgram:
+def _with_unequal_replicas(payload: dict[str, Any], report: JobReport) -> ComparedProgram:
     """Return a program that cannot be compared, with the results whose replicas differ."""
     report("run")
     sharded = _Written.read(payload["sharded"])
@@ -229,13 +231,14 @@ def _intermediate_values(
 ) -> list[ComparedValue]:
     """Return the comparison of intermediate values. Of a value of one module only, compare the replicas."""
     paired = [candidate for candidate in group if candidate.other is not None]
+    others = [candidate.other for candidate in group if candidate.other is not None]
     alone = [candidate for candidate in group if candidate.other is None]
     ours = Executable(
         modules.with_results(sharded.module, [candidate.value for candidate in (*paired, *alone)]),
         _with_chosen(sharded, len(group)),
     )
     theirs = Executable(
-        modules.with_results(single.module, [candidate.other for candidate in paired]),
+        modules.with_results(single.module, others),
         _with_chosen(single, len(paired)),
     )
     start = len(sharded.record["results"])

@@ -22,7 +22,7 @@ from jax.interpreters import mlir
 from inspector.core.errors import InvalidInput
 from inspector.producers.mlir import bytecode
 from inspector.producers.mlir.locations import Described, described, named_at
-from inspector.producers.mlir.walk import main_function, operations
+from inspector.producers.mlir.walk import main_function, named_attributes, operations
 from inspector.producers.partition.shardings import MANUAL, SHARDING, result_shardings
 from inspector.producers.partition.shardy import inline_calls
 
@@ -33,7 +33,7 @@ _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
 _SUMS = frozenset({"stablehlo.dot", "stablehlo.dot_general"})
 
 
-def prepared(written: bytes) -> Any:
+def prepared(written: bytes) -> ir.Module:
     """Return the module with all calls inlined, no donated arguments, and no `jax.debug.print`.
 
     Raises:
@@ -46,7 +46,7 @@ def prepared(written: bytes) -> Any:
         main = main_function(module.operation)
         if "arg_attrs" in main.attributes:
             main.attributes["arg_attrs"] = ir.ArrayAttr.get(
-                [_without(attributes, _DONATION) for attributes in main.attributes["arg_attrs"]]
+                [_without(attributes, _DONATION) for attributes in ir.ArrayAttr(main.attributes["arg_attrs"])]
             )
         for operation in operations(main):
             if operation.name != "stablehlo.custom_call":
@@ -69,7 +69,7 @@ def _load_lapack() -> None:
         jax.jit(jnp.linalg.eigvalsh).lower(jax.ShapeDtypeStruct((2, 2), "float32"))
 
 
-def float_kinds(module: Any) -> list[str]:
+def float_kinds(module: ir.Module) -> list[str]:
     """Return the floating-point types of all values of the module, as MLIR names them."""
     elements = {
         str(_element(ir.RankedTensorType(value.type)))
@@ -80,7 +80,7 @@ def float_kinds(module: Any) -> list[str]:
     return sorted(name for name in elements if name.startswith(("f", "bf")))
 
 
-def longest_sum(module: Any) -> int:
+def longest_sum(module: ir.Module) -> int:
     """Return the number of terms of the longest sum of the module, as far as types show it."""
     longest = 1
     for operation in operations(module.operation):
@@ -106,9 +106,9 @@ class Candidate:
       other: of the other module, None if it is unknown.
     """
 
-    operation: Any
-    value: Any
-    other: Any
+    operation: ir.Operation
+    value: ir.Value
+    other: ir.Value | None
 
     @property
     def is_shard_map(self) -> bool:
@@ -130,7 +130,9 @@ class Candidate:
         return 4 * _size(self.value)
 
 
-def candidates(first: Any, second: Any, outputs: Sequence[int], by_order: bool = True) -> Iterator[Candidate]:
+def candidates(
+    first: ir.Module, second: ir.Module, outputs: Sequence[int], by_order: bool = True
+) -> Iterator[Candidate]:
     """Yield the results from which some outputs are computed, in the order of the sharded module.
 
     Args:
@@ -155,7 +157,7 @@ def candidates(first: Any, second: Any, outputs: Sequence[int], by_order: bool =
                 yield Candidate(operation, value, other)
 
 
-def with_results(module: Any, values: Sequence[Any]) -> Any:
+def with_results(module: ir.Module, values: Sequence[ir.Value]) -> ir.Module:
     """Return a copy of the module whose `main` also returns these values.
 
     The result of a `shard_map` gets its own sharding. The compiler chooses that of the others.
@@ -166,7 +168,9 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
         before = list(last.operands)
         kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
         attributes = main.attributes.get("res_attrs", None)
-        given = [ir.DictAttr.get({}) for _ in before] if attributes is None else list(attributes)
+        given = (
+            [ir.DictAttr.get({}) for _ in before] if attributes is None else list(ir.ArrayAttr(attributes))
+        )
         added = [ir.DictAttr.get(_sharding_of(value)) for value in values]
         replaced = _replace_return(last, [*before, *values])
         types = [*kind.results, *(value.type for value in values)]
@@ -183,13 +187,13 @@ def with_results(module: Any, values: Sequence[Any]) -> Any:
     return copy
 
 
-def op_name_of(operation: Any) -> tuple[str, str | None]:
+def op_name_of(operation: ir.Operation) -> tuple[str, str | None]:
     """Return JAX's name stack of an operation, and its source line as `train.py:31`."""
     name, place = named_at(operation.location)
     return name or "", place
 
 
-def _replace_return(last: Any, values: Sequence[Any]) -> Any:
+def _replace_return(last: ir.Operation, values: Sequence[ir.Value]) -> ir.Operation:
     replaced = ir.Operation.create(
         "func.return", operands=list(values), ip=ir.InsertionPoint(last), loc=last.location
     )
@@ -197,7 +201,7 @@ def _replace_return(last: Any, values: Sequence[Any]) -> Any:
     return replaced
 
 
-def _sharding_of(value: Any) -> dict[str, Any]:
+def _sharding_of(value: ir.Value) -> dict[str, ir.Attribute]:
     operation = _owner(value)
     if operation is None or operation.name != MANUAL:
         return {}
@@ -205,9 +209,9 @@ def _sharding_of(value: Any) -> dict[str, Any]:
     return {} if sharding is None else {SHARDING: sharding}
 
 
-def _matched(first: Any, second: Any, by_order: bool) -> dict[Any, Any]:
+def _matched(first: ir.Module, second: ir.Module, by_order: bool) -> dict[ir.Value, ir.Value]:
     """Return the values of the second module by the values of the first one that they correspond to."""
-    values: dict[Any, Any] = {}
+    values: dict[ir.Value, ir.Value] = {}
     values.update(zip(_block(first).arguments, _block(second).arguments, strict=False))
     own, others = list(_operations(first)), list(_operations(second))
     tokens, other_tokens = list(map(_token, own)), list(map(_token, others))
@@ -267,12 +271,12 @@ def _inside_shard_maps(mapped: Sequence[Any], rest: Sequence[Any]) -> dict[Any, 
     return values
 
 
-def _needed(module: Any, outputs: Sequence[int]) -> set[Any]:
+def _needed(module: ir.Module, outputs: Sequence[int]) -> set[ir.Operation]:
     """Return the operations of `main` from which outputs are computed."""
     operands = _return_of(main_function(module.operation)).operands
     block = _block(module)
     waiting = [operands[place] for place in outputs]
-    needed: set[Any] = set()
+    needed: set[ir.Operation] = set()
     while waiting:
         owner = _owner(waiting.pop())
         if owner is None or owner in needed or owner.block != block:
@@ -285,7 +289,7 @@ def _needed(module: Any, outputs: Sequence[int]) -> set[Any]:
     return needed
 
 
-def _operations(module: Any) -> Iterator[Any]:
+def _operations(module: ir.Module) -> Iterator[ir.Operation]:
     """Yield the operations of `main` that compute something."""
     for inner in _block(module).operations:
         operation = inner.operation
@@ -293,12 +297,12 @@ def _operations(module: Any) -> Iterator[Any]:
             yield operation
 
 
-def _token(operation: Any) -> tuple[str, Described, tuple[str, ...]]:
+def _token(operation: ir.Operation) -> tuple[str, Described, tuple[str, ...]]:
     types = tuple(str(result.type) for result in operation.results)
     return operation.name, described(operation.location), types
 
 
-def _constant(value: Any) -> str | None:
+def _constant(value: ir.Value) -> str | None:
     """Return the text of a constant, None for any other value."""
     owner = _owner(value)
     if owner is None or owner.name != "stablehlo.constant":
@@ -306,37 +310,37 @@ def _constant(value: Any) -> str | None:
     return str(owner.attributes["value"])
 
 
-def _origin(value: Any) -> Any:
+def _origin(value: ir.Value) -> ir.Value:
     """Return the value without the sharding constraints on it."""
     while (owner := _owner(value)) is not None and owner.name in _CONSTRAINTS:
         value = owner.operands[0]
     return value
 
 
-def _owner(value: Any) -> Any:
+def _owner(value: ir.Value) -> ir.Operation | None:
     """Return the operation of which a value is a result, None for an argument of a block."""
     return None if isinstance(value.owner, ir.Block) else value.owner.operation
 
 
-def _block(module: Any) -> Any:
+def _block(module: ir.Module) -> ir.Block:
     return main_function(module.operation).regions[0].blocks[0]
 
 
-def _return_of(main: Any) -> Any:
+def _return_of(main: ir.Operation) -> ir.Operation:
     return list(main.regions[0].blocks[0].operations)[-1].operation
 
 
-def _without(attributes: Any, names: Iterable[str]) -> Any:
-    kept = {entry.name: entry.attr for entry in attributes if entry.name not in names}
-    return ir.DictAttr.get(kept)
+def _without(attributes: ir.Attribute, names: Iterable[str]) -> ir.DictAttr:
+    kept = named_attributes(attributes)
+    return ir.DictAttr.get({name: value for name, value in kept.items() if name not in names})
 
 
-def _element(kind: Any) -> Any:
+def _element(kind: ir.RankedTensorType) -> ir.Type:
     element = kind.element_type
     if isinstance(element, ir.ComplexType):
         return ir.ComplexType(element).element_type
     return element
 
 
-def _size(value: Any) -> int:
+def _size(value: ir.Value) -> int:
     return math.prod(ir.RankedTensorType(value.type).shape)

@@ -8,7 +8,7 @@ import inspect
 import io
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import jax
 
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import Cancelled, InvalidInput
+from inspector.core.job_report import JobReport
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
 from inspector.producers.arrays.leaves import Leaf
@@ -23,10 +24,8 @@ from inspector.producers.arrays.live_arrays import live_array
 from inspector.producers.arrays.records import mesh_record
 from inspector.producers.model.abstract import versions
 
-Report = Callable[..., None]
 
-
-def replay(payload: dict[str, Any], report: Report) -> dict[str, Any]:
+def replay(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON."""
     request = tutorials.from_json(payload.get("tutorial"))
     if request.devices != jax.device_count():
@@ -42,7 +41,7 @@ def cells(guide: str) -> tuple[Cell, ...]:
     return cells_of(inspect.getsource(module.tutorial))
 
 
-def run(written: Sequence[Cell], request: TutorialRequest, report: Report) -> tuple[Step, ...]:
+def run(written: Sequence[Cell], request: TutorialRequest, report: JobReport) -> tuple[Step, ...]:
     """Run cells in one namespace. After a failed cell, the other steps are returned without a run."""
     # Flax looks up classes by the name of their module.
     namespace: dict[str, Any] = {
@@ -99,7 +98,7 @@ def _drawn(name: str, value: jax.Array) -> DrawnArray:
     if isinstance(placed, jax.sharding.NamedSharding):
         mesh = mesh_record(placed.mesh)
     else:
-        device: Any  # JAX does not export its type
+        device: jax.Device
         (device,) = placed.device_set
         mesh = snapshot.Mesh(
             (snapshot.MeshAxis("device", 1),),
