@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from inspector.core.printable import one_line
@@ -110,3 +110,14 @@ def choices(value: str, names: Sequence[str]) -> str:
         return f"one of {', '.join(names)}"
     near = difflib.get_close_matches(value, names, n=_SIMILAR, cutoff=0.3) or names[:_SIMILAR]
     return f"one of {len(names):,}, such as {', '.join(near)}"
+
+
+def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
+    """Check that the value of a field is one of those that are allowed.
+
+    Raises:
+      InvalidInput: it is another one. The sentence has the field, the value and all that are allowed.
+    """
+    listed = list(allowed)
+    if value not in listed:
+        raise InvalidInput(f"{name} is {shown(value)}, but must be one of {', '.join(map(str, listed))}")

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from inspector.core.memory_kinds import in_host_memory
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Array, Snapshot
 from inspector.core.statistics import sum_known
 
@@ -61,23 +62,37 @@ def state_title(snapshot: Snapshot) -> str:
     return "Parameters" if groups == {"params"} else "Parameters and other arrays"
 
 
+@once_per_snapshot
+def _known_totals(snapshot: Snapshot) -> dict[tuple[str, ...], Totals]:
+    return {}
+
+
 def totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
     """Return the totals of the arrays in these groups."""
+    known = _known_totals(snapshot)
+    if groups not in known:
+        known[groups] = _totals(snapshot, groups)
+    return known[groups]
+
+
+def _totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
     if not snapshot.arrays:  # an imported program without arrays
         return Totals(0, None, None, None)
     arrays = [array for array in counted_arrays(snapshot) if array.group in groups]
     once = sum_known(array.bytes for array in arrays)
     if any(array.bytes_per_device is None for array in arrays):
         return Totals(len(arrays), once, None, None, None)
-    per_memory, everywhere = [], 0
-    for in_host in (False, True):
-        held = [a for a in arrays if in_host_memory(a, snapshot.mesh_of(a)) == in_host]
-        by_device = bytes_by_device(snapshot, held)
-        per_memory.append(max(by_device.values(), default=0))
-        everywhere += sum(by_device.values())
-    device, host = per_memory
-    known = None if snapshot.mesh is None else everywhere
-    return Totals(len(arrays), once, device, known, host)
+    in_devices = in_device_memory(snapshot, arrays)
+    others = {id(array) for array in in_devices}
+    in_hosts = [array for array in arrays if id(array) not in others]
+    device, host = (bytes_by_device(snapshot, held).values() for held in (in_devices, in_hosts))
+    everywhere = None if snapshot.mesh is None else sum(device) + sum(host)
+    return Totals(len(arrays), once, max(device, default=0), everywhere, max(host, default=0))
+
+
+def in_device_memory(snapshot: Snapshot, arrays: Iterable[Array]) -> list[Array]:
+    """Return the arrays that take memory of a device: those that are not in host memory."""
+    return [array for array in arrays if not in_host_memory(array, snapshot.mesh_of(array))]
 
 
 def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | None:
@@ -89,7 +104,7 @@ def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | No
     arrays = [array for array in counted_arrays(snapshot) if array.group in groups]
     if not arrays or any(array.bytes_per_device is None for array in arrays):
         return None
-    held = [a for a in arrays if not in_host_memory(a, snapshot.mesh_of(a))]
+    held = in_device_memory(snapshot, arrays)
     by_device = bytes_by_device(snapshot, held)
     fullest = max(by_device, key=lambda device: by_device[device], default=_ANY_DEVICE)
     by_group: dict[str, int] = {}

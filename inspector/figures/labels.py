@@ -5,6 +5,7 @@ Names that come from files or models are text, never markup. Escape everything t
 
 from __future__ import annotations
 
+import functools
 import html
 import textwrap
 import unicodedata
@@ -64,6 +65,7 @@ def arial_px(text: str, size_px: float) -> float:
     return size_px * sum(map(_em, text))
 
 
+@functools.lru_cache(4096)
 def _em(character: str) -> float:
     if character in _NARROW:
         return 0.3

@@ -12,7 +12,7 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source, Spec
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
@@ -152,8 +152,7 @@ def parse_axes_of_dimension(text: str, name: str, axis_names: Sequence[str]) -> 
 
 def parse_choice(text: str, name: str, choices: Sequence[str]) -> Any:
     """Return the text if it is one of the choices."""
-    if text not in choices:
-        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(choices)}")
+    require_one_of(name, text, choices)
     return text
 
 

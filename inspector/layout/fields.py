@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from inspector.core import rules as rule_list
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Spec
 from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
@@ -593,8 +593,7 @@ def parse_size(text: str, size: Size) -> SizeValue:
             return size.normalize(text)
         if not size.choices:
             return _free_text(text, size)
-        if text not in size.choices:
-            raise InvalidInput(f"{size.name} is {shown(text)}, but must be one of {', '.join(size.choices)}")
+        require_one_of(size.name, text, size.choices)
         return text
     return _parse_number(text, size)
 

@@ -15,7 +15,7 @@ import math
 from dataclasses import dataclass
 
 from inspector.core.collectives import OPERATIONS, OPS, Operation
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of
 from inspector.core.formatting import counted
 from inspector.machines.cost import Estimate, require_amount, si_text
 from inspector.machines.hardware import Nccl
@@ -151,9 +151,8 @@ Link = TorusLink | NodeLink | SliceLink
 
 def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
     """Return the seconds of one execution of a collective whose groups each use such a link."""
-    operation = OPERATIONS.get(op)
-    if operation is None:
-        raise InvalidInput(f"op is {shown(op)}, but must be one of {', '.join(OPS)}")
+    require_one_of("op", op, OPS)
+    operation = OPERATIONS[op]
     require_amount("payload_bytes", payload_bytes)
     if link.size == 1:
         return Estimate(0.0, lambda: "a group of one device moves nothing")

@@ -14,7 +14,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import counted
 from inspector.machines.hardware import CHIPS, CUBE_EDGE, Chip, Shape, Torus
 
@@ -165,10 +165,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def _torus_of(generation: str) -> Torus:
-    if generation not in GENERATIONS:
-        raise InvalidInput(
-            f"TPU generation is {shown(generation)}, but must be one of {', '.join(GENERATIONS)}"
-        )
+    require_one_of("TPU generation", generation, GENERATIONS)
     network = CHIPS[generation].network
     assert isinstance(network, Torus)
     return network

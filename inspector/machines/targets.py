@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.machines import slices
@@ -272,8 +272,7 @@ def _slice_count(count: str, own: Slice) -> int:
 
 
 def _of_gpus(chip_name: str, count: str) -> Target:
-    if chip_name not in GPU_CHIPS:
-        raise InvalidInput(f"GPU is {shown(chip_name)}, but must be one of {', '.join(GPU_CHIPS)}")
+    require_one_of("GPU", chip_name, GPU_CHIPS)
     number = int(count) if _COUNT.fullmatch(count) else 0
     in_one_node = 1 <= number <= GPUS_PER_NODE
     if not in_one_node and (number % GPUS_PER_NODE or not 1 <= number <= MOST_GPUS):

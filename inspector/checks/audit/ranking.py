@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from inspector.core.memory_kinds import in_host_memory
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.totals import in_device_memory
 
 _HALF = 2**30  # bytes that count as half of the memory, if no array is known
 
@@ -16,9 +17,11 @@ def weight(finding: Finding, snapshot: Snapshot) -> float:
 
 def share_of_memory(size: float, snapshot: Snapshot) -> float:
     """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
-    whole = sum(
-        array.bytes_per_device or 0
-        for array in snapshot.arrays
-        if not in_host_memory(array, snapshot.mesh_of(array))
-    )
+    whole = _bytes_of_arrays(snapshot)
     return size / max(whole, size) if whole and size else size / (size + _HALF)
+
+
+@once_per_snapshot
+def _bytes_of_arrays(snapshot: Snapshot) -> int:
+    """Return the bytes of all arrays in the memory of one device. Unknown bytes count as 0."""
+    return sum(array.bytes_per_device or 0 for array in in_device_memory(snapshot, snapshot.arrays))

@@ -15,10 +15,9 @@ from inspector.checks.policy.selection import (
     unsplit_axes,
 )
 from inspector.core.formatting import bytes_text, counted, elements_text, exact_bytes_text, mesh_axes_text
-from inspector.core.memory_kinds import in_host_memory
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, bytes_by_device
+from inspector.core.totals import STATE_GROUPS, bytes_by_device, in_device_memory
 from inspector.machines.prediction import memory
 
 _MAX_NAMED = 5  # arrays in a violation about many
@@ -149,11 +148,7 @@ def bytes_per_device(fields: Fields) -> Check:
     selection = read_selection(fields, STATE_GROUPS)
 
     def check(snapshot: Snapshot) -> tuple[list[Violation], str | None]:
-        arrays = [
-            array
-            for array in selection.arrays(snapshot)
-            if not in_host_memory(array, snapshot.mesh_of(array))
-        ]
+        arrays = in_device_memory(snapshot, selection.arrays(snapshot))
         unknown = [a.path for a in arrays if a.shards is None and a.bytes_per_device is None]
         unknown += [a.path for a in arrays if a.shards is not None and a.bytes is None]
         if unknown:

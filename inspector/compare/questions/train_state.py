@@ -9,9 +9,8 @@ from typing import Any
 from inspector.compare.question import UNKNOWN, Better, Row, Statement, without_rejected
 from inspector.compare.splits import elements_per_device
 from inspector.core.formatting import bytes_text, times_text
-from inspector.core.memory_kinds import in_host_memory
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, state_title, totals
+from inspector.core.totals import STATE_GROUPS, in_device_memory, state_title, totals
 
 STATE = "Train state"
 _NO_ARRAYS = Statement("none", excluded="it has no such arrays")
@@ -60,11 +59,8 @@ def _times(factor: float | None) -> Statement:
 
 
 def _largest(snapshot: Snapshot) -> Statement:
-    arrays = [
-        array
-        for array in snapshot.arrays
-        if array.group in STATE_GROUPS and not in_host_memory(array, snapshot.mesh_of(array))
-    ]
+    state = (array for array in snapshot.arrays if array.group in STATE_GROUPS)
+    arrays = in_device_memory(snapshot, state)
     if not arrays:
         return _NO_ARRAYS
     if any(array.bytes_per_device is None for array in arrays):

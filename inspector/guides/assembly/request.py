@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 from inspector import layout as layouts
 from inspector.core import sharding, typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.snapshot import Mesh, Spec
 from inspector.core.typed_json import NonNegativeInt, Record
@@ -242,8 +242,7 @@ def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) 
 
 def _checked(assembly: Assembly) -> Assembly:
     """Return the request, or raise InvalidInput if its fields contradict each other."""
-    if assembly.mistake not in MISTAKES:
-        raise InvalidInput(f"mistake is {shown(assembly.mistake)}, but must be one of {', '.join(MISTAKES)}")
+    require_one_of("mistake", assembly.mistake, MISTAKES)
     for spec in (assembly.spec, assembly.target):
         if spec is not None:
             held = assembly.elements * sharding.replicas(spec, assembly.mesh())

@@ -394,8 +394,7 @@ def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
 
 
 def _on_devices(snapshot: Snapshot) -> list[Array]:
-    arrays = totals.counted_arrays(snapshot)
-    return [array for array in arrays if not in_host_memory(array, snapshot.mesh_of(array))]
+    return totals.in_device_memory(snapshot, totals.counted_arrays(snapshot))
 
 
 def _different(array: Array, mesh: Mesh | None) -> int | None:

@@ -8,7 +8,7 @@ import json
 from inspector.assessment.measured import measured_step
 from inspector.core import output
 from inspector.core.assumed import with_assumed
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
@@ -85,11 +85,8 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
         raise InvalidInput("the Snapshot has no programs, so no step can be predicted")
     if name is None:
         return next(iter(main_first(snapshot)))
-    program = snapshot.program(name)
-    if program is None:
-        names = ", ".join(program.name for program in snapshot.programs)
-        raise InvalidInput(f"--program is {shown(name)}, but must be one of {names}")
-    return program
+    require_one_of("--program", name, [program.name for program in snapshot.programs])
+    return next(program for program in snapshot.programs if program.name == name)
 
 
 def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) -> Output:

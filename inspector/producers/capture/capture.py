@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec, Sharding
 from inspector.compiled.donation import with_donation
 from inspector.core import output
 from inspector.core.array_roles import with_roles
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Array, Finding, Group, Program, Snapshot, Source, write
 from inspector.model import PyTree
@@ -223,8 +223,7 @@ def _group(leaf: Leaf, path: str, given: GroupOf | None) -> Group:
     if given is None:
         return group_of(leaf, path) or "other"
     chosen = given(path) if callable(given) else given
-    if chosen not in _GROUPS:
-        raise InvalidInput(f"group is {shown(chosen)}, but must be one of {', '.join(_GROUPS)}")
+    require_one_of("group", chosen, _GROUPS)
     return chosen
 
 

@@ -12,7 +12,7 @@ from jax.experimental import mesh_utils, topologies
 from jax.sharding import AxisType, Mesh
 
 from inspector.core import snapshot
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of
 from inspector.layout import DEVICE_ORDERS
 from inspector.machines import targets
 from inspector.machines.slices import shape_text
@@ -69,8 +69,7 @@ def mesh_on(
       InvalidInput: the mesh has another size, the order is unknown, or JAX cannot map the mesh to the torus.
     """
     targets.require_size(target, mesh_shape)
-    if order not in DEVICE_ORDERS:
-        raise InvalidInput(f"device_order is {shown(order)}, but must be one of {', '.join(DEVICE_ORDERS)}")
+    require_one_of("device_order", order, DEVICE_ORDERS)
     devices = devices_of(target)
     split = False
     if order == "row-major" or target.slice is None:  # all GPUs of a host are equally close

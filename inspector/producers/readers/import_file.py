@@ -11,7 +11,7 @@ from typing import Any
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import host_memory, input_file, temporary_folder, typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.job_report import JobReport
 from inspector.core.snapshot import Snapshot, dumps
@@ -107,8 +107,7 @@ def read(
         raise InvalidInput(f"{name} is a tar archive: give the folder in it, or a zip file of it")
     if kind is None:
         kind = detect(path, name)
-    if kind not in READERS:
-        raise InvalidInput(f"kind is {shown(kind)}, but must be one of {', '.join(READERS)}")
+    require_one_of("kind", kind, READERS)
     module = importlib.import_module(READERS[kind].module)
     options = {"mesh": mesh} if READERS[kind].takes_mesh else {}
     snapshot: Snapshot = module.read(path, name, step, progress("read"), **options)

@@ -13,7 +13,7 @@ import streamlit as st
 
 from inspector import layout as layouts
 from inspector.compare.search.result import OBJECTIVES
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, current_layout, view_link
@@ -98,9 +98,11 @@ def _parameter(key: str) -> str:
 def _value(key: str, text: str) -> Any:
     name = _parameter(key)
     if key == OBJECTIVE:
-        return _one_of(name, text, {objective: objective for objective in OBJECTIVES})
+        require_one_of(name, text, OBJECTIVES)
+        return text
     if key == SENSITIVITY:
-        return _one_of(name, text, {"true": True, "false": False})
+        require_one_of(name, text, ("true", "false"))
+        return text == "true"
     if key == CHIP:
         return hardware.chip(text).name
     if key == BUDGET:
@@ -111,9 +113,3 @@ def _value(key: str, text: str) -> Any:
     if len(text) > _MOST_CHARACTERS:
         raise InvalidInput(f"{name} has {len(text):,} characters, at most {_MOST_CHARACTERS:,}")
     return text
-
-
-def _one_of(name: str, text: str, values: dict[str, Any]) -> Any:
-    if text not in values:
-        raise InvalidInput(f"{name} is {shown(text)}, but must be one of {', '.join(values)}")
-    return values[text]
