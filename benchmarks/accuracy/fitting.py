@@ -36,7 +36,8 @@ from inspector.machines.prediction.step_model import modelled
 
 # Values of `compute_factor` that are tried. One below 0.6 would hide a mistake.
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
-_SHARES = tuple(step / 50 for step in range(51))
+# Steps of 2% would be as large as half of the median error.
+_SHARES = tuple(step / 100 for step in range(20, 101))
 _EXPOSED = tuple(step / 20 for step in range(21))
 _AGREEMENTS = tuple(step / 100 for step in range(61))
 # With runs of fewer models nothing is fitted for a chip: no run would show whether it is right for another.
@@ -114,12 +115,12 @@ class PartitionedRun:
 
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
-        Compute is without attention that a kernel computes, and without products of experts. Communication
-        is that inside of a slice.
+        Compute is without attention and products of experts that kernels compute. Communication is that
+        inside of a slice.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
       traffic: Seconds for reading and writing HBM.
       attention: Seconds of the kernel of attention.
-      grouped: Seconds of the products of experts at the peak.
+      grouped: Seconds of the kernels of experts at the peak.
       longest: Seconds of the transfers over one tuple of mesh axes that take longest.
       mixture: Whether it is a mixture of experts. The way of tokens to experts takes longer than modelled,
         which constants of products and links must not hide.
@@ -146,14 +147,14 @@ def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
     if any(one.seconds is None for one in terms):
         return None
     replaced, attention = attention_seconds(run.program, run.chip)
-    grouped = grouped_seconds(run.program, run.chip)
+    products, grouped = grouped_seconds(run.program, run.chip)
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     between = sum(one.between for one in terms)
     return PartitionedRun(
         run.name,
         run.model,
         run.chip,
-        max(0.0, compute - replaced - grouped),
+        max(0.0, compute - replaced - products),
         sum(one.inside for one in terms),
         run.seconds,
         between,
@@ -168,8 +169,8 @@ def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
 def fitted_before_compile(runs: Sequence[PartitionedRun]) -> BeforeCompile:
     """Return the constants for a prediction without a compile that fit the runs of dense models best.
 
-    The efficiency of a TPU with runs of fewer than two models is that of all TPUs. That of products of
-    experts is fitted after it, to the mixtures of experts of a chip if they are at least two models.
+    The efficiency of a chip with runs of fewer than two models is that of all TPUs or GPUs. That of kernels
+    for experts is fitted after it, to the mixtures of experts of a chip if they are at least two models.
     """
     dense = [run for run in runs if not run.mixture] or list(runs)
     tried = [_fitted_before_compile(dense, share) for share in _EXPOSED]
@@ -178,7 +179,7 @@ def fitted_before_compile(runs: Sequence[PartitionedRun]) -> BeforeCompile:
     for chip in sorted({run.chip.name for run in runs}):
         own = [run for run in runs if run.chip.name == chip and run.grouped]
         if len({run.model for run in own}) >= _MODELS:
-            of_share = {share: replace(best, grouped={chip: share}) for share in _SHARES[10:]}
+            of_share = {share: replace(best, grouped={chip: share}) for share in _SHARES}
             grouped[chip] = min(of_share, key=lambda share: _error_before_compile(own, of_share[share]))
     return replace(best, grouped=grouped)
 
@@ -189,13 +190,14 @@ def _fitted_before_compile(runs: Sequence[PartitionedRun], exposed_share: float)
     }
     for run in runs:
         by_chip.setdefault(run.chip.name, []).append(run)
+        if run.chip.kind == "gpu":
+            by_chip.setdefault("gpu", []).append(run)
     efficiency = {}
     for chip, own in by_chip.items():
-        if len({run.model for run in own}) >= _MODELS or not chip:
-            names = {run.chip.name for run in own}
+        if len({run.model for run in own}) >= _MODELS or chip in ("", "gpu"):
+            names = {"gpu"} if chip == "gpu" else {run.chip.name for run in own}
             tried = {
-                share: BeforeCompile(dict.fromkeys(("", *names), share), exposed_share)
-                for share in _SHARES[10:]
+                share: BeforeCompile(dict.fromkeys(("", *names), share), exposed_share) for share in _SHARES
             }
             efficiency[chip] = min(tried, key=lambda share: _error_before_compile(own, tried[share]))
     return BeforeCompile(efficiency, exposed_share)

@@ -130,5 +130,4 @@ def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram |
         return None
     if predicted(program, snapshot.mesh, chip).seconds is None:
         return None
-    mixture = run.layout is not None and run.layout.model == "moe"
-    return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds, mixture)
+    return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds, run.mixture)

@@ -131,6 +131,7 @@ class Chip:
     device_kind: `jax.Device.device_kind` of its devices.
     clock_hertz: cycles per second of a TPU's cores, which turns the compiler's cycles into seconds; None if
       unknown.
+    matrix_width: rows and columns of a matrix unit of a TPU; 1 for a GPU, whose units are small.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Chip:
     slice_prefix: str = ""
     device_kind: str = ""
     clock_hertz: float | None = None
+    matrix_width: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flops_per_second", MappingProxyType({**self.flops_per_second}))
@@ -224,7 +226,7 @@ def chip_of_device(kind: str | None) -> Chip | None:
 
 
 # XLA multiplies float32 in one bfloat16 pass on TPUs, and as TF32 on GPUs.
-_tpu = functools.partial(Chip, kind="tpu", float32_as="bf16")
+_tpu = functools.partial(Chip, kind="tpu", float32_as="bf16", matrix_width=128)
 _gpu = functools.partial(Chip, kind="gpu", float32_as="tf32")
 
 _UP_TO_256 = ((1, 1), (2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (8, 16), (16, 16))
@@ -306,6 +308,7 @@ _TABLE = (
         device_kind="TPU v6 lite",
         # 9.18e14 FLOP/s ÷ (4 units × 256² × 2). Google says 2 units, but the compiler's estimates need 4.
         clock_hertz=1.75e9,
+        matrix_width=256,
     ),
     _tpu(
         "tpu7x", "TPU7x (Ironwood)",
@@ -319,6 +322,7 @@ _TABLE = (
         cores=2, devices=2,  # Google, "dual-chiplet architecture"
         dcn_bytes_per_second=1.25e10,  # Google: 100 Gbit/s
         clock_hertz=2.2e9,  # 1.154e15 FLOP/s of a core ÷ (4 units × 256² × 2)
+        matrix_width=256,
         device_kind="TPU7x",
     ),
     _gpu(

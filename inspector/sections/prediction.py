@@ -201,7 +201,7 @@ def _bars(step: Step | None) -> tuple[Block, ...]:
 
 
 def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
-    constants = before_compile_constants()
+    constants, defaults = before_compile_constants(), default_constants(predicted.chip)
     if predicted.short:
         communication = (
             "All of the modelled communication counts, because the computation of such a short step ends "
@@ -213,18 +213,23 @@ def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
             "published runs. Transfers between slices count in full, and the step takes at least as long as "
             "its longest transfers."
         )
-    fitted = predicted.chip.name in constants.efficiency or predicted.chip.kind == "tpu"
-    fitted_text = "fitted to published runs" if fitted else "what cuBLAS reaches"
+    alike = "GPUs" if predicted.chip.kind == "gpu" else "TPUs"
+    of_chip = predicted.chip.name in constants.efficiency
+    fitted_text = "fitted to published runs" + ("" if of_chip else f" on other {alike}")
+    kernels = f"Attention that a kernel computes at {defaults.kernel_efficiency:.0%} of it"
+    if defaults.head_width > 1:
+        kernels += f", with heads of at least {defaults.head_width} elements"
+    if predicted.experts:
+        kernels += f", and kernels for products of experts at {constants.of_grouped(predicted.chip):.0%}"
     return (
         Folded(
             INPUTS,
             (
                 listing(
                     f"Matrix products at {constants.of(predicted.chip):.0%} of the peak, {fitted_text}. "
-                    "Attention that a kernel computes at "
-                    f"{default_constants(predicted.chip).kernel_efficiency:.0%} of it.",
+                    f"{kernels}.",
                     "HBM is read and written as if all was fused that compilers can fuse, at "
-                    f"{default_constants(predicted.chip).hbm_efficiency:.0%} of its bandwidth.",
+                    f"{defaults.hbm_efficiency:.0%} of its bandwidth.",
                     communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",

@@ -18,7 +18,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction.calibration import BeforeCompile, Constants
+from inspector.machines.prediction.calibration import BeforeCompile, Constants, default_constants
 from inspector.machines.prediction.collective_cost import START_SECONDS
 from inspector.machines.prediction.predicted import before_compile, predicted
 from tests.machines.prediction.schedules import schedule
@@ -68,7 +68,7 @@ def test_a_model_is_predicted_without_its_own_runs():
     strange[-1] = MeasuredProgram(last.name, last.model, CHIP, last.program, MESH, 10 * last.seconds)
     # The strange run does not change its own prediction.
     assert fitting.left_out(strange)[last.name] == pytest.approx(last.seconds, rel=0.15)
-    assert fitting.fitted(strange[:1], CHIP) == Constants()
+    assert fitting.fitted(strange[:1], CHIP) == default_constants(CHIP)
 
 
 def test_shares_before_a_compile_are_found():

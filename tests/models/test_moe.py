@@ -104,7 +104,12 @@ def test_flops_of_sorted_tokens_are_those_of_a_dropless_model() -> None:
     experts = embed * 4 + 3 * embed * (2 * mlp + 24)
     expected = 3 * 2 * tokens * (layers * (attention + experts) + embed * vocab)
     assert sum(product.flops for product in step.work.matmul) == expected
-    assert sum(step.work.grouped.values()) == 3 * 2 * tokens * layers * 3 * embed * 2 * mlp
+    grouped = sum(step.work.grouped.values())
+    assert grouped == 3 * 2 * tokens * layers * 3 * embed * 2 * mlp
+    # A kernel multiplies one tile of 256 rows more for each expert, and masks matrices of 32 × 64.
+    rows = tokens * 2 / 4
+    assert step.work.grouped_tiles == step.work.grouped_masked
+    assert sum(step.work.grouped_tiles.values()) == grouped * (rows + 256) / rows
     # Nothing is sent but gradients and the loss, because each sequence is sorted by itself.
     assert {collective.op for collective in step.collectives or ()} == {"all-reduce"}
 

@@ -43,6 +43,7 @@ class Row:
         so that another fit needs no compile.
       flops: In the table of this version, FLOPs of matrix products of one device.
       moved: Bytes of HBM of one device, if all is fused that compilers can fuse.
+      mixture: Whether it is a mixture of experts.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Row:
     schedule: float | None = None
     flops: float | None = None
     moved: float | None = None
+    mixture: bool = False
 
     @property
     def known(self) -> bool:
@@ -178,6 +180,7 @@ def row_of(run: PublishedRun) -> Row:
         run.seconds,
         reason=run.reason,
         correction=run.correction,
+        mixture=run.mixture,
     )
 
 

@@ -192,6 +192,11 @@ class PublishedRun:
     source: str
     correction: str | None = None
 
+    @property
+    def mixture(self) -> bool:
+        """Whether its layout is a mixture of experts."""
+        return self.layout is not None and self.layout.model == "moe"
+
 
 def read(path: str | Path) -> tuple[PublishedRun, ...]:
     """Return the runs of a file.

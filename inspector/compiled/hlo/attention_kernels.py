@@ -55,12 +55,14 @@ class PlannedKernel:
       queries, keys: the two lengths of the scores on one device, which the kernel keeps on the chip.
       forward_share, train_share: FLOPs of the kernels over those of the matrix products, in a program without
         gradients and in a train step.
+      widths: elements of a head of queries, and of values.
     """
 
     queries: int
     keys: int
     forward_share: float
     train_share: float
+    widths: tuple[int, ...] = ()
 
     def share(self, trains: bool) -> float:
         """Return the share in a train step or in a program without gradients."""
@@ -125,14 +127,26 @@ def kernel(instruction: Instruction) -> Kernel | None:
     return Kernel(match[1], False) if match else None
 
 
+def head_width(instruction: Instruction, operands: Sequence[Shape | None]) -> int | None:
+    """Return the elements of a head of the queries of splash attention; None for any other instruction."""
+    called = kernel(instruction)
+    arrays = _arrays(operands) if called is not None and not called.cudnn else []
+    return arrays[0].dimensions[-1] if arrays else None
+
+
+def _arrays(operands: Sequence[Shape | None]) -> list[Shape]:
+    """Return queries, keys and values among the operands of splash attention, in this order."""
+    wide = (operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16)
+    return [array for array in wide if len(array.dimensions) >= 3]
+
+
 def flops(
     called: Kernel, instruction: Instruction, operands: Sequence[Shape | None]
 ) -> tuple[int | None, str | None]:
     """Return the FLOPs of one execution of a kernel, and the operand type. None if unknown."""
     if called.cudnn:
         return _cudnn_flops(called, instruction, operands)
-    arrays = [operand for operand in operands if operand is not None and (operand.element_bits or 0) >= 16]
-    arrays = [array for array in arrays if len(array.dimensions) >= 3]
+    arrays = _arrays(operands)
     if len(arrays) < 2:
         return None, None
     query, key = arrays[:2]

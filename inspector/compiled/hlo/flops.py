@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -90,6 +90,50 @@ def is_grouped(instruction: Instruction) -> bool:
     if instruction.opcode == "ragged-dot":
         return True
     return instruction.opcode == "dot" and len(listed(instruction, "lhs_batch_dims") or ()) == 1
+
+
+class Group(NamedTuple):
+    """The product of one group of rows: how many rows it has on average, and the sides of its matrix."""
+
+    rows: float
+    sides: tuple[int, int]
+
+
+def group_of(computation: Computation, instruction: Instruction) -> Group | None:
+    """Return the sizes of a grouped product; None for any other, or if they are unknown.
+
+    Of a dot, the rows are the part of its dimensions that has two: sequences, and places in a buffer.
+    """
+    lhs, rhs, *_ = [*operand_shapes(computation, instruction), None, None]
+    if not is_grouped(instruction) or lhs is None or rhs is None:
+        return None
+    contracted, ragged = (listed(instruction, f"lhs_{kind}_dims") or [] for kind in ("contracting", "ragged"))
+    parts = [
+        _sizes_without(lhs, contracted, listed(instruction, "lhs_batch_dims") or ()),
+        [lhs.dimensions[number] for number in contracted],
+        _sizes_without(rhs, *(listed(instruction, f"rhs_{kind}_dims") or () for kind in _OF_RHS)),
+    ]
+    if instruction.opcode == "ragged-dot":
+        of_gradient = bool(set(ragged) & set(contracted))
+        matrices = instruction.shape if of_gradient else rhs
+        groups = matrices.dimensions[0] if matrices is not None and matrices.dimensions else None
+        rows = parts.pop(1 if of_gradient else 0)
+    else:
+        groups = 1
+        rows = next((part for part in parts if len(part) > 1), [])
+        parts = [part for part in parts if part is not rows]
+    sides = [part[0] for part in parts if len(part) == 1]
+    if not groups or not rows or None in (*rows, *sides) or len(sides) != 2:
+        return None
+    return Group(math.prod(size or 0 for size in rows) / groups, (sides[0] or 0, sides[1] or 0))
+
+
+_OF_RHS = ("batch", "contracting", "group")
+
+
+def _sizes_without(shape: Shape, *numbers: Collection[int]) -> list[int | None]:
+    left_out = set().union(*numbers)
+    return [size for number, size in enumerate(shape.dimensions) if number not in left_out]
 
 
 def contracted_sizes(computation: Computation, instruction: Instruction) -> tuple[int, ...] | None:

@@ -12,8 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from inspector.compiled.hlo.accesses import moves_nothing
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, Key, waits_at_once
+from inspector.compiled.hlo.attention_kernels import head_width
 from inspector.compiled.hlo.dataflow import Frame, Value
-from inspector.compiled.hlo.module import Computation, Instruction, operand_names, result_sizes
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    operand_names,
+    operand_shapes,
+    result_sizes,
+)
 from inspector.compiled.hlo.opcodes import ANNOTATIONS
 from inspector.compiled.hlo.scheduled_reads import Reads, ScheduledReads
 from inspector.compiled.hlo.shapes import elements_of
@@ -145,6 +152,7 @@ class _Reader:
             dtype=(products.dtype or None) if products is not None else None,
             bytes=touched,
             kernel=kernel,
+            head=head_width(instruction, operand_shapes(computation, instruction)),
             collective=collective,
             host=True if self._crosses_to_host(computation, instruction) else None,
             begins=True if starts else None,

@@ -239,12 +239,14 @@ class KernelWork(Record):
       flops: Floating-point operations of the kernel.
       dtype: The operand type of the kernel. None for that of most products of the program.
       types: Floating-point operations of `products` by operand type. Empty if all have that of the kernel.
+      widths: Elements of a head of queries, and of values. Empty if unknown.
     """
 
     products: Amount
     flops: Amount
     dtype: str | None = field(default=None, metadata=OMIT_NONE)
     types: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+    widths: tuple[NonNegativeInt, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
 @dataclass(frozen=True)
@@ -358,6 +360,10 @@ class Work(Record):
       attention: Matrix products that a kernel of attention will replace. None if there is none.
       grouped: Floating-point operations of the products that multiply the tokens of each expert with its
         matrix, by operand type. They are among those of `matmul`.
+      grouped_tiles: The same with the rows that a kernel of such products adds to each group, because it
+        multiplies whole tiles. Empty without such a kernel.
+      grouped_masked: Those of `grouped_tiles` with a side of the matrices that is not a multiple of 128, the
+        lanes of a TPU. The kernel masks their tiles.
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
@@ -376,6 +382,8 @@ class Work(Record):
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
     grouped: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+    grouped_tiles: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+    grouped_masked: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
     kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)

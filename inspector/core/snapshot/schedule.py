@@ -22,6 +22,7 @@ class ScheduledOperation(Record):
       bytes: Bytes that one execution reads and writes. None if unknown.
       kernel: Name of the custom kernel whose time does not follow from its FLOPs: they are unknown, or it
         solves step by step. None for other operations.
+      head: Elements of a head, if it is a kernel of splash attention. None for other operations.
       collective: Position of its collective in the program's `collectives`.
       host: Whether it copies between HBM and the memory of the host.
       begins: Whether it only begins an asynchronous operation, which other instructions overlap.
@@ -45,6 +46,7 @@ class ScheduledOperation(Record):
     dtype: str | None = field(default=None, metadata=OMIT_NONE)
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     kernel: str | None = field(default=None, metadata=OMIT_NONE)
+    head: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     host: bool | None = field(default=None, metadata=OMIT_NONE)
     begins: bool | None = field(default=None, metadata=OMIT_NONE)

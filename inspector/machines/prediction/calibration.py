@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ class Constants:
       hbm_efficiency: Achieved share of the nominal HBM bandwidth.
       matrix_efficiency: Achieved share of the peak FLOP/s, for matrix products without an estimate.
       kernel_efficiency: The same for custom kernels, such as attention on TPUs.
+      head_width: Elements that a head has at least for a kernel of attention. Shorter ones take as long.
+      masked: Time of a masked tile of a product of experts over that of another one.
       kernel_seconds: Least seconds of an operation without an estimate.
     """
 
@@ -42,7 +44,16 @@ class Constants:
     hbm_efficiency: float = 0.85
     matrix_efficiency: float = 0.8
     kernel_efficiency: float = 0.5
+    head_width: int = 1
+    masked: float = 1.0
     kernel_seconds: float = 0.0
+
+    def padding(self, widths: Sequence[int]) -> float:
+        """Return the elements that heads of these widths take in matrix units over those that they have."""
+        if not widths:
+            return 1.0
+        taken = sum(-(-width // self.head_width) * self.head_width for width in widths)
+        return taken / sum(widths)
 
 
 @dataclass(frozen=True)
@@ -50,8 +61,10 @@ class BeforeCompile:
     """Constants of a prediction without a compile.
 
     Attributes:
-      efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs.
-      grouped: The same for products of experts, on chips with runs of several mixtures of experts.
+      efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs. "gpu" is
+        that of what the best products reach, for other GPUs.
+      grouped: The same for kernels that multiply the tokens of each expert with its matrix, in whole tiles,
+        on chips with runs of several mixtures of experts.
       exposed_share: Share of the communication that does not overlap with compute, on all chips.
     """
 
@@ -60,13 +73,16 @@ class BeforeCompile:
     grouped: Mapping[str, float] = field(default_factory=dict)
 
     def of_grouped(self, chip: Chip) -> float:
-        """Return the efficiency of products of experts: that of other products if it is not known."""
-        return self.grouped.get(chip.name, self.of(chip))
+        """Return the efficiency of kernels for experts: at most that of other products."""
+        return min(self.of(chip), self.grouped.get(chip.name, 1.0))
 
     def of(self, chip: Chip) -> float:
-        """Return the efficiency of a chip: fitted to its runs, or else that of other TPUs or of a GPU."""
-        other = default_constants(chip).matrix_efficiency if chip.kind == "gpu" else None
-        return self.efficiency.get(chip.name, other or self.efficiency[""])
+        """Return the efficiency of a chip: fitted to its runs, or else to those of all TPUs or GPUs."""
+        if chip.name in self.efficiency or chip.kind == "tpu":
+            return self.efficiency.get(chip.name, self.efficiency[""])
+        share = self.efficiency.get("gpu")
+        best = _BEST_PRODUCTS.get(chip.name)
+        return share * best if share and best else default_constants(chip).matrix_efficiency
 
 
 # link_efficiency: an all-gather over four tpu7x chips reaches 178.8 of 180 GB/s. dcn_efficiency: a sum over
@@ -74,15 +90,33 @@ class BeforeCompile:
 # hbm_efficiency: copies reach 6,398 of 7,380 GB/s on tpu7x and 1,360 of 1,640 GB/s on v6e. matrix_efficiency:
 # products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
 # kernel_efficiency: of 0.3 to 0.8, it fits the published runs of v5e and v5p best. It is not fitted again
-# without the runs of each model.
+# without the runs of each model. For head_width and masked see `default_constants`.
 _TPU = Constants()
+# Tuned kernels on v6e behave as on tpu7x, but its published runs have a third of the error at this width.
+_HEAD_WIDTHS = {"v6e": 128}
+# Vector units make the masks. Their speed differs little, so that wide matrix units wait longer for them.
+_MASKED = 0.8  # more time, for units of 256 × 256
+# Share of the peak that the best of many bfloat16 products reaches, which power limits: measured on A100,
+# H100 and B200 (stas00/ml-engineering, compute/accelerator). H200 and GB200 have the same processors.
+_BEST_PRODUCTS = {"a100": 0.869, "h100": 0.803, "h200": 0.803, "b200": 0.776, "gb200": 0.776}
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 
 
 def default_constants(chip: Chip) -> Constants:
-    """Return the constants of a chip before any fit."""
-    return _TPU if chip.kind == "tpu" else _GPU
+    """Return the constants of a chip before any fit.
+
+    A head of 64 or 128 elements uses a part of a matrix unit of 256 × 256. For each score of 8,192 tokens,
+    tuned splash attention takes 1.34, 1.37 and 1.58 ps with heads of 64, 128 and 256 elements on tpu7x, and
+    1.26, 1.33 and 2.66 ps on v5p. Tuned products of groups with matrices of 2,880 × 2,880 reach 30% of the
+    peak on tpu7x and 35% on v5p, others with as many rows 52 to 70% and 41 to 46%: openxla/tokamax,
+    data/autotuning, `pallas_mosaic_tpu_flash_attention` and `pallas_mosaic_tpu_ragged_dot`.
+    """
+    if chip.kind == "gpu":
+        return _GPU
+    width = chip.matrix_width
+    masked = 1 + _MASKED * (width / 256) ** 2
+    return replace(_TPU, head_width=_HEAD_WIDTHS.get(chip.name, width), masked=masked)
 
 
 def constants_of(chip: Chip) -> Constants:

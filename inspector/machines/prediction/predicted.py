@@ -132,6 +132,7 @@ class Predicted:
       each_iteration: What another iteration of each loop takes whose trip count is unknown.
       short: Whether a partitioned program is so short that none of its transfers is hidden.
       longest: The term that `least` consists of; None if that is what HBM reads and writes.
+      experts: Whether the program has products of experts.
     """
 
     program: str
@@ -151,6 +152,7 @@ class Predicted:
     each_iteration: tuple[Iteration, ...] = ()
     short: bool = False
     longest: Term | None = None
+    experts: bool = False
 
     @property
     def iterations(self) -> tuple[tuple[str, float], ...]:
@@ -192,7 +194,10 @@ class Predicted:
         own, published = self.interval.own, self.interval.runs - self.interval.own
         kinds = (published, "published run"), (own, "own run")
         runs = and_text([counted(count, noun) for count, noun in kinds if count])
-        return f"{runs} on {self.chip.title}"
+        text = f"{runs} on {self.chip.title}"
+        if not self.experts:
+            return text
+        return f"{text}, {mixtures_on(self.chip.name) or 'none'} of them of mixtures of experts"
 
     def record(self) -> Prediction | None:
         """Return the prediction for a Snapshot; None if the step or its interval of 80% is unknown."""
@@ -298,6 +303,7 @@ def _with_seconds(
             simulated=simulated,
             schedule_seconds=schedule,
             propagated_seconds=before,
+            experts=bool(propagated and propagated.work and propagated.work.grouped),
         ),
         "compiled" if before is None else "left_out",
         in_turn,
@@ -546,6 +552,7 @@ def before_compile(
         least=least,
         short=short,
         longest=_longest(bounds, least),
+        experts=bool(program.work and program.work.grouped),
     )
     if at_least:
         return replace(found, seconds=least)
@@ -585,7 +592,7 @@ def traffic_seconds(program: Program, chip: Chip) -> float:
 def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     """Return the seconds at the peak of the products that a kernel of attention replaces, and the kernel's.
 
-    Both are 0 if the program has no such kernel.
+    Both are 0 if the program has no such kernel. Heads count with the width that they take in matrix units.
     """
     work = program.work
     if work is None or work.attention is None or not work.matmul:
@@ -597,14 +604,26 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     if len(rates) < len(peaks):
         return 0.0, 0.0
     replaced = sum(flops / rates[name] for name, flops in (kernel.types or {dtype: kernel.products}).items())
-    return replaced, kernel.flops / rates[dtype] / default_constants(chip).kernel_efficiency
+    constants = default_constants(chip)
+    padded = constants.padding(kernel.widths) / constants.kernel_efficiency
+    return replaced, kernel.flops * padded / rates[dtype]
 
 
-def grouped_seconds(program: Program, chip: Chip) -> float:
-    """Return the seconds at the peak of the products of experts; 0 without any."""
-    products = program.work.grouped if program.work else {}
-    peaks = {dtype: chip.peak(dtype) for dtype in products}
-    return sum(flops / peak.flops_per_second for d, flops in products.items() if (peak := peaks[d]))
+def grouped_seconds(program: Program, chip: Chip) -> tuple[float, float]:
+    """Return the seconds at the peak of the products that a kernel computes for experts, and the kernel's.
+
+    The kernel multiplies whole tiles, some of them with masks. Both are 0 if the program has no such kernel.
+    """
+    work = program.work
+    if work is None or not work.grouped_tiles:
+        return 0.0, 0.0
+
+    def at_peak(products: Mapping[str, float]) -> float:
+        peaks = {dtype: chip.peak(dtype) for dtype in products}
+        return sum(flops / peak.flops_per_second for d, flops in products.items() if (peak := peaks[d]))
+
+    masks = (default_constants(chip).masked - 1) * at_peak(work.grouped_masked)
+    return at_peak(work.grouped), at_peak(work.grouped_tiles) + masks
 
 
 def _uncounted(program: Program) -> dict[str, float]:
@@ -638,8 +657,8 @@ def _totals_before_compile(
         if term.seconds is None:
             unknown.append(f"{term.name}: {term.basis}")
         elif term.kind == "compute":
-            grouped = grouped_seconds(program, chip)
-            others = max(0.0, term.seconds - replaced - grouped)
+            products, grouped = grouped_seconds(program, chip)
+            others = max(0.0, term.seconds - replaced - products)
             totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
         else:
             axes = "+".join(term.axes or ())
@@ -698,6 +717,13 @@ def checked_range(kind: Kind) -> CheckedRange:
 
     chips = max((row["chips"] for row in rows if row.get("chips")), default=1)
     return CheckedRange(least("before_compile"), chips, least("flops"), least("moved"))
+
+
+@functools.cache
+def mixtures_on(chip: str) -> int:
+    """Return the published runs of mixtures of experts on a chip that are predicted before a compile."""
+    rows = accuracy_table()["rows"]
+    return sum(row["chip"] == chip and bool(row.get("mixture") and row["before_compile"]) for row in rows)
 
 
 def links_of_program(program: Program, mesh: Mesh, chip: Chip) -> Links:

@@ -499,6 +499,7 @@ class _Machine:
             else:
                 own = operation.opcode == "custom-call" and chip.kind == "tpu"
                 share = constants.kernel_efficiency if own else constants.matrix_efficiency
+                share /= constants.padding(() if operation.head is None else (operation.head,))
                 seconds = max(seconds, operation.flops / (peak.flops_per_second * share))
         return seconds + constants.kernel_seconds, "roofline"
 

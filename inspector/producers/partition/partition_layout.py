@@ -94,6 +94,7 @@ class Setting:
       watched: name of the program whose activations and gradients are listed.
       donate: whether results are written over the arguments with the same paths.
       kernel: the kernel that will compute attention; None without one.
+      groups: whether a kernel will compute the products of experts.
       offloads: whether activations are kept in host memory, which the lowered program does not show. The
         memory of a program with values there is not estimated.
       optimizer_axes: mesh axes over which the optimizer state is sharded in addition to its parameters.
@@ -109,6 +110,7 @@ class Setting:
     watched: str | None = None
     donate: bool = False
     kernel: PlannedKernel | None = None
+    groups: bool = False
     offloads: bool = False
     optimizer_axes: tuple[str, ...] = ()
     kind: Kind | None = None
@@ -129,6 +131,7 @@ class Setting:
             layout.entry.watched_program,
             donate=layout.donate,
             kernel=planned_kernel(layout),
+            groups=sizes.get("routing") == "sorted",
             offloads="offload:" in str(sizes.get("remat")),
             optimizer_axes=layout.optimizer_axes,
             kind=kind,
@@ -190,7 +193,7 @@ class Setting:
 
     def traffic(self, analysis: Analysis) -> FusedTraffic | None:
         """Return an estimate of the HBM traffic of a program; None if it is unknown."""
-        return fused_traffic(analysis, self.kernel, self.kind != "gpu")
+        return fused_traffic(analysis, self.kernel, self.kind != "gpu", self.groups)
 
     def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
         """Return the buffers that a program will probably need; None if they are unknown."""
@@ -559,6 +562,8 @@ def with_traffic(
         ),
         attention=kernel_work(traffic, kernel, program),
         grouped=dict(traffic.grouped),
+        grouped_tiles=dict(traffic.grouped_tiles),
+        grouped_masked=dict(traffic.grouped_masked),
     )
 
 
@@ -569,7 +574,7 @@ def kernel_work(traffic: FusedTraffic, kernel: PlannedKernel | None, program: st
         return None
     types = traffic.attention_types
     share = kernel.share(program == TRAIN_STEP)
-    return KernelWork(products, products * share, next(iter(types), None), dict(types))
+    return KernelWork(products, products * share, next(iter(types), None), dict(types), kernel.widths)
 
 
 def _arrays(history: History, origins: bool, sources: Sources, setting: Setting, program: str) -> list[Array]:

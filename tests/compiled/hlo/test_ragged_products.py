@@ -9,6 +9,8 @@ import pytest
 from jax import numpy as jnp
 
 from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.fused_traffic import fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.program_text import ideal_work
 
@@ -56,6 +58,21 @@ def test_each_row_is_multiplied_with_the_matrix_of_its_group_alone(function: Any
     assert products(restored) == products(module_of(function, "tpu")) == count * PRODUCT
     for platform in ("gpu", "cpu"):  # their compilers multiply all
         assert products(as_compiled_for(expanded, platform)) == GROUPS * count * PRODUCT
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "masked"), [(128, 256, 0), (128, 192, 1), (16, 128, 1)])
+def test_a_kernel_multiplies_whole_tiles_and_masks_others_than_of_128_lanes(
+    inputs: int, outputs: int, masked: int
+) -> None:
+    # The products of the forward pass, and of the gradients of rows and of matrices.
+    arguments = (array(ROWS, inputs), array(GROUPS, inputs, outputs), array(GROUPS, dtype="int32"))
+    lowered = jax.jit(backward).trace(*arguments).lower(lowering_platforms=("tpu",))
+    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    traffic = fused_traffic(Analysis(module))
+    flops, rows = 3 * 2 * ROWS * inputs * outputs, ROWS / GROUPS
+    assert traffic is not None and sum(traffic.grouped.values()) == flops
+    assert sum(traffic.grouped_tiles.values()) == pytest.approx(flops * (rows + 256) / rows)
+    assert sum(traffic.grouped_masked.values()) == masked * sum(traffic.grouped_tiles.values())
 
 
 def test_another_masked_product_stays() -> None:

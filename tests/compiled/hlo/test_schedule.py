@@ -152,7 +152,7 @@ def test_flops_of_splash_attention():
     (kernel,) = operations(read(text)[0], "main").values()
     # Two products, of which a causal mask with 4 × 4 blocks leaves 10 of 16.
     assert kernel.flops == 2 * 2 * 6 * 32 * 2048 * 2048 * 256 * 10 / 16
-    assert kernel.dtype == "bf16"
+    assert kernel.dtype == "bf16" and kernel.head == 256
 
 
 def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():

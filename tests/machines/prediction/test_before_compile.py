@@ -9,7 +9,12 @@ import pytest
 from inspector.core.snapshot import KernelWork, MatmulFlops, Mesh, MeshAxis, Program, Work
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import accuracy_table, before_compile_constants
-from inspector.machines.prediction.predicted import before_compile, checked_range, interval_of
+from inspector.machines.prediction.predicted import (
+    before_compile,
+    checked_range,
+    interval_of,
+    mixtures_on,
+)
 from inspector.machines.prediction.step_model import modelled
 from tests.accuracy import test_fitting
 
@@ -105,14 +110,42 @@ def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
         assert before_compile(mixed, MESH, chip).seconds == pytest.approx(expected - less / efficiency)
 
 
+@pytest.mark.parametrize(
+    ("chip", "widths", "times"),
+    [
+        *[("tpu7x", (64, 64), 4), ("tpu7x", (128, 128), 2), ("tpu7x", (192, 128), 1.6)],
+        *[("tpu7x", (256, 256), 1), ("v6e", (128, 128), 1), ("h100", (64, 64), 1)],
+        *[("v5p", (64, 64), 2), ("v5p", (192, 128), 1.2), ("v5p", (256, 256), 1)],
+    ],
+)
+def test_short_heads_take_as_long_as_a_matrix_unit_is_wide(
+    chip: str, widths: tuple[int, ...], times: float
+) -> None:
+    one, peak = with_traffic(8e14, 0.0), CHIPS[chip].peak("bf16").flops_per_second
+    whole, short = (
+        before_compile(
+            replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14, "bf16", widths=given))),
+            MESH,
+            CHIPS[chip],
+        ).seconds
+        for given in ((), widths)
+    )
+    assert short - whole == pytest.approx((times - 1) * 2e14 / peak / 0.5)
+
+
 def test_products_of_experts_have_their_own_efficiency() -> None:
     one = with_traffic(8e14, 0.0)
-    experts = replace(one, work=replace(one.work, grouped={"bf16": 3e14}))
+    whole = {"grouped": {"bf16": 3e14}, "grouped_tiles": {"bf16": 4e14}}
+    experts = replace(one, work=replace(one.work, **whole))
+    masked = replace(one, work=replace(one.work, **whole, grouped_masked={"bf16": 1e14}))
     known = before_compile_constants()
     for chip in (CHIPS["tpu7x"], CHIPS["v5e"]):
         peak = chip.peak("bf16").flops_per_second
-        expected = 5e14 / peak / known.of(chip) + 3e14 / peak / known.of_grouped(chip)
+        expected = 5e14 / peak / known.of(chip) + 4e14 / peak / known.of_grouped(chip)
         assert before_compile(experts, MESH, chip).seconds == pytest.approx(expected)
+        # Masks take longer beside a wide matrix unit.
+        more = {"tpu7x": 0.8, "v5e": 0.2}[chip.name] * 1e14 / peak / known.of_grouped(chip)
+        assert before_compile(masked, MESH, chip).seconds == pytest.approx(expected + more)
     assert known.of_grouped(CHIPS["v5e"]) == known.of(CHIPS["v5e"])  # no run of experts
 
 
@@ -183,3 +216,16 @@ def test_bounds_are_wider_the_farther_a_program_is_from_the_published_ones() -> 
     widths = [one.high / one.seconds for one in found]
     assert widths == sorted(widths) and widths[-1] > 2 * widths[0]
     assert [one.outside for one in found] == list(dict.fromkeys(one.outside for one in found))
+
+
+def test_the_runs_of_mixtures_of_experts_are_counted_for_programs_with_experts() -> None:
+    rows = [row for row in accuracy_table()["rows"] if row["chip"] == "tpu7x" and row["before_compile"]]
+    # Gemma 4 31B and Llama are dense.
+    mixtures = sum(not row["model"].startswith(("llama", "gemma4-31b")) for row in rows)
+    assert mixtures_on("tpu7x") == mixtures == 10 and mixtures_on("v5e") == 0
+    one = with_traffic(8e15, 1e12)
+    experts = replace(one, work=replace(one.work, grouped={"bf16": 3e15}, grouped_tiles={"bf16": 4e15}))
+    of_experts, dense = (before_compile(each, MESH, CHIPS["tpu7x"]) for each in (experts, one))
+    assert of_experts.interval.runs == dense.interval.runs
+    assert "10 of them of mixtures of experts" in of_experts.runs_text
+    assert "experts" not in dense.runs_text

@@ -23,7 +23,7 @@ from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 LINKS = {("data",): TorusLink((Ring(16, 4.5e10, 1e-6),))}
-CONSTANTS = Constants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0)
+CONSTANTS = Constants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0, head_width=128)
 PAYLOAD = 180_000_000
 GATHER = expected("all-gather", PAYLOAD, LINKS["data",], CONSTANTS).seconds
 MILLISECOND = 1_500_000  # cycles of a v5e
@@ -98,6 +98,13 @@ def test_without_an_estimate_the_roofline_counts():
     multiplies = operation("m", bytes=8, flops=CHIP.flops_per_second["bf16"] * 0.8, dtype="bf16")
     assert run(multiplies).seconds == pytest.approx(1.0)
     assert run(multiplies).totals.by_roofline == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(("head", "times"), [(None, 1), (64, 2), (128, 1), (192, 4 / 3)])
+def test_a_head_takes_whole_matrix_units_in_a_kernel(head, times):
+    flops = CHIP.flops_per_second["bf16"] * 0.5
+    kernel = operation("k", "custom-call", bytes=8, flops=flops, dtype="bf16", head=head)
+    assert run(kernel).seconds == pytest.approx(times)
 
 
 UNKNOWN = {
