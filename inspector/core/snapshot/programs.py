@@ -360,10 +360,10 @@ class Work(Record):
       attention: Matrix products that a kernel of attention will replace. None if there is none.
       grouped: Floating-point operations of the products that multiply the tokens of each expert with its
         matrix, by operand type. They are among those of `matmul`.
-      grouped_tiles: The same with the rows that a kernel of such products adds to each group, because it
-        multiplies whole tiles. Empty without such a kernel.
-      grouped_masked: Those of `grouped_tiles` with a side of the matrices that is not a multiple of 128, the
-        lanes of a TPU. The kernel masks their tiles.
+      grouped_tiles: Floating-point operations of a kernel for these products, which multiplies whole tiles
+        and so adds rows to each group. Empty without such a kernel.
+      grouped_masked: Floating-point operations among those of `grouped_tiles` whose matrices have a side that
+        is not a multiple of 128, the lanes of a TPU. The kernel masks their tiles.
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
