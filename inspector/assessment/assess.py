@@ -201,13 +201,13 @@ def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, s
 
 
 def _measured(program: Program, steps: Sequence[float], sent: Traffic | None) -> Step:
-    """Return the median of measured steps, and the interval of 80% of them, with its parts if profiled."""
+    """Return the median of measured steps, and their interval, with its parts if profiled."""
     measured = statistics(steps)
     assert measured is not None
     parts = measured_parts(program, measured.median, sent)
     if measured.count < 2:
-        return Step(measured.median, None, None, "measured", parts=parts)
-    return Step(measured.median, measured.low, measured.high, "measured", parts=parts)
+        return Step(measured.median, None, None, "measured", parts=parts, steps=measured.count)
+    return Step(measured.median, measured.low, measured.high, "measured", parts=parts, steps=measured.count)
 
 
 def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:

@@ -167,21 +167,22 @@ def _time(compared: Compared) -> Amount:
     if step is None or program is None:
         return Amount(unknown=compared.assessment.unknown_step or "")
     text = step.text if step.kind == "at least" else f"{step.text}, {step.kind}"
-    if step.kind == "measured":
-        parts: tuple[Part, ...] = (Part(MEASURED, step.seconds),)
-        return Amount(text, parts, step.seconds, compared.evidence.text, low=step.low, high=step.high)
-    predicted = prediction_of(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
-    stage = "predicted before a compile"
-    if predicted.simulated is not None:
-        stage = "predicted from the schedule"
-    if predicted.compiled_for:
-        stage += f" for {predicted.compiled_for}"
+    measured = step.kind == "measured"
     across = any(part.kind == "between" for part in step.parts)
     parts = tuple(
-        Part(part_text(part, across), part.seconds, part.is_communication)
+        Part(part_text(part, across, measured), part.seconds, part.is_communication)
         for part in step.parts
         if part.seconds
     )
+    if measured:
+        parts, stage = parts or (Part(MEASURED, step.seconds),), compared.evidence.text
+    else:
+        predicted = prediction_of(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
+        stage = "predicted before a compile"
+        if predicted.simulated is not None:
+            stage = "predicted from the schedule"
+        if predicted.compiled_for:
+            stage += f" for {predicted.compiled_for}"
     return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high, ends=step.ends)
 
 

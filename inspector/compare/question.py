@@ -157,11 +157,14 @@ class Row:
         return replace(self, statements=[replace(statement, work=work) for statement, work in pairs])
 
     def compared(self, baseline: int, remarks: Sequence[str] | None = None) -> Question:
-        """Compare every statement with that of the baseline. `remarks` go to the comparable answers."""
-        answers = []
+        """Compare every statement with that of the baseline. `remarks` go to the comparable answers.
+
+        A single Snapshot is compared with nothing, so no remark says why it cannot be.
+        """
+        answers, alone = [], len(self.statements) == 1
         for place, statement in enumerate(self.statements):
             verdict: Verdict = "baseline"
-            change, remark = "", statement.excluded
+            change, remark = "", "" if alone else statement.excluded
             if place != baseline:
                 verdict, change, remark = _verdict(statement, self.statements[baseline], self.better)
                 if not remark and verdict not in ("unknown", "equal"):

@@ -13,6 +13,7 @@ from typing import Literal
 
 from inspector.core.evidence import Evidence, Stage
 from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.statistics import LEAST_FOR_SHARE
 from inspector.core.typed_json import (
     OMIT_DEFAULT,
     OMIT_NONE,
@@ -27,7 +28,7 @@ Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
 
 # What the ends of an interval are.
-INTERVAL, BOUNDS = "80% interval", "bounds"
+INTERVAL, BOUNDS, RANGE = "80% interval", "bounds", "minimum and maximum"
 
 # A difference below this share is not a difference: the figures are rounded to more than that.
 LEAST_CHANGE = 0.001
@@ -94,14 +95,15 @@ class Step(Record):
 
     Attributes:
       seconds: Seconds of one step: the prediction, or the median of the measured steps.
-      low: Lower end of the interval, in seconds: of 80% of the measured steps. If `outside`, a lower bound.
-        None if unknown.
+      low: Lower end of the interval, in seconds: of 80% of the measured steps, or of all if they are fewer
+        than ten. If `outside`, a lower bound. None if unknown.
       high: Upper end of the interval, in seconds. None if unknown.
       kind: Whether the step was measured, is predicted, or is a lower bound.
       at_least: Why only a lower bound is known: what it does not count. None if it counts everything.
       outside: Why published runs say nothing about a prediction, whose interval is between two bounds then.
         None if they do.
       parts: What the step, or the lower bound, consists of. Empty for measured steps without a profile.
+      steps: Number of measured steps. None for others.
     """
 
     seconds: Amount
@@ -111,6 +113,7 @@ class Step(Record):
     at_least: str | None = field(default=None, metadata=OMIT_NONE)
     outside: str | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[StepPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    steps: PositiveInt | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def value_text(self) -> str:
@@ -126,7 +129,9 @@ class Step(Record):
 
     @property
     def ends(self) -> str:
-        """What `low` and `high` are: an interval of 80%, or bounds if published runs say nothing."""
+        """What `low` and `high` are: an interval of 80%, the range of a few measured steps, or bounds."""
+        if self.steps is not None and self.steps < LEAST_FOR_SHARE:
+            return RANGE
         return INTERVAL if self.outside is None else BOUNDS
 
     @property

@@ -1,4 +1,4 @@
-"""The distribution of measured times: median, the interval of 80% of them, and range."""
+"""The distribution of measured times: median, the interval of 80% of them if they are enough, and range."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from dataclasses import dataclass
 
 from inspector.core.formatting import seconds_text
 
+# With fewer numbers, none of them is the one of ten that is below or above the interval.
+LEAST_FOR_SHARE = 10
+
 
 @dataclass(frozen=True)
 class Statistics:
     """The distribution of some numbers.
 
     `low` and `high` have 10% of the numbers below and above them. They are interpolated linearly, as NumPy
-    does by default.
+    does by default. Of fewer than `LEAST_FOR_SHARE` numbers, they are the least and the most.
     """
 
     count: int
@@ -30,17 +33,23 @@ def statistics(numbers: Sequence[float]) -> Statistics | None:
     if not numbers:
         return None
     ordered = sorted(numbers)
-    # Before Python 3.13 `quantiles` refuses a single number.
-    tenths = stdlib.quantiles(ordered, n=10, method="inclusive") if len(ordered) > 1 else ordered * 9
-    return Statistics(len(ordered), ordered[0], tenths[0], stdlib.median(ordered), tenths[-1], ordered[-1])
+    low, high = ordered[0], ordered[-1]
+    if len(ordered) >= LEAST_FOR_SHARE:
+        low, *_, high = stdlib.quantiles(ordered, n=10, method="inclusive")
+    return Statistics(len(ordered), ordered[0], low, stdlib.median(ordered), high, ordered[-1])
 
 
 def statistics_text(measured: Statistics) -> str:
-    """Return median, interval and count: `median 70.3 ms, 80% of 20 steps 69.1 ms – 72.4 ms`."""
+    """Return median, interval and count: `median 70.3 ms, 80% of 20 steps 69.1 ms – 72.4 ms`.
+
+    >>> statistics_text(statistics([0.07, 0.08, 0.075]))
+    'median 75.0 ms, 3 steps 70.0 ms – 80.0 ms'
+    """
     low, median, high = map(seconds_text, (measured.low, measured.median, measured.high))
     if measured.count < 2:
         return f"{median}, 1 step"
-    return f"median {median}, 80% of {measured.count} steps {low} – {high}"
+    share = "80% of " if measured.count >= LEAST_FOR_SHARE else ""
+    return f"median {median}, {share}{measured.count} steps {low} – {high}"
 
 
 def sum_known(numbers: Iterable[int | None]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.assessment import assess
 from inspector.assessment.because import axes_text
-from inspector.core.assessment import LEAST_CHANGE, MEMORY, UNKNOWN_AXES, Assessment, Traffic
+from inspector.core.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES, Assessment, Traffic
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
@@ -36,7 +36,9 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
     if known is not None and known.outside:
         step += ", unchecked"  # its bounds are too long for a label; the bar below has them
     elif known is not None and known.interval:
-        step += f", {'80% of steps ' if known.kind == 'measured' else ''}{known.interval}"
+        few = known.ends == RANGE
+        of_steps = f"{known.steps} steps " if few else "80% of steps " if known.kind == "measured" else ""
+        step += f", {of_steps}{known.interval}"
     sent = assessment.traffic
     traffic = "Traffic"
     if sent is not None and sent.bytes:
@@ -323,7 +325,8 @@ def _step_help(assessment: Assessment) -> str:
     program = f"One run of {noun(assessment.program or '')}"
     if assessment.step.kind == "measured":
         machine = "emulated devices" if assessment.chip is None else where(assessment)
-        return f"{program}, measured on {machine}: the median, and the range of 80% of the steps."
+        which = "all" if assessment.step.ends == RANGE else "80% of the"
+        return f"{program}, measured on {machine}: the median, and the range of {which} steps."
     step = assessment.step
     if step.kind == "at least":
         return f"{program} on {where(assessment)}: a lower bound, because {step.at_least}."

@@ -147,7 +147,10 @@ def _in_text(glance: Glance) -> tuple[Block, ...]:
     titles = [measure.title for measure in glance.measures]
     legends = []
     for measure, fill in zip(glance.measures, fills, strict=True):
-        parts = ", ".join(f"{sign} {name}" for name, sign in fill.items()) * (len(measure.part_names) > 1)
+        named = [f"{sign} {name}" for name, sign in fill.items()]
+        drawn = any(_REST in _bar(measure, amount, fill) for amount in measure.amounts)
+        named += [f"{_REST} smaller parts"] * drawn
+        parts = ", ".join(named) * (len(measure.part_names) > 1)
         stages = dict.fromkeys(amount.stage for amount in measure.amounts if amount.stage)
         said = ": ".join(filter(None, (f"{measure.title}, {' or '.join(stages)}" * bool(stages), parts)))
         legends += [f"{said}."] if said else []

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from inspector.assessment import assess, because, prediction_of
+from inspector.assessment.because import part_text
 from inspector.assessment.measured import MeasuredStep, measured_step
 from inspector.compare.compared import compared
 from inspector.compare.questions import questions
 from inspector.core import snapshot as snapshots
+from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import timeline, trace_events
 from inspector.figures.verdict_bars import Layout
@@ -22,6 +24,7 @@ from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.simulation import MEASURED
+from inspector.media import report as reports
 from inspector.producers.readers import profile
 from inspector.sections import time, verdict_bars
 from inspector.sections.section import Section, Table
@@ -151,6 +154,18 @@ def test_a_chip_leaves_what_was_measured_on_emulated_devices(tpu: Snapshot) -> N
     rows = {row.title: row for row in questions(compared([("a", emulated), ("b", emulated)], V5E))}
     answers = [answer.text for title, row in rows.items() if "predicted" in title for answer in row.answers]
     assert len(answers) == 2 and not any("not profiled" in answer for answer in answers)
+
+
+def test_the_markdown_report_has_the_measured_parts(tpu: Snapshot) -> None:
+    step = assess(tpu).step
+    assert step is not None and len(step.parts) > 2
+    alone = reports.content([("a", tpu)], ".md")
+    for part in step.parts:
+        name = part_text(part, measured=True)
+        assert f"| {name} | {seconds_text(part.seconds)} |" in alone
+    compared_with = "time the layouts together"
+    assert compared_with not in alone and "it has no such arrays" not in alone
+    assert compared_with in reports.content([("a", tpu), ("b", tpu)], ".md")
 
 
 def test_a_program_without_a_profile_has_no_measured_step(tpu: Snapshot) -> None:

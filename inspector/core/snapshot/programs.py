@@ -419,7 +419,7 @@ class InstructionTime(Record):
       kind: Kind of operation, such as dot or all-reduce; `other` if the text does not have it.
       events: How often the profile has it, on all devices and in all runs, also incomplete ones.
       seconds: Seconds of its events in one run on one device: the median of the runs, and the ends of the
-        interval of 80% of them. A loop contains its body.
+        interval of 80% of them, or of all if they are fewer than ten. A loop contains its body.
       own: Mean seconds of one usual run on one device that belong to it alone, without an instruction inside
         of it; of a collective those in which the device computes nothing. With the idle time they add up to
         a run.
