@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -34,6 +34,8 @@ _GAP_PX, _BETWEEN_PX = 10, 36
 _NARROW_PX = 290  # narrower bars are below each other
 _BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
+_LEAST_PX = 4  # of a bar
+_SHORT = 0.05  # of the width: a shorter bar has its amount beside it
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 4
@@ -68,6 +70,7 @@ class _Bar:
     work: float = 0.0  # seconds of a step without waits
     limit: tuple[float, str] | None = None
     at_least: bool = False
+    if_short: tuple[str, str] | None = None  # its amount and share, beside a bar far shorter than its limit
 
 
 @dataclass(frozen=True)
@@ -249,9 +252,12 @@ def _memory(layout: Layout) -> _Bar:
     cross = ", too large" if need.fits is False else ""
     values = [", ".join(filter(None, (need.text, need.fits_text))), need.text + cross]
     values.append(need.text.removeprefix("about ").replace("at least ", "≥ ") + cross)
+    if_short = None
+    if capacity:
+        if_short = replace(need, capacity_bytes=None).text, f"{share_text(need.peak_bytes / capacity)} of HBM"
     return _bar(
         layout, MEMORY, values, segments, longest, interval, INTERVAL, need.interval,
-        limit=limit, at_least=need.at_least,
+        limit=limit, at_least=need.at_least, if_short=if_short,
     )  # fmt: skip
 
 
@@ -280,10 +286,19 @@ class _Drawing:
         if not bar.segments:
             return top - _GAP_PX / 2
         x = left
-        for part in bar.segments:
-            wide = part.size * per_unit
-            self._fill(part, x, top, wide, bar.limit, left, per_unit)
-            x += wide
+        whole = sum(part.size for part in bar.segments) * per_unit
+        if 0 < whole < _LEAST_PX:  # the largest part alone, so that the bar is visible
+            largest = max(bar.segments, key=lambda part: part.size)
+            self._fill(largest, x, top, _LEAST_PX, None, left, per_unit)
+            x += _LEAST_PX
+        else:
+            for part in bar.segments:
+                wide = part.size * per_unit
+                self._fill(part, x, top, wide, bar.limit, left, per_unit)
+                x += wide
+        if bar.if_short is not None and whole < _SHORT * width:
+            beside = ", ".join(bar.if_short[values:])  # the heading has the amount
+            self.write(labels.escape(beside), x + 3, top + 4, frame.TICK_PX)
         if bar.limit is not None:
             self._limit(left + bar.limit[0] * per_unit, top)
         if bar.interval is not None:

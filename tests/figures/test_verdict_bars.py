@@ -7,6 +7,7 @@ import pytest
 from inspector.assessment import part_text
 from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, Traffic
 from inspector.core.assessment import STEP as STEP_TITLE
+from inspector.core.formatting import bytes_text, share_text
 from inspector.figures import frame, labels, palette
 from inspector.figures.verdict_bars import BAR_PX, Layout, verdict_bars
 from tests.figures import drawn
@@ -174,3 +175,22 @@ def test_measured_steps_are_not_mixed_with_predicted_ones() -> None:
     (bar,) = [one for one in drawn.traces(figure, "bar") if one["marker"]["color"] == palette.MARK]
     longest = max(length for _, length, _ in segments(figure))
     assert bar["x"][0] >= longest, "each kind has a scale of its own"
+
+
+@pytest.mark.parametrize("share", [1e-6, 0.001, 0.01, 0.2])
+@pytest.mark.parametrize("values", [False, True])
+def test_a_bar_far_below_its_limit_is_visible_and_has_its_number(share: float, values: bool) -> None:
+    peak = int(share * 16 * GIB)
+    need = MemoryNeed(
+        peak, peak, peak, 16 * GIB, True, "train_step", {"state": peak // 2, "temporaries": peak // 2}
+    )
+    figure = verdict_bars([Layout(memory=need)], values=values, width_px=900)
+    assert figure is not None
+    assert sum(length for _, length, _ in segments(figure)) >= 3
+    end = max(start + length for start, length, _ in segments(figure))
+    beside = [
+        note.text for note in figure.layout.annotations if end < note.x < end + 10 and "HBM" in note.text
+    ]
+    assert bool(beside) == (share < 0.05)
+    if beside:
+        assert share_text(peak / (16 * GIB)) in beside[0] and (bytes_text(peak) in beside[0]) != values

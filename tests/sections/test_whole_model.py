@@ -433,3 +433,27 @@ def test_many_arrays_on_many_devices_are_quick_and_small() -> None:
 
 def test_a_snapshot_without_a_mesh_has_no_picture() -> None:
     assert whole_model.of_snapshot(samples.planned(None, samples.kernel())) is None
+
+
+def test_degrees_of_sharding_and_of_copies_look_different() -> None:
+    """As lines, thin lines and tints that grow stronger, and with a sheet for each doubling of copies."""
+    cut, copied = [], []
+    for devices in (4, 16, 64, 256):
+        mesh = samples.mesh(fsdp=devices)
+        for spec, looks in ((("fsdp",), cut), (None, copied)):
+            own = samples.array("params/w", (256, 256), (spec, None), mesh)
+            model = whole_model.of_snapshot(samples.planned(mesh, own))
+            assert model is not None
+            root = ElementTree.fromstring(draw(model).text)
+            (tile,) = (group for group in root.iter(f"{_SVG}g") if group.get("class") == "tile")
+            lines = [
+                line.get("stroke-width") for line in tile.iter(f"{_SVG}line") if line.get("class") == "cut"
+            ]
+            tints = [
+                rect.get("fill-opacity") for rect in tile.iter(f"{_SVG}rect") if rect.get("class") == "cuts"
+            ]
+            looks.append((len(lines), {*lines}, tints, len([*tile.iter(f"{_SVG}path")])))
+    assert [lines for lines, _, tints, _ in cut if not tints] == [3, 15]
+    strengths = [float(tints[0]) for _, _, tints, _ in cut if tints]
+    assert len(strengths) == 2 and strengths[0] < strengths[1]
+    assert [sheets for _, _, _, sheets in copied] == [2, 4, 6, 8]

@@ -150,14 +150,18 @@ def _legend(sheet: _Sheet) -> list[str]:
     places = ", ".join(f"{axis} {at}" for axis, at in model.coordinates.items() if model.mesh.sizes[axis] > 1)
     device = model.mesh.devices[model.device]
     at = f" ({places})" if places else ""
-    dtypes = {tile.dtype for group in model.groups for tile in group.tiles}
+    all_tiles = [tile for group in model.groups for tile in group.tiles]
+    dtypes = {tile.dtype for tile in all_tiles}
+    many = any((tile.copies or 1) > 2 for tile in all_tiles)
+    dense = any(tiles.is_tinted(tile, sheet.scale.size(tile)) for tile in all_tiles)
     circles = [f"circle: bytes sent in {model.step}"] if sheet.most_bytes or sheet.lane_most_bytes else []
     if sheet.lane_most_bytes > sheet.most_bytes * _LARGER_CIRCLE > 0:
         circles[0] += " (in the lane, to a smaller scale)"
     return [
         f"Filled: on device {device}{at}",
         "edge: the mesh axis that cuts",
-        "stack: copies",
+        "stack: copies, a sheet for each doubling" if many else "stack: copies",
+        *(["tint: many parts"] if dense else []),
         *circles,
         "sides: cube roots of sizes",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
@@ -221,7 +225,7 @@ def _filled(sheet: _Sheet, keep_whole: bool) -> list[list[_Column]]:
 def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     size = sheet.scale.size(tile)
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
-    drawn = size[0] + edge + tiles.SHEET_PX * tiles.sheets(tile) + 10
+    drawn = size[0] + edge + tiles.stack_px(tile) + 10
     texts = (
         max(svg.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
         svg.width_px(_shape(tile), _SMALL_PX) + 5,
@@ -242,7 +246,7 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
     sections = any(column.tile.section for column in line)
     top = y + 6
     y = top + (18 if titled else 0) + (16 if sections else 0)
-    stack = tiles.SHEET_PX * max(tiles.sheets(column.tile) for column in line)
+    stack = max(tiles.stack_px(column.tile) for column in line)
     height = max(column.size[1] for column in line)
     across = any(d.axes for column in line for d in column.tile.sides()[1])
     base = y + stack + (tiles.EDGE_PX if across else 0) + 4 + height
@@ -479,9 +483,9 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         radius = _ROW_RADIUS_PX
         _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
         x, room = column.left + 2 * radius + 3, column.width - 2 * radius - 5
-        size_text, more = bytes_text(size), f"in {times} runs" if times > 1 else ""
-        if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
-            size_text, more = f"{size_text} {more}", ""
+        size_text, more = bytes_text(size), f"{times} times" if times > 1 else ""
+        if more and svg.width_px(f"{size_text}, {more}", _TEXT_PX) <= room:
+            size_text, more = f"{size_text}, {more}", ""
         sheet.canvas.text(x, y + 11, size_text, _TEXT_PX)
         if more:
             sheet.canvas.text(x, y + 24, more, _SMALL_PX, fill_opacity=0.72)
@@ -547,7 +551,7 @@ def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float)
         room = right - x - edge, middle + size[1] / 2 - y + 6
         tiles.draw(sheet.canvas, tile, x + edge, middle - size[1] / 2, size, room)
         sheet.canvas.close()
-        x = stop = x + edge + size[0] + tiles.SHEET_PX * tiles.sheets(tile) + 8
+        x = stop = x + edge + size[0] + tiles.stack_px(tile) + 8
         copies = f", {tile.copies} copies over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
         tile_text = f"{tile.label}: {_shape(tile)}, {bytes_text(tile.bytes)} on each device{copies}"
         if right - x < _LANE_LEAST_PX:

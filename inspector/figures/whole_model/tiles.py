@@ -15,9 +15,12 @@ from inspector.figures.whole_model.svg import INK, Canvas
 
 EDGE_PX = 14  # above and left of a tile, for the axes that cut it
 SHEET_PX = 3  # between the sheets of a stack
-MOST_SHEETS = 4
+_THIN_SHEET_PX = 1.5  # between those after the third
+_MOST_SHEETS = 12
 THIN_PX = 9  # the height of an array of one dimension
-_LEAST_PX, _CUT_PX, _HELD_PX = 9.0, 6.0, 6.0
+_LEAST_PX, _HELD_PX = 9.0, 3.0
+# Cuts that are nearer to each other are thin lines; below the second, a tint in the color of the axis.
+_CUT_PX, _THIN_CUT_PX = 6.0, 2.0
 _MOST_NESTED = 12
 _EDGE_TEXT_PX = 10
 
@@ -53,8 +56,17 @@ def cuts_text(tile: Tile) -> str:
 
 
 def sheets(tile: Tile) -> int:
-    """Return the number of copies that are drawn behind the first one."""
-    return min(tile.copies or 1, MOST_SHEETS) - 1
+    """Return the number of sheets behind the first one: one for each doubling of the copies."""
+    return min(math.ceil(math.log2(max(tile.copies or 1, 1))), _MOST_SHEETS)
+
+
+def stack_px(tile: Tile) -> float:
+    """Return how far the sheets behind a tile reach beyond it."""
+    return _shift(sheets(tile))
+
+
+def _shift(sheet: int) -> float:
+    return SHEET_PX * min(sheet, 3) + _THIN_SHEET_PX * max(sheet - 3, 0)
 
 
 def draw(
@@ -65,22 +77,26 @@ def draw(
     room: that of the texts at its edges, to the right from x and upwards from its lower end.
     """
     width, height = size
-    behind = sheets(tile)
-    for sheet in range(behind, 0, -1):
-        shift = SHEET_PX * sheet
+    for sheet in range(sheets(tile), 0, -1):
+        shift, before = _shift(sheet), _shift(sheet - 1)
         path = (
-            f"M{x + shift:.1f} {y - shift + SHEET_PX:.1f}V{y - shift:.1f}H{x + width + shift:.1f}"
-            f"V{y + height - shift:.1f}H{x + width + shift - SHEET_PX:.1f}"
+            f"M{x + shift:.1f} {y - before:.1f}V{y - shift:.1f}H{x + width + shift:.1f}"
+            f"V{y + height - shift:.1f}H{x + width + before:.1f}"
         )
         canvas.add("path", d=path, fill="none", stroke=INK, stroke_opacity=0.45)
     canvas.rect(x, y, width, height, fill_opacity=0.07, stroke=INK, stroke_opacity=0.45, class_="body")
     rows, columns = tile.sides()
     down, across = _Side.of(rows, height), _Side.of(columns, width)
     rules = {axis: dimension.name for dimension in tile.dimensions for axis in dimension.axes}
+    for side in (down, across):
+        if side.tint is not None:
+            tinted, strength = side.tint
+            canvas.rect(x, y, width, height, fill=color_of_axis(tinted), fill_opacity=strength, class_="cuts",
+                        data_axis=tinted, data_rule=rules[tinted])  # fmt: skip
     for at, axis in down.cuts:
-        _cut(canvas, (x, y + at, x + width, y + at), axis, rules)
+        _cut(canvas, (x, y + at, x + width, y + at), axis, rules, down.thin)
     for at, axis in across.cuts:
-        _cut(canvas, (x + at, y, x + at, y + height), axis, rules)
+        _cut(canvas, (x + at, y, x + at, y + height), axis, rules, across.thin)
     for top, bottom in down.held:
         for left, right in across.held:
             canvas.rect(
@@ -96,7 +112,7 @@ def draw(
         for start, end, axis in _shares(across.axes, x, width):
             canvas.line(start, y - 2.5, end, y - 2.5, color_of_axis(axis), stroke_width=3, data_axis=axis,
                         data_rule=rules[axis])  # fmt: skip
-        top = y - 6 - SHEET_PX * behind
+        top = y - 6 - stack_px(tile)
         _edge_text(canvas, x, top, room[0], across)
     if down.axes:
         for start, end, axis in _shares(down.axes, y, height):
@@ -105,14 +121,29 @@ def draw(
         _edge_text(canvas, x - 6, y + height, room[1], down, upright=True)
 
 
+def is_tinted(tile: Tile, size: tuple[float, float]) -> bool:
+    """Return whether a side of a tile is cut into more parts than can be drawn as lines."""
+    width, height = size
+    rows, columns = tile.sides()
+    return any(_Side.of(*side).tint is not None for side in ((rows, height), (columns, width)))
+
+
 @dataclass(frozen=True)
 class _Side:
-    """One side of a tile in pixels: the part that the device holds, the cuts and the axes."""
+    """One side of a tile in pixels: the part that the device holds, the cuts and the axes.
+
+    Attributes:
+      cuts: those that are lines. thin: whether they are thin.
+      tint: the axis of cuts that are too near to each other for lines, and the strength of its color, which
+        grows with the number of parts.
+    """
 
     held: tuple[tuple[float, float], ...]
     cuts: tuple[tuple[float, str | None], ...]
     axes: tuple[str, ...]
     parts: int
+    thin: bool = False
+    tint: tuple[str, float] | None = None
 
     @classmethod
     def of(cls, dimensions: tuple[Dimension, ...], length: float) -> _Side:
@@ -122,8 +153,16 @@ class _Side:
             held: tuple[tuple[float, float], ...] = ()
         else:
             held = _held(dimensions, length)
-        cuts = _visible(_cuts(dimensions, length))
-        return cls(held, cuts, axes, parts)
+        cuts = tuple(_cuts(dimensions, length))
+        nearest = _nearest(cuts)
+        if nearest >= _THIN_CUT_PX or not axes:
+            return cls(held, cuts, axes, parts, nearest < _CUT_PX)
+        # The cuts of major axes are fewer, so they may still be lines.
+        major = tuple(cut for cut in cuts if cut[1] and cut[1] != axes[-1])
+        strength = min(0.05 * math.log2(parts), 0.6)
+        return cls(
+            held, major if _nearest(major) >= _THIN_CUT_PX else (), axes, parts, True, (axes[-1], strength)
+        )
 
 
 def _cells(dimensions: Sequence[Dimension]) -> list[int]:
@@ -203,23 +242,19 @@ def _axis_of(dimension: Dimension, cut: int) -> str | None:
     return ""
 
 
-def _visible(cuts: Sequence[tuple[float, str | None]]) -> tuple[tuple[float, str | None], ...]:
-    """Return the cuts that can be distinguished: of many, every nth."""
-    if len(cuts) < 2:
-        return tuple(cuts)
-    nearest = min(after[0] - before[0] for before, after in itertools.pairwise(cuts))
-    every = max(1, math.ceil(_CUT_PX / max(nearest, 0.01)))
-    return tuple(cuts[every - 1 :: every])
+def _nearest(cuts: Sequence[tuple[float, str | None]]) -> float:
+    """Return the least distance between two cuts, infinity for fewer."""
+    return min((after[0] - before[0] for before, after in itertools.pairwise(cuts)), default=math.inf)
 
 
 def _cut(canvas: Canvas, ends: tuple[float, float, float, float], axis: str | None,
-         rules: Mapping[str, str | None]) -> None:  # fmt: skip
+         rules: Mapping[str, str | None], thin: bool) -> None:  # fmt: skip
     if axis is None:
         canvas.line(*ends, INK, stroke_opacity=0.25, stroke_width=0.7)
     elif not axis:
         canvas.line(*ends, INK, stroke_opacity=0.6)
     else:
-        canvas.line(*ends, color_of_axis(axis), stroke_width=1.3, data_axis=axis,
+        canvas.line(*ends, color_of_axis(axis), stroke_width=0.7 if thin else 1.3, data_axis=axis,
                     data_rule=rules[axis], class_="cut")  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from inspector.core.formatting import counted, left_text, seconds_text, whole_se
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
+from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, finished_runs
 from inspector.sections.phases import PHASE_NAMES, phase_label, share
@@ -51,8 +52,14 @@ def show(
         impossible = missing
     if compiles:
         label = "Compile"
+    refused = "JAX rejects this layout." if rejected else None
+    agreed = f"All {counted(placed, 'array')} are placed as planned. " if placed else ""
+    said = agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran))
+    # On a narrow page, an estimate alone leaves its room to the picture.
+    as_help = page_width.content_px() < page_width.NARROW_PX and not (agreed or impossible or refused)
     if st.button(
         f"{'Compile' if compiles else 'Run'} again" if ran else label,
+        help=said if as_help else None,
         key="run_button",
         type="secondary" if ran or impossible or rejected else "primary",
         icon=":material/play_arrow:",
@@ -61,9 +68,8 @@ def show(
     ):
         _start(service, plans)
         st.rerun()
-    refused = "JAX rejects this layout." if rejected else None
-    agreed = f"All {counted(placed, 'array')} are placed as planned. " if placed else ""
-    st.caption(agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran)))
+    if not as_help:
+        st.caption(said)
     for shown in requests:
         asked.show_failure(_JOB, shown.key)
 

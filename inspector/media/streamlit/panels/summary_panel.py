@@ -30,7 +30,7 @@ from inspector.sections import (
     unknown,
     verdict_bars,
 )
-from inspector.sections.section import Block, Facts, more_text
+from inspector.sections.section import Block, Facts, Folded, Picture, more_text
 
 _MAX_FINDINGS = 50
 
@@ -166,10 +166,18 @@ def show_answers(snapshot: Snapshot) -> None:
 
 
 def _bars(assessment: Assessment) -> tuple[Block, ...]:
-    def make() -> Iterable[Block]:
-        return verdict_bars.blocks(assessment, "verdict", values=False)
+    narrow = page_width.content_px() < page_width.NARROW_PX
 
-    return render.kept("verdict", (assessment,), make)
+    def make() -> Iterable[Block]:
+        blocks = verdict_bars.blocks(assessment, "verdict", values=False)
+        if not narrow:
+            return blocks
+        # The answers have the figures, and the picture of the model needs the first screen.
+        bars = tuple(block for block in blocks if isinstance(block, Picture))
+        others = [block for block in blocks if block not in bars]
+        return [*others, Folded("Parts of memory and step", bars)] if bars else others
+
+    return render.kept(("verdict", narrow), (assessment,), make)
 
 
 def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:
