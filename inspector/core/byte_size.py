@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
+from inspector.core.errors import InvalidInput, shown
+from inspector.core.formatting import bytes_text
+
 # Decimal units as in SI, binary units as in IEC 80000-13.
 UNITS = {
     "b": 1,
@@ -14,6 +17,18 @@ UNITS = {
 ALLOWED = 'a size such as "16 GiB" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)'
 MOST = 2**63 - 1
 _SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]+)", re.ASCII)
+
+
+def at_least(text: str, least: int, what: str) -> int:
+    """Return the bytes that a person wrote. Errors call them `what`.
+
+    Raises:
+      InvalidInput: the text is not a size, or less than `least`.
+    """
+    count = parse(text)
+    if count is None or count < least:
+        raise InvalidInput(f"{what} is {shown(text)}, but must be {ALLOWED} from {bytes_text(least)} up")
+    return count
 
 
 def parse(text: str) -> int | None:

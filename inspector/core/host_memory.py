@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.core import byte_size
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import bytes_text
 
 VARIABLE = "SHARDING_INSPECTOR_MEMORY"
 LEAST = 1024**3  # bytes of VARIABLE; a server with two workers that have imported JAX has about half of that
@@ -54,12 +52,7 @@ def available_bytes() -> int:
 def _given() -> Iterator[int]:
     text = os.environ.get(VARIABLE)
     if text is not None:
-        count = byte_size.parse(text)
-        if count is None or count < LEAST:
-            raise InvalidInput(
-                f"{VARIABLE} is {shown(text)}, but must be {byte_size.ALLOWED} from {bytes_text(LEAST)} up"
-            )
-        yield count
+        yield byte_size.at_least(text, LEAST, VARIABLE)
 
 
 def resident_bytes(pid: int) -> int | None:

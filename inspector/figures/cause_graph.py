@@ -131,11 +131,7 @@ def _hover(*lines: str) -> str:
 
 def _outline(x: float, y: float, width: float, color: str) -> dict[str, Any]:
     across, down = width / 2, _BOX_HEIGHT_PX / 2
-    return {
-        "type": "rect",
-        **{"x0": x - across, "x1": x + across, "y0": y - down, "y1": y + down},
-        "line": {"color": color, "width": 2},
-    }
+    return frame.rectangle(x - across, x + across, y - down, y + down, color=color, width=2)
 
 
 def _text(box: _Box, x: float, y: float, width: float) -> dict[str, Any]:

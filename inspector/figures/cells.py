@@ -180,9 +180,8 @@ def hover_points(
     places: Sequence[tuple[float, float]],
     hover: Sequence[str],
     customdata: Sequence[Any] | None = None,
-    more: str = "",
 ) -> go.Scatter:
-    """Return invisible points with hover texts; `more` is a line below each of them."""
+    """Return invisible points with hover texts."""
     return go.Scatter(
         x=[round(x, 2) for x, _ in places],
         y=[round(y, 2) for _, y in places],
@@ -191,7 +190,7 @@ def hover_points(
         opacity=0,
         customdata=None if customdata is None else list(customdata),
         text=list(hover),
-        hovertemplate=f"%{{text}}{more}<extra></extra>",
+        hovertemplate="%{text}<extra></extra>",
         showlegend=False,
     )
 

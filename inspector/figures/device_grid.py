@@ -24,6 +24,7 @@ MOST_DEVICES = 64  # more devices on one side share cells
 _CELL_PX = (6, 34)  # the minimum and maximum height of a row
 _ROWS_HEIGHT_PX = 520
 _TEXT_PX = 11
+_BORDER = palette.faded(frame.MIDDLE_GREY, 0.5)
 _SEPARATED_PX = 12  # cells at least this large are separated by a gap
 _COLORBAR_PX = 96
 _FULL_NAMES_PX = 560  # a figure at least this wide has a color bar
@@ -125,17 +126,9 @@ def device_grid(
             title=frame.axis_title(f"from device{_order_text(grid.sources)}", 9),
         ),
         yaxis2=frame.axis(range=row_range, overlaying="y", side="right", anchor="x", **sent_ticks),
-        shapes=[_border(rows, columns)],
+        # A border, because cells without bytes show the page.
+        shapes=[frame.rectangle(-0.5, columns - 0.5, -0.5, rows - 0.5, width=1, color=_BORDER)],
     )
-
-
-def _border(rows: int, columns: int) -> dict[str, Any]:
-    """Return the line around all cells, because those without bytes show the page."""
-    return {
-        "type": "rect",
-        **{"x0": -0.5, "x1": columns - 0.5, "y0": -0.5, "y1": rows - 0.5},
-        "line": {"width": 1, "color": palette.faded(frame.MIDDLE_GREY, 0.5)},
-    }
 
 
 def _widest(texts: Sequence[str]) -> float:
@@ -260,15 +253,14 @@ def transfer_map(
     title: str = "Bytes from device to device",
     parts: Parts | None = None,
     width_px: int = 760,
-    most_devices: int = MOST_DEVICES,
 ) -> go.Figure | None:
     """Return the bytes from each device (rows) to each device (columns); None without devices.
 
-    If there are more than `most_devices` on one side, neighbors share a cell.
+    If there are more than `MOST_DEVICES` on one side, neighbors share a cell.
     """
     if not transfer.sources or not transfer.targets:
         return None
-    runs = transfer_grid(transfer, most_devices)
+    runs = transfer_grid(transfer)
     note = "grey stays on its device, color moves to another device"
     if runs.longest_run > 1:
         note += f"; each cell side is {runs.longest_run} neighboring devices"

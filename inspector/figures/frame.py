@@ -35,6 +35,8 @@ LEGEND_BELOW = {
     "font": {"size": NOTE_PX},
 }
 
+_MARK_PX = 40  # of an entry of a legend
+
 HOVER_TEXT = "%{customdata}<extra></extra>"
 
 
@@ -169,6 +171,11 @@ def line(x0: float, x1: float, y0: float, y1: float, **style: Any) -> dict[str, 
     }
 
 
+def rectangle(x0: float, x1: float, y0: float, y1: float, **style: Any) -> dict[str, Any]:
+    """Return the outline of a rectangle as a shape, in data coordinates."""
+    return {"type": "rect", **{"x0": x0, "x1": x1, "y0": y0, "y1": y1}, "line": style}
+
+
 def colorbar(title: str, values: Sequence[float], texts: Sequence[str]) -> dict[str, Any]:
     """Return a color bar at the right edge of the figure."""
     return {
@@ -198,9 +205,9 @@ def legend_below(names: Sequence[str], width_px: float, axis_px: float, plot_px:
     }
 
 
-def legend_px(names: Sequence[str], width_px: float, mark_px: float = 40) -> float:
+def legend_px(names: Sequence[str], width_px: float) -> float:
     """Return the height of a legend below the plot; Plotly makes all entries as wide as the widest."""
-    widest = max(labels.width_px(name, NOTE_PX) for name in names) + mark_px
+    widest = max(labels.width_px(name, NOTE_PX) for name in names) + _MARK_PX
     return 22 * -(-len(names) // max(int(width_px / widest), 1))
 
 

@@ -143,12 +143,12 @@ def fill_of_axis(name: str, beside: Iterable[str] = ()) -> Fill:
     return Fill(color_of_axis(name), ("", *HATCHES[2:])[min(same, len(HATCHES) - 2)])
 
 
-def fill_of_axes(names: Sequence[str] | None, beside: Iterable[str] = ()) -> Fill:
+def fill_of_axes(names: Sequence[str] | None) -> Fill:
     """Return the fill of what belongs to several mesh axes: stripes of two hues. None if they are unknown."""
     if not names:
         return NOT_KNOWN
     if len(names) == 1:
-        return fill_of_axis(names[0], tuple(beside))
+        return fill_of_axis(names[0])
     colors = list(dict.fromkeys(map(color_of_axis, names)))
     return Fill(colors[0], STRIPES, colors[-1]) if len(colors) > 1 else Fill(colors[0], "x")
 

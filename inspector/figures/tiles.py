@@ -219,16 +219,13 @@ def _outlines(tiles: Sequence[Tile], boxes: Sequence[Box]) -> Iterator[dict[str,
     """Yield a frame around each wrong tile, dashed around each empty one."""
     for tile, (left, right, top, bottom) in zip(tiles, boxes, strict=True):
         if tile.wrong or tile.block is None:
-            yield {
-                "type": "rect",
-                **{"x0": round(left + 1, 2), "x1": round(right - 1, 2)},
-                **{"y0": round(top + 1, 2), "y1": round(bottom - 1, 2)},
-                "line": {
-                    "color": palette.BAD if tile.wrong else frame.MIDDLE_GREY,
-                    "width": 2.5 if tile.wrong else 1,
-                    "dash": "dash" if tile.block is None else "solid",
-                },
-            }
+            edges = (left + 1, right - 1, top + 1, bottom - 1)
+            yield frame.rectangle(
+                *(round(edge, 2) for edge in edges),
+                color=palette.BAD if tile.wrong else frame.MIDDLE_GREY,
+                width=2.5 if tile.wrong else 1,
+                dash="dash" if tile.block is None else "solid",
+            )
 
 
 def _written(tile: Tile, rows: slice, columns: slice) -> str:

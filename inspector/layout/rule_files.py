@@ -170,15 +170,15 @@ def is_file_name(text: str) -> bool:
     return _OF_RULES.search(text) is None and ("/" in text[:-1] or text.endswith(_OF_FILES))
 
 
-def check_exists(text: str, option: str) -> None:
-    """Check that rules are not the name of a file that does not exist.
+def check_exists(text: str) -> None:
+    """Check that rules of `--rules` are not the name of a file that does not exist.
 
     Raises:
-      InvalidInput: they are. `option` names the argument.
+      InvalidInput: they are.
     """
     if is_file_name(text) and not is_file(text):
         raise InvalidInput(
-            f"{option} is {shown(text)}, but must be rules, such as batch=data, or an existing file"
+            f"--rules is {shown(text)}, but must be rules, such as batch=data, or an existing file"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.core import output, strict_json, typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.layout import Layout, from_json
 
@@ -146,8 +146,7 @@ def candidate(
 
 def to_json(result: SearchResult) -> dict[str, Any]:
     """Return the result as JSON, the format and version first."""
-    plain: dict[str, Any] = typed_json.encode(result)
-    return {"format": FORMAT, "version": VERSION, **plain}
+    return typed_json.encode_file(result, FORMAT, VERSION)
 
 
 def dumps(result: SearchResult) -> str:
@@ -161,15 +160,7 @@ def from_plain(value: Any, what: str) -> SearchResult:
     Raises:
       InvalidInput: it is not a search result, or one of its layouts or its best index is not valid.
     """
-    if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise InvalidInput(f"{what} is not a search result: its format must be {FORMAT!r}")
-    version = value.get("version")
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise InvalidInput(f"{what}: version is {shown(version)}, but must be {VERSION}")
-    if version > VERSION:
-        raise InvalidInput(f"{what} has version {shown(version)}, but this program reads up to {VERSION}")
-    plain = {key: part for key, part in value.items() if key not in ("format", "version")}
-    result = typed_json.decode(SearchResult, plain, what)
+    result = typed_json.decode_file(SearchResult, value, what, FORMAT, VERSION)
     if result.best is not None and result.best >= len(result.candidates):
         raise InvalidInput(
             f"{what}: best is {result.best}, but there are {len(result.candidates)} candidates"

@@ -244,5 +244,5 @@ def collective_named(snapshot: Snapshot, name: str) -> tuple[Program, Collective
 
 def _read_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules in the option, or in the file that it names."""
-    rule_files.check_exists(text, "--rules")
+    rule_files.check_exists(text)
     return written.parse(input_file.read_text(text) if rule_files.is_file(text) else text)

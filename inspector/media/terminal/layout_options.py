@@ -152,7 +152,7 @@ def _fields(options: argparse.Namespace) -> dict[str, str]:
             raise InvalidInput(f"--set is {shown(pair)}, but must be SIZE=VALUE, such as --set depth=512")
         given[name] = value
     path = given.get("rules", "")
-    rule_files.check_exists(path, "--rules")
+    rule_files.check_exists(path)
     if path and rule_files.is_file(path):
         del given["rules"]
         keep_mesh = True if "mesh" in given or "axes" in given else None

@@ -167,7 +167,7 @@ def attributes_of(node: object) -> dict[str, Any]:
 
 
 def structure_of(tree: PyTree) -> jax.tree_util.PyTreeDef:
-    """Return `jax.tree.structure` of a tree."""
+    """Return `jax.tree.structure` of a tree, with the public name of its type."""
     return jax.tree.structure(tree)
 
 

@@ -70,46 +70,32 @@ class Moves:
             (os.path.join(os.path.dirname(own), "recorded"), _OF_JAX),
             (os.path.join(os.path.dirname(os.__file__), ""), _OF_LIBRARY),
         )
-        vars(dispatch)["_batched_device_put_impl"] = self._several(put, "device_put")
-        constraint.impl = self._single(both[0], "with_sharding_constraint")
-        reshard.impl = self._single(both[1], "reshard")
+        vars(dispatch)["_batched_device_put_impl"] = self._counted(put, "device_put", several=True)
+        constraint.impl = self._counted(both[0], "with_sharding_constraint")
+        reshard.impl = self._counted(both[1], "reshard")
         handlers[self._array] = self._arguments(arguments)
 
     def forget(self):
         """Drop all references to shardings, which keep devices alive."""
         self.counts = {}
 
-    def _several(self, original, operation):
+    def _counted(self, original, operation, several=False):
+        """Return a function of JAX that also counts; `several` returns an array for each of its arrays."""
+
         @functools.wraps(original)
-        def several(*arrays, **parameters):
+        def counted(*arrays, **parameters):
             try:
-                results = original(*arrays, **parameters)
+                result = original(*arrays, **parameters)
             except BaseException as error:
                 _without_this_frame(error)
                 raise
             if self._active():
                 with self._problems("the moves of arrays cannot be counted"):
-                    self._note(operation, arrays, results)
-            return results
-
-        self._wrappers.add(_code_of(several))
-        return several
-
-    def _single(self, original, operation):
-        @functools.wraps(original)
-        def single(array, **parameters):
-            try:
-                result = original(array, **parameters)
-            except BaseException as error:
-                _without_this_frame(error)
-                raise
-            if self._active():
-                with self._problems("the moves of arrays cannot be counted"):
-                    self._note(operation, (array,), (result,))
+                    self._note(operation, arrays, result if several else (result,))
             return result
 
-        self._wrappers.add(_code_of(single))
-        return single
+        self._wrappers.add(_code_of(counted))
+        return counted
 
     def _arguments(self, original):
         """Return JAX's function that moves arguments, extended by a look at those on other devices."""

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inspector.core import byte_size, host_memory
-from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 
 VARIABLE = "SHARDING_INSPECTOR_WORKER_MEMORY"
@@ -40,12 +39,7 @@ def parse(text: str, what: str) -> int:
     Raises:
       InvalidInput: it is not a size, or less than a worker needs to start.
     """
-    count = byte_size.parse(text)
-    if count is None or count < LEAST:
-        raise InvalidInput(
-            f"{what} is {shown(text)}, but must be {byte_size.ALLOWED} from {bytes_text(LEAST)} up"
-        )
-    return count
+    return byte_size.at_least(text, LEAST, what)
 
 
 def of_worker() -> int:

@@ -508,14 +508,9 @@ def _with_constants(found: Snapshot, variables: Mapping[str, Sequence[str]]) -> 
     return replace(found, programs=(program,))
 
 
-def with_live_paths(
-    program: Program,
-    mesh: snapshot.Mesh | None,
-    live: Snapshot,
-    outputs: Mapping[str, str] | None = None,
-) -> Program:
+def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
     """Return the program for the Snapshot of the live arrays. The arguments are those of `live_paths`."""
-    return _with_paths(program, live_paths(program, mesh, live, outputs))
+    return _with_paths(program, live_paths(program, mesh, live))
 
 
 def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
