@@ -14,7 +14,10 @@ from inspector.machines.hardware import Chip
 from inspector.sections.programs import main_first
 from inspector.sections.section import (
     Block,
+    Cell,
+    Code,
     Column,
+    Inline,
     Notice,
     Section,
     Table,
@@ -62,7 +65,7 @@ def _blocks(known: Exposed) -> tuple[Block, ...]:
         return (text(f"{waits} waits for no collective: all are hidden."),)
     said = text(
         f"{waits} waits {seconds_text(whole)} for {counted(len(known.collectives), 'collective')}. "
-        "What could be saved at most is the time of operations that are independent of it."
+        "At most, the time of operations that are independent of them could be saved."
     )
     groups: dict[tuple[str, str, str | None], list[ExposedCollective]] = {}
     for own in known.collectives:
@@ -73,22 +76,27 @@ def _blocks(known: Exposed) -> tuple[Block, ...]:
         f"exposed:{known.program}",
         rows[:_MOST_ROWS],
         {
-            "Collective": lambda group: collective_text(group[0].collective),
-            "Number:count": len,
-            "Longest:code": lambda group: group[0].collective.name,
+            "Collectives": _named,
             Column(
                 "Exposed", "seconds", "Seconds of a run in which the device waits for them"
             ): lambda group: sum(own.seconds for own in group),
-            "Why, of the longest": lambda group: with_code(reason_text(group[0])),
             Column("Saves at most", "seconds", "Exposed seconds that other operations could fill"): (
                 lambda group: sum(own.saves for own in group)
             ),
-            "Source:code": lambda group: group[0].collective.source or "–",
+            "Why, of the longest": lambda group: with_code(reason_text(group[0])),
         },
         wrap=True,
     )
     hidden = len(rows) - _MOST_ROWS
     return (said, table, *([text(more_text(hidden, "row"), quiet=True)] if hidden > 0 else []))
+
+
+def _named(group: Sequence[ExposedCollective]) -> Cell:
+    """Return operation, axes and line of collectives, and the name of the longest."""
+    first = group[0].collective
+    several = f"{len(group):,} × " if len(group) > 1 else ""
+    source: tuple[Inline, ...] = () if first.source is None else (" at ", Code(first.source))
+    return (f"{several}{collective_text(first)}", *source, ": ", Code(first.name))
 
 
 def of_collective(
@@ -112,9 +120,12 @@ def _unknown(known: Exposed, what: str) -> Notice:
 
 def _sentence(known: Exposed, own: ExposedCollective) -> Text:
     assert known.basis is not None
-    whole = "" if own.whole is None else f" of its {seconds_text(own.whole)}"
+    waits = seconds_text(own.seconds)
+    if own.whole is not None:
+        whole = seconds_text(own.whole)
+        waits = f"all of its {whole}" if waits == whole else f"{waits} of its {whole}"
     return text(
-        f"{_BASIS[known.basis]}: the device waits {seconds_text(own.seconds)}{whole} for it in one run. ",
+        f"{_BASIS[known.basis]}: the device waits for {waits} in one run. ",
         *with_code(reason_text(own)),
         f" At most {seconds_text(own.saves)} could be saved.",
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +13,10 @@ import pytest
 
 from inspector.assessment import prediction_of
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
+from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Program, Snapshot
 from inspector.machines import hardware, targets
+from inspector.media.terminal import main
 from inspector.producers.readers import hlo_text, profile
 from inspector.sections.exposed import json_of, reason_text, section
 from tests.producers.readers.profiles.tpu_files import TEXT, Operation, Profile, Run
@@ -306,6 +311,34 @@ def test_a_profile_whose_sine_is_too_short(tmp_path: Path) -> None:
     assert own.user is not None and own.user.name == "sum.6"
 
 
+def test_a_profile_of_two_collectives_on_the_same_links(tmp_path: Path) -> None:
+    second = (
+        "  all-reduce-start.7 = f32[8,8] all-reduce-start(p), channel_id=2, replica_groups={{0,1,2,3}},\n"
+    )
+    second += "    use_global_device_ids=true, to_apply=add\n"
+    text = TEXT.replace("  sine.5 =", second + "  sine.5 =").replace(
+        "  ROOT sum.6 = f32[8,8] add(all-reduce-done.4",
+        "  all-reduce-done.7 = f32[8,8] all-reduce-done(all-reduce-start.7)\n"
+        "  both.8 = f32[8,8] add(all-reduce-done.4, all-reduce-done.7)\n"
+        "  ROOT sum.6 = f32[8,8] add(both.8",
+    )
+    operations = (
+        *(Operation("all-reduce-start.4", 121, 1), Operation("all-reduce-start.7", 122, 1)),
+        *(Operation("sine.5", 125, 10), Operation("all-reduce-done.4", 136, 30)),
+        *(Operation("all-reduce-done.7", 167, 30), Operation("both.8", 198, 5), Operation("sum.6", 204, 5)),
+    )
+    known = profiled(tmp_path, text, *LOOP, *operations)
+    assert {own.collective.name: own.reason for own in known.collectives} == {
+        "all-reduce-start.4": "shared links",
+        "all-reduce-start.7": "shared links",
+    }
+    first, last = sorted(known.collectives, key=lambda own: own.collective.name)
+    # From the start of the second one to the end of the first one.
+    assert first.queued == pytest.approx(44e-6) and last.queued == pytest.approx(44e-6)
+    assert [other.name for other in first.others] == ["all-reduce-start.7"]
+    assert first.saves == pytest.approx(min(first.seconds, 44e-6))
+
+
 def test_a_profile_of_cpu_devices_says_nothing_about_chips(tmp_path: Path) -> None:
     runs = {number: [Run(0, 260, LOOP, id=1)] for number in range(4)}
     Profile(runs).write(tmp_path / "host.xplane.pb")
@@ -325,3 +358,28 @@ def test_sections_and_json_have_the_same_reasons(tmp_path: Path) -> None:
     (own,) = plain["collectives"]
     assert own["reason"] == "used at once" and own["used_by"] == "use" and own["used_at"] == "model.py:9"
     assert own["saves_at_most"] in table.rows[0]
+
+
+def test_every_door_has_the_same_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot, program = of_text(entry(START, DONE, USE, *PRODUCTS, root("use", *NAMES)), tmp_path)
+    file = tmp_path / "step.json"
+    file.write_text(snapshots.dumps(snapshot))
+    known = exposed(snapshot, program, V5E)
+    assert known is not None
+    sentence = reason_text(only(known)).replace("`", "")
+
+    def printed(*arguments: str) -> str:
+        assert main([*arguments, "--chip", "v5e"]) == 0
+        return capsys.readouterr().out
+
+    verbs = (["predict", str(file)], ["show", str(file)], ["explain", str(file), "--collective", "start"])
+    for verb in verbs:
+        assert sentence in printed(*verb), verb
+        plain = json.loads(printed(*verb, "--json"))["exposed_collectives"]
+        (own,) = (plain if isinstance(plain, list) else [plain])[0]["collectives"]
+        assert (own["name"], own["sentence"]) == ("start", sentence)
+    for ending in ("md", "html"):
+        report = tmp_path / f"report.{ending}"
+        printed("report", str(file), "-o", str(report))
+        text = html.unescape(re.sub(r"<[^>]+>", "", report.read_text())).replace("`", "").replace("\\", "")
+        assert sentence in text, ending
