@@ -1,4 +1,6 @@
-"""Causal self-attention with grouped queries, rotary positions, and sliding windows.
+"""Causal self-attention with grouped queries, rotary positions, sliding windows, and caches.
+
+A decode step reads one token of each sequence. All sequences of a batch are at the same position.
 
 Rotary positions: Su et al. 2021, arXiv:2104.09864.
 """
@@ -30,12 +32,13 @@ class Attention(Layer):
         c = self.config
         query_shape, key_shape = (c.embed, c.heads, c.head_dim), (c.embed, c.kv_heads, c.head_dim)
         query_axes, key_axes = ("embed", "heads", "head_dim"), ("embed", "kv_heads", "head_dim")
-        w_query = self.weight("query", query_shape, query_axes, fan_in=c.embed)
-        w_key = self.weight("key", key_shape, key_axes, fan_in=c.embed)
-        w_value = self.weight("value", key_shape, key_axes, fan_in=c.embed)
+        w_query = self.weight("query", query_shape, query_axes, fan_in=c.embed, contracted=(0,))
+        w_key = self.weight("key", key_shape, key_axes, fan_in=c.embed, contracted=(0,))
+        w_value = self.weight("value", key_shape, key_axes, fan_in=c.embed, contracted=(0,))
         w_output = self.weight(
             *("output", (c.heads, c.head_dim, c.embed), ("heads", "head_dim", "embed")),
             fan_in=c.heads * c.head_dim,
+            contracted=(0, 1),
         )
 
         by_query = ("batch", "seq", "heads", "head_dim")
@@ -43,13 +46,22 @@ class Attention(Layer):
         query = self.product("bsm,mnh->bsnh", x, w_query, by_query)
         key = self.product("bsm,mkh->bskh", x, w_key, by_key)
         value = self.product("bsm,mkh->bskh", x, w_value, by_key)
+        first = self.position() if c.program == "decode" else None
         if c.positions == "rotary":
-            query, key = rotated(query), rotated(key)
+            query, key = rotated(query, first), rotated(key, first)
         query = checkpoint_name(self.constrained("query", query, by_query), "query_proj")
         key = checkpoint_name(self.constrained("key", key, by_key), "key_proj")
         value = checkpoint_name(self.constrained("value", value, by_key), "value_proj")
 
-        mixed = self.constrained("attended", attended(c, query, key, value, self.window), by_query)
+        if c.program == "prefill":
+            self.keep("key", key)
+            self.keep("value", value)
+        if first is None:
+            mixed = attended(c, query, key, value, self.window)
+        else:
+            keys, values = self.cached("key", key, first), self.cached("value", value, first)
+            mixed = dot_product_attention(query, keys, values, self.window, first)
+        mixed = self.constrained("attended", mixed, by_query)
         output = self.product("bsnh,nhm->bsm", mixed, w_output, ("batch", "seq", "embed"))
         return checkpoint_name(output, "out_proj")
 
@@ -60,11 +72,15 @@ def attended(config: Config, query: jax.Array, key: jax.Array, value: jax.Array,
     return attention(query, key, value, window)
 
 
-def rotated(x: jax.Array) -> jax.Array:
-    """Rotate pairs (i, i + head_dim/2) of x (batch, seq, heads, head_dim) by angles that grow with seq."""
+def rotated(x: jax.Array, first: jax.Array | None = None) -> jax.Array:
+    """Rotate pairs (i, i + head_dim/2) of x (batch, seq, heads, head_dim) by angles that grow with seq.
+
+    first: the position of the first token; None for 0.
+    """
     seq, half = x.shape[1], x.shape[-1] // 2
     frequency = ROTARY_BASE ** (-jnp.arange(half) / half)
-    angle = jnp.arange(seq)[:, None, None] * frequency  # (seq, 1, half)
+    position = jnp.arange(seq) if first is None else first + jnp.arange(seq)
+    angle = position[:, None, None] * frequency  # (seq, 1, half)
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     pairs = (first * cos - second * sin, second * cos + first * sin)

@@ -5,13 +5,16 @@ Nothing here imports JAX; `build` names a function that does.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from inspector.core.rules import RulesSemantics
 from inspector.core.snapshot import Snapshot
-from inspector.model import ModelEntry, Size, own_model
+from inspector.model import ModelEntry, Size, SizeValue, own_model
 from inspector.model.built_in import published, remat_names
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
+STORED = ("int8", "int4", "fp8")  # types of weights with scales, which cannot be trained
 POSITIONS = ("rotary", "learned", "none")
 
 MLP_SIZES = (
@@ -129,9 +132,25 @@ TRANSFORMER_SIZES = (
     Size(
         "weight_dtype",
         "same",
-        "type of parameters, which are cast to dtype before use; same as dtype",
-        choices=("same", *DTYPES),
+        "type of parameters, which are cast to dtype before use; same as dtype. In int8, int4 or fp8 (e4m3) "
+        "the weights of a block are stored with one scale for each output, for inference only",
+        choices=("same", *DTYPES, *STORED),
     ),
+    Size(
+        "cache",
+        0,
+        "positions of the caches of keys and values. The programs are then a decode step of batch sequences, "
+        "and a prefill of prompts with seq tokens; 0 for training",
+        least=0,
+        most=16_777_216,
+    ),
+    Size(
+        "cache_dtype",
+        "same",
+        "type of the caches, in int8 or fp8 with one scale for each position and head; same as dtype",
+        choices=("same", "int8", "fp8"),
+    ),
+    Size("prefill_batch", 1, "prompts of one prefill", least=1, most=1_048_576),
     Size(
         "quantization",
         "none",
@@ -199,6 +218,14 @@ TRANSFORMER_CONSTRAINTS = (
     "logits",
 )
 
+
+def language_programs(sizes: Mapping[str, SizeValue]) -> tuple[str, ...]:
+    """Return the programs of a language model with these sizes."""
+    if sizes["cache"]:
+        return "decode", "prefill"
+    return ("apply",) if sizes["weight_dtype"] in STORED else ("train_step", "apply")
+
+
 MOE_SIZES = (
     *TRANSFORMER_SIZES[:9],
     Size("experts", 8, "gated MLPs of each block; a token uses a few of them", least=1, most=4096),
@@ -265,6 +292,7 @@ CATALOGUE = {
             presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
             extents=TRANSFORMER_EXTENTS,
             multiples=TRANSFORMER_MULTIPLES,
+            programs_of=language_programs,
         ),
         ModelEntry(
             name="moe",
@@ -286,6 +314,7 @@ CATALOGUE = {
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
             multiples=TRANSFORMER_MULTIPLES,
+            programs_of=language_programs,
         ),
     )
 }

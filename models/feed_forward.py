@@ -20,10 +20,10 @@ class MLP(Layer):
         c = self.config
         activation = getattr(jax.nn, c.activation)
         by_column = ("batch", "seq", "mlp")
-        up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
-        down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp)
+        up = self.weight("up", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed, contracted=(0,))
+        down = self.weight("down", (c.mlp, c.embed), ("mlp", "embed"), fan_in=c.mlp, contracted=(0,))
         if c.gated:
-            gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed)
+            gate = self.weight("gate", (c.embed, c.mlp), ("embed", "mlp"), fan_in=c.embed, contracted=(0,))
             gates = checkpoint_name(self.product("bsm,mh->bsh", x, gate, by_column), "mlpwi_0")
             values = checkpoint_name(self.product("bsm,mh->bsh", x, up, by_column), "mlpwi_1")
             hidden = activation(gates) * values

@@ -32,11 +32,17 @@ class LatentAttention(Layer):
         by_token, by_head = ("batch", "seq", None), ("batch", "seq", "heads", "head_dim")
         query_from = x
         if c.q_rank:
-            down = self.weight("query_down", (c.embed, c.q_rank), ("embed", None), fan_in=c.embed)
+            down = self.weight(
+                "query_down", (c.embed, c.q_rank), ("embed", None), fan_in=c.embed, contracted=(0,)
+            )
             query_from = self.short_norm("query_norm", self.product("bsm,mr->bsr", x, down, by_token))
         query = self.up("query", query_from, c.head_dim + c.rotary_dim)
 
-        down = self.weight("key_down", (c.embed, c.kv_rank + c.rotary_dim), ("embed", None), fan_in=c.embed)
+        down = self.weight(
+            *("key_down", (c.embed, c.kv_rank + c.rotary_dim), ("embed", None)),
+            fan_in=c.embed,
+            contracted=(0,),
+        )
         short, position = jnp.split(self.product("bsm,mr->bsr", x, down, by_token), [c.kv_rank], axis=-1)
         short = self.short_norm("key_norm", short)
         key, value = self.up("key", short, c.head_dim), self.up("value", short, c.head_dim)
@@ -54,6 +60,7 @@ class LatentAttention(Layer):
         w_output = self.weight(
             *("output", (c.heads, c.head_dim, c.embed), ("heads", "head_dim", "embed")),
             fan_in=c.heads * c.head_dim,
+            contracted=(0, 1),
         )
         output = self.product("bsnh,nhm->bsm", mixed, w_output, ("batch", "seq", "embed"))
         return checkpoint_name(output, "out_proj")
@@ -61,7 +68,7 @@ class LatentAttention(Layer):
     def up(self, name: str, short: jax.Array, width: int) -> jax.Array:
         """Return (batch, seq, heads, width) from short vectors, which are sharded like `embed`."""
         shape = (short.shape[-1], self.config.heads, width)
-        weight = self.weight(name, shape, ("embed", "heads", "head_dim"), fan_in=shape[0])
+        weight = self.weight(name, shape, ("embed", "heads", "head_dim"), fan_in=shape[0], contracted=(0,))
         return self.product("bsr,rnh->bsnh", short, weight, ("batch", "seq", "heads", "head_dim"))
 
     def short_norm(self, name: str, short: jax.Array) -> jax.Array:

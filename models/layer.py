@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 from flax import linen as nn
 from jax import numpy as jnp
+from jax.sharding import PartitionSpec
 
 from inspector.model.built_in.explicit import has_explicit_axes, out_sharding, partitioned, resharded
-from inspector.model.built_in.quantized import quantized_product
+from inspector.model.built_in.quantized import (
+    STORED,
+    Stored,
+    quantized_cache,
+    quantized_product,
+    stored_product,
+    stored_scale,
+    stored_values,
+)
 from inspector.model.built_in.watching import watch
 
 NORM_EPSILON = 1e-5  # as in Llama and Mixtral
@@ -36,6 +46,12 @@ class Config:
       window: tokens that a query of a layer with a sliding window sees, itself included; 0 for all.
       global_every: with a window, every so many layers one sees all tokens; 0 if none does.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
+      stored: the type in which the weights of a block are held, a key of `quantized.STORED`; `same` for
+        `weight_dtype`.
+      cache: positions of the caches of keys and values; 0 without caches.
+      cache_dtype: the type of the caches, a key of `quantized.STORED`; `same` for `dtype`.
+      program: `prefill` to return the keys and values of prompts, `decode` to read one token for each
+        sequence and the caches, or `forward`.
     """
 
     layers: int
@@ -64,6 +80,10 @@ class Config:
     rotary_dim: int = 64
     dense_layers: int = 0
     dense_mlp: int = 0
+    stored: str = "same"
+    cache: int = 0
+    cache_dtype: str = "same"
+    program: str = "forward"
 
 
 class Layer(nn.Module):
@@ -78,25 +98,89 @@ class Layer(nn.Module):
         names: tuple[str | None, ...],
         fan_in: int,
         used: tuple[str | None, ...] | None = None,
-    ) -> jax.Array:
+        contracted: tuple[int, ...] = (),
+    ) -> Any:
         """Return a parameter with variance 1 / `fan_in`, which keeps the variance of a product.
 
         On explicit axes, the layer uses it with the sharding of the names `used`.
-        """
-        init = partitioned(nn.initializers.normal(fan_in**-0.5), names, used=used)
-        weight = self.param(name, init, shape, self.config.weight_dtype)
-        return weight.astype(self.config.dtype)
 
-    def product(
-        self, subscripts: str, x: jax.Array, weight: jax.Array, names: tuple[str | None, ...]
-    ) -> jax.Array:
+        contracted: the dimensions over which `product` sums. A weight that has them can be stored quantized.
+        """
+        c = self.config
+        if c.stored != "same" and contracted:
+            values_init = partitioned(stored_values(c.stored), names)
+            values = self.param(name, values_init, shape, STORED[c.stored])
+            of_scale = tuple(None if at in contracted else axis for at, axis in enumerate(names))
+            scale_init = partitioned(stored_scale(c.stored, fan_in), of_scale)
+            scale_shape = tuple(1 if at in contracted else size for at, size in enumerate(shape))
+            return Stored(values, self.param(f"{name}_scale", scale_init, scale_shape, c.dtype))
+        init = partitioned(nn.initializers.normal(fan_in**-0.5), names, used=used)
+        weight = self.param(name, init, shape, c.weight_dtype)
+        return weight.astype(c.dtype)
+
+    def product(self, subscripts: str, x: jax.Array, weight: Any, names: tuple[str | None, ...]) -> jax.Array:
         """Return `jnp.einsum` of x and a weight, of quantized operands if the layout says so.
 
         names: the logical axes of the result.
         """
-        if self.config.quantization == "none":
-            return jnp.einsum(subscripts, x, weight, out_sharding=out_sharding(names))
-        return quantized_product(subscripts, self.config.quantization, out_sharding(names), x, weight)
+        quantization, sharding = self.config.quantization, self.sharding(names)
+        if isinstance(weight, Stored):
+            return stored_product(subscripts, quantization, sharding, x, weight)
+        if quantization == "none":
+            return jnp.einsum(subscripts, x, weight, out_sharding=sharding)
+        return quantized_product(subscripts, quantization, sharding, x, weight)
+
+    def sharding(self, names: tuple[str | None, ...]) -> PartitionSpec | None:
+        """Return the argument `out_sharding` of an operation with a result of these names."""
+        return out_sharding(self.named(names))
+
+    def named(self, names: tuple[str | None, ...]) -> tuple[str | None, ...]:
+        """Return the names of an activation, whose only token in a decode step is not sharded."""
+        if self.config.program == "decode":
+            return tuple(None if name == "seq" else name for name in names)
+        return names
+
+    def cached(self, name: str, new: jax.Array, first: jax.Array) -> jax.Array:
+        """Write keys or values (batch, 1, kv_heads, head_dim) into a cache, and return all of it.
+
+        The cache is (batch, kv_heads, seq, head_dim), the order in which matrix products read it.
+
+        first: the position of the new ones.
+        """
+        c = self.config
+        names = ("batch", "kv_heads", "seq", "head_dim")
+        zeros = partitioned(lambda *arguments: jnp.zeros(*arguments), names)
+        parts = self.in_cache(name, new)
+        whole = []
+        for label, part in parts.items():
+            shape = (*part.shape[:2], c.cache, part.shape[3])
+            cache = self.variable("cache", label, zeros, shape, part.dtype)
+            cache.value = jax.lax.dynamic_update_slice(cache.value, part, (0, 0, first, 0))
+            whole.append(cache.value)
+        values, *scales = whole
+        for scale in scales:
+            values = values.astype(c.dtype) * scale
+        return values.swapaxes(1, 2)
+
+    def in_cache(self, name: str, new: jax.Array) -> dict[str, jax.Array]:
+        """Return keys or values (batch, seq, kv_heads, head_dim) as a cache has them, with their scales."""
+        dtype, by_head = self.config.cache_dtype, new.swapaxes(1, 2)
+        if dtype == "same":
+            return {name: by_head}
+        values, scales = quantized_cache(by_head, dtype)
+        return {name: values, f"{name}_scale": scales}
+
+    def keep(self, name: str, new: jax.Array) -> None:
+        """Return the keys or values of prompts (batch, seq, kv_heads, head_dim) in the collection `cache`."""
+        for label, part in self.in_cache(name, new).items():
+            self.sow("cache", label, part, reduce_fn=lambda _, last: last, init_fn=lambda: None)
+
+    def position(self) -> jax.Array:
+        """Return the position of the token of a decode step, and count it."""
+        position = self.variable("cache", "position", lambda: jnp.zeros((), jnp.int32))
+        now = position.value
+        position.value = now + 1
+        return now
 
     def norm(self, name: str, x: jax.Array, names: tuple[str | None] = ("embed",)) -> jax.Array:
         """Return the root mean square norm over the last dimension, computed in float32.
@@ -110,6 +194,7 @@ class Layer(nn.Module):
 
     def constrained(self, name: str, value: jax.Array, names: tuple[str | None, ...]) -> jax.Array:
         """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
+        names = self.named(names)
         if name in self.config.unconstrained:
             watch("/".join(("activation", *self.path, name)), value)
             return value

@@ -58,7 +58,7 @@ class MixtureOfExperts(Layer):
             x,
             router,
             preferred_element_type=jnp.float32,
-            out_sharding=out_sharding(("batch", "seq", None)),
+            out_sharding=self.sharding(("batch", "seq", None)),
         )
         places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
         choices, balance = chosen(jax.nn.softmax(logits), self.experts_per_token)
@@ -80,7 +80,7 @@ class MixtureOfExperts(Layer):
         by_sequence = out_sharding((None, "batch", None, "embed"))
         sent = jnp.einsum("bsec,bsm->ebcm", dispatch, x, out_sharding=by_sequence)
         returned = self.experts_of(sent)
-        by_token = out_sharding(("batch", "seq", "embed"))
+        by_token = self.sharding(("batch", "seq", "embed"))
         return jnp.einsum("bsec,ebcm->bsm", combine, returned, out_sharding=by_token)
 
     def routed_by_sorting(self, x: jax.Array, choices: Choices, places: int) -> jax.Array:
@@ -99,9 +99,9 @@ class MixtureOfExperts(Layer):
         """Return the outputs of the experts for buffers (expert, batch, place, embed), same shape."""
         c, experts = self.config, self.experts
         w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
-        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
+        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
+        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
+        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp, contracted=(1,))
         # Two constraints, first by sequence and then by expert, make an all-to-all. With only the second one
         # the compiler would all-gather x.
         by_sequence, by_expert = (None, "batch", None, "embed"), ("expert", "batch", None, "embed")

@@ -22,12 +22,14 @@ from jax.ad_checkpoint import checkpoint_name
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.attention import Attention
-from inspector.model.built_in.explicit import has_explicit_axes, out_sharding
+from inspector.model.built_in.explicit import has_explicit_axes
 from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.flash import LANES
 from inspector.model.built_in.latent_attention import LatentAttention
 from inspector.model.built_in.layer import Config, Layer
+from inspector.model.built_in.quantized import STORED
 from inspector.model.built_in.remat import rematerialized
+from inspector.model.built_in.serving import inference_model, served_model
 from inspector.model.built_in.token_training import next_token_model
 from inspector.model.built_in.training import optimizer_named
 
@@ -92,7 +94,7 @@ def repeated(x: jax.Array, config: Config, feed_forward: FeedForward, name: str)
     blocks = nn.scan(
         Period if period else block,
         length=config.layers // (period or 1),
-        variable_axes={"params": 0, "losses": 0},
+        variable_axes={"params": 0, "losses": 0, "cache": 0},
         split_rngs={"params": True},
         check_constancy_invariants=False,  # would trace the block a second time
         metadata_params={nn.PARTITION_NAME: "layers"},
@@ -115,13 +117,15 @@ class Transformer(Layer):
         # parts of rows for the whole batch.
         table = self.constrained("table", embedding, ("vocab", None))
         if has_explicit_axes():
-            x = table.at[tokens].get(out_sharding=out_sharding(("batch", "seq", "embed")))
+            x = table.at[tokens].get(out_sharding=self.sharding(("batch", "seq", "embed")))
         else:
             x = jnp.take(table, tokens, axis=0)
         if c.positions == "learned":
             # As GPT-2: one row for each position, added to the embedding of its token.
-            shape = (tokens.shape[1], c.embed)
-            x = x + self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
+            shape = (c.cache or tokens.shape[1], c.embed)
+            rows = self.weight("positions", shape, (None, "embed"), c.embed, used=(None, None))
+            first = self.position() if c.program == "decode" else 0
+            x = x + jax.lax.dynamic_slice_in_dim(rows, first, tokens.shape[1]) if c.cache else x + rows
         x = self.constrained("embedded", x, ("batch", "seq", "embed"))
 
         if c.dense_layers:
@@ -129,14 +133,17 @@ class Transformer(Layer):
             x = repeated(x, dense, MLP, "dense_block")
         rest = dataclasses.replace(c, layers=c.layers - c.dense_layers)
         x = repeated(x, rest, self.feed_forward, "block")
+        names: tuple[str | None, ...] = ("batch", "seq", "vocab")
+        if c.program == "prefill":
+            x, names = x[:, -1:], ("batch", None, "vocab")  # only the token after a prompt is needed
         x = self.norm("norm", x)
-        by_token = out_sharding(("batch", "seq", "vocab"))
+        by_token = self.sharding(names)
         if c.tied:
             logits = jnp.einsum("bsm,vm->bsv", x, embedding, out_sharding=by_token)
         else:
             output = self.weight("output", (c.embed, c.vocab), ("embed", "vocab"), fan_in=c.embed)
             logits = jnp.dot(x, output, out_sharding=by_token)
-        return self.constrained("logits", logits, ("batch", "seq", "vocab"))
+        return self.constrained("logits", logits, names)
 
 
 def transformer(
@@ -173,9 +180,14 @@ def transformer(
     rotary_dim: int = 64,
     dense_layers: int = 0,
     dense_mlp: int = 0,
+    cache: int = 0,
+    cache_dtype: str = "same",
+    prefill_batch: int = 1,
     feed_forward: FeedForward = MLP,
 ) -> Model:
-    """Build the model with its training. Trace it under a mesh and rules.
+    """Build the model with its training, or with a cache its prefill and decode step.
+
+    Trace it under a mesh and rules.
 
     Raises:
       InvalidInput: the sizes contradict each other.
@@ -198,14 +210,39 @@ def transformer(
         raise InvalidInput(
             f"layers is {layers}, but must be a multiple of global_every, which is {global_every}, in a scan"
         )
-    weights = dtype if weight_dtype == "same" else weight_dtype
+    if cache and kv_rank:
+        raise InvalidInput(
+            f"kv_rank is {kv_rank}, but must be 0 with a cache: latent attention has none here"
+        )
+    if cache and seq > cache:
+        raise InvalidInput(f"seq is {seq}, but must be at most cache, which is {cache}")
+    stored = weight_dtype if weight_dtype in STORED else "same"
+    if (
+        stored != "same"
+        and quantization not in ("none", stored)
+        and (stored, quantization) != ("int4", "int8")
+    ):
+        raise InvalidInput(
+            f"quantization is {quantization}, but must be none or {stored} for weights of {stored}"
+        )
+    weights = dtype if weight_dtype in ("same", stored) else weight_dtype
     values: tuple[Any, ...] = (
         *(layers, embed, mlp, heads, kv_heads, head_dim, vocab, scan, remat, tied),
         *(jnp.dtype(dtype), jnp.dtype(weights), frozenset(unconstrained)),
         *(activation, gated, positions, attention, parallel, window, global_every),
         *(quantization, q_rank, kv_rank, rotary_dim, dense_layers, dense_mlp),
+        *(stored, cache, cache_dtype),
     )
     config = Config(*values)
+    if cache:
+        config = dataclasses.replace(config, remat="none")
+        modules = (
+            Transformer(dataclasses.replace(config, program=program), feed_forward)
+            for program in ("prefill", "decode")
+        )
+        return served_model(*modules, prompts=(prefill_batch, seq), batch=batch, vocab=vocab)
+    if stored != "same":
+        return inference_model(Transformer(config, feed_forward), shape=(batch, seq), vocab=vocab)
     return next_token_model(
         Transformer(config, feed_forward),
         optimizer_named(optimizer, learning_rate, optimizer_dtype),

@@ -6,16 +6,16 @@ from inspector.core.snapshot import Program, Snapshot
 
 # `init` runs once, so it does not count when choosing a layout.
 ONCE = ("init",)
-_STEPS = ("train_step", "apply")
+STEPS = ("train_step", "apply", "decode")
 
 
 def step_program(snapshot: Snapshot) -> Program | None:
     """Return the program of a step; None without programs.
 
-    It is the train step, else the inference. Of other programs, such as those of a user's script, it is the
-    one with the most FLOPs on a device, and the first one if no FLOPs are known.
+    It is the train step, else the inference, else the decode step. Of other programs, such as those of a
+    user's script, it is the one with the most FLOPs on a device, and the first one if no FLOPs are known.
     """
-    for name in _STEPS:
+    for name in STEPS:
         if (program := snapshot.program(name)) is not None:
             return program
     others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs

@@ -12,6 +12,7 @@ from typing import Any
 from inspector.core.rules import Rule
 from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.core.state_specs import Fsdp, SpecRow
+from inspector.core.step_program import STEPS
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
 from inspector.machines import compiler_options, targets
 from inspector.machines.targets import Target
@@ -55,6 +56,17 @@ class Layout:
     @property
     def entry(self) -> ModelEntry:
         return CATALOGUE[self.model]
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """Return the names of the model's programs other than init."""
+        entry = self.entry
+        return entry.programs if entry.programs_of is None else entry.programs_of(self.sizes)
+
+    @property
+    def step_program(self) -> str:
+        """Return the program of a step, which decides between layouts: `init` if there is no other."""
+        return next((name for name in STEPS if name in self.programs), next(iter(self.programs), "init"))
 
     @property
     def machine(self) -> Target | None:

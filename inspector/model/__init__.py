@@ -7,7 +7,7 @@ and nnx.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -69,6 +69,7 @@ class ModelEntry:
       other_specs: whether the code of the model gives a PartitionSpec to paths that match no row.
       mesh: the axes of the model's default mesh; empty if the model has none.
       programs: the names of the model's programs other than init.
+      programs_of: returns the same from the sizes; None if they do not depend on them.
       traceable: whether JAX can trace the functions of the model as they are.
       named_arrays: whether the state has Haliax's `NamedArray`.
     """
@@ -95,17 +96,13 @@ class ModelEntry:
     mesh: tuple[MeshAxis, ...] = ()
     set_mesh: bool = True
     programs: tuple[str, ...] = ("train_step", "apply")
+    programs_of: Callable[[Mapping[str, SizeValue]], tuple[str, ...]] | None = None
     traceable: bool = True
     named_arrays: bool = False
 
     @property
     def has_rules(self) -> bool:
         return self.names == "logical" and not self.partitions
-
-    @property
-    def watched_program(self) -> str:
-        """The program whose activations and gradients are recorded: the train step, else the first."""
-        return next(iter(self.programs), "init")
 
     def size(self, name: str) -> Size | None:
         return next((size for size in self.sizes if size.name == name), None)
@@ -142,6 +139,8 @@ class Model:
       apply: (state, batch) -> output, inference, or None.
       programs: other programs by name, such as `prefill` and `decode`: (state, batch) -> output, or
         -> (state, output) if the program changes the state, such as a cache of keys and values.
+      donates: names of `programs` that write the new state over the old one, also if the layout does not
+        donate it. A decode step would otherwise copy its whole cache.
       state_specs: PartitionSpecs of the state, which replace its names: `by_regex([...])`, `fsdp(axis)`, a
         function (path, shape, mesh) -> PartitionSpec or None, or a pytree of PartitionSpecs or NamedShardings
         like the state or a prefix of it.
@@ -185,6 +184,7 @@ class Model:
     step: Callable[[Any, Batch], tuple[Any, Any]] | None = None
     apply: Callable[[Any, Batch], Any] | None = None
     programs: Mapping[str, Callable[[Any, Batch], Any]] = field(default_factory=dict)
+    donates: Collection[str] = ()
     state_specs: Any = None
     batch_axes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     output_axes: Sequence[Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,8 @@ from inspector.assessment import because
 from inspector.compare.question import change_text
 from inspector.compare.ratio import ratio_of
 from inspector.compare.search import order
-from inspector.compare.search.answer import answer_text, name_of
+from inspector.compare.search.answer import answer_text, name_of, round_of
+from inspector.compare.search.goal import examples_of
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
     Candidate,
@@ -161,7 +163,8 @@ def summary(result: SearchResult) -> Facts:
         label = "Best compiled layout" if predicted_better(result) else "Best layout"
         label = "Best layout before a compile" if best.stage == "propagated" else label
         facts.append(Fact(label, name_of(best), rules_text(best)))
-        facts.append(Fact("Its step", seconds_text(best.step), interval_text(best)))
+        unit = round_of(result).removeprefix("a ")
+        facts.append(Fact(f"Its {unit}", seconds_text(best.step), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
         if compared and current is not None and current.seconds and best.seconds:
             facts.append(
@@ -195,7 +198,7 @@ def _answer_text(current: Candidate, best: Candidate) -> str:
 def known_text(result: SearchResult) -> str | None:
     """Return what the bounds of the other candidates show; None if all were partitioned or it was stopped."""
     counts = result.counts
-    if result.listed is None or not counts.excluded:
+    if not result.listed or not counts.excluded:
         return None
     words = (
         f"{counts.considered:,} considered, {counts.propagated:,} partitioned. By their bounds, none of the "
@@ -234,9 +237,9 @@ def _all_slower(result: SearchResult) -> bool:
     waiting = [candidate for candidate in result.candidates if candidate.stage in ("planned", "propagated")]
     if best is None or not waiting:
         return False
-    step = order.value(best, order.examples_of(layout_of(best)), "time")
+    step = order.value(best, examples_of(layout_of(best)), "time")
     return all(
-        candidate.low is not None and candidate.low / order.examples_of(layout_of(candidate)) > step
+        candidate.low is not None and candidate.low / examples_of(layout_of(candidate)) > step
         for candidate in waiting
     )
 
@@ -275,7 +278,7 @@ def _predicted(candidate: Candidate, objective: Objective) -> float:
     """Return what the search makes small, by example; the time as predicted before a compile."""
     if objective == "time":
         candidate = replace(candidate, seconds=candidate.propagated_seconds, measured=None)
-    return order.value(candidate, order.examples_of(layout_of(candidate)), objective)
+    return order.value(candidate, examples_of(layout_of(candidate)), objective)
 
 
 def table(result: SearchResult) -> Table:
@@ -296,7 +299,8 @@ def table(result: SearchResult) -> Table:
         listed(result),
         {
             "Layout": lambda candidate: name_of(candidate) + (" (current)" if candidate.current else ""),
-            "Step": lambda candidate: seconds_text(candidate.step),
+            round_of(result).removeprefix("a ").capitalize(): lambda candidate: seconds_text(candidate.step),
+            **_program_columns(result),
             Column(
                 "Memory",
                 "bytes",
@@ -323,6 +327,28 @@ def table(result: SearchResult) -> Table:
             "Source": stage_text,
         },
     )
+
+
+def _program_columns(result: SearchResult) -> dict[Any, Any]:
+    """Return the columns of the tokens per second and of each program, if a search has several."""
+    columns: dict[Any, Any] = {}
+    if any(candidate.tokens_per_second for candidate in result.candidates):
+        title = Column("Tokens/s", "count", "Tokens that all devices generate in a second of a round")
+        columns[title] = lambda candidate: candidate.tokens_per_second and round(candidate.tokens_per_second)
+    names = [program.name for program in result.candidates[0].programs] if result.candidates else []
+    counted_alone = round_of(result) != "a round"
+    for name in names:
+        if counted_alone and (result.weights or {}).get(name):
+            continue
+        limit = (result.limits or {}).get(name)
+        meaning = "Predicted time of one run" + ("" if limit is None else f", at most {seconds_text(limit)}")
+        columns[Column(name, "text", meaning)] = functools.partial(_run_text, name)
+    return columns
+
+
+def _run_text(name: str, candidate: Candidate) -> str:
+    program = next((program for program in candidate.programs if program.name == name), None)
+    return seconds_text(None if program is None else program.seconds)
 
 
 def listed(result: SearchResult) -> list[Candidate]:
@@ -488,6 +514,8 @@ def _mesh_of(layout: dict[str, Any] | None) -> str:
 def stage_text(candidate: Candidate) -> str:
     """Return how far a candidate came, in a word."""
     word = _STAGES[candidate.stage]
+    if candidate.within is False:
+        word += ", above a limit"
     return f"{word}, does not fit" if candidate.fits is False else word
 
 

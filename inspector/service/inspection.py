@@ -256,7 +256,7 @@ class Inspection:
         if not only:
             return self._programs.request(key, start, layout)
         some = self._some_programs.request(f"{key} {sorted(only)}", start, layout)
-        alone = tuple(only) == (layout.entry.watched_program,)
+        alone = tuple(only) == (layout.step_program,)
         return replace(
             some,
             known=lambda: self._programs.get(key) or some.known(),

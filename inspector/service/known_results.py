@@ -1,13 +1,15 @@
 """What was compiled for a layout, or measured by a search, with these versions: in the compile cache.
 
-A search compiles only the program of a step, which takes two thirds of the time, and measures steps on
-emulated devices. Pages and verbs show these results until the layout is compiled or run as a whole.
+A search compiles only the program of a step, which takes two thirds of the time, or those that its weights
+name, and measures steps on emulated devices. Pages and verbs show these results until the layout is compiled
+or run as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
 import statistics
+from collections.abc import Sequence
 
 from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput
@@ -18,13 +20,18 @@ from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 
 
-def compiled(layout: Layout, cache: CompileCache | None = None) -> Snapshot | None:
-    """Return the Snapshot of an earlier compile for a machine: of all programs, else of that of a step."""
+def compiled(layout: Layout, cache: CompileCache | None = None, only: Sequence[str] = ()) -> Snapshot | None:
+    """Return the Snapshot of an earlier compile for a machine: of all programs, else of that of a step.
+
+    only: the programs that it must have; none for that of a step.
+    """
     if layout.machine is None:
         return None  # another run measures other times
     cache = cache or CompileCache()
-    whole = read(cache, compile_cache.key_of_layout(layout))
-    return whole or read(cache, key_of_step(layout))
+    needed = tuple(only) or (layout.step_program,)
+    of_programs = (key_of_programs(layout, names) for names in dict.fromkeys((layout.programs, needed)))
+    kept = (read(cache, key) for key in (compile_cache.key_of_layout(layout), *of_programs))
+    return next((found for found in kept if found and all(map(found.program, needed))), None)
 
 
 def measured(
@@ -49,15 +56,10 @@ def of_search(layout: Layout, cache: CompileCache | None = None) -> Snapshot | N
     return compiled(layout, cache) or measured(layout, None, cache)
 
 
-def step_name(layout: Layout) -> str | None:
-    """Return the program that a search compiles."""
-    return next(iter(layout.entry.programs), None)
-
-
-def key_of_step(layout: Layout) -> str:
-    """Return the key of a compile of the program of a step."""
+def key_of_programs(layout: Layout, names: Sequence[str]) -> str:
+    """Return the key of a compile of some programs."""
     whole = compile_cache.key_of_layout(layout)
-    return compile_cache.key_of({"whole": whole, "only": step_name(layout)})
+    return compile_cache.key_of({"whole": whole, "only": sorted(names)})
 
 
 def key_of_measured(layout: Layout) -> str:

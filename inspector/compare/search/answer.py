@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.compare.ratio import ratio_of
-from inspector.compare.search.order import examples_of, value
+from inspector.compare.search.goal import Goal, examples_of
+from inspector.compare.search.order import value
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
-from inspector.core.formatting import counted, mesh_sizes_text, ratio_text, seconds_text
+from inspector.core.formatting import and_text, counted, mesh_sizes_text, ratio_text, seconds_text
 from inspector.machines.prediction.ratios import ratio_interval
+
+_SAME = 1.005  # a ratio that is shown as 1
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def answer_of(result: SearchResult) -> Answer | None:
     alike = tuple(
         candidate
         for candidate in result.candidates
-        if candidate is not best and candidate.fits is not False and _is_alike(best, candidate)
+        if candidate is not best and candidate.allowed and _is_alike(best, candidate)
     )
     more = sum(_may_be_alike(best, candidate) for candidate in result.candidates)
     others = sorted(_others(result, best), key=lambda other: -other.ratio)
@@ -73,10 +76,14 @@ def answer_text(result: SearchResult) -> str | None:
     best = answer.best
     about = " before a compile" if best.stage == "propagated" else ""
     unit = "" if best.measured is not None or best.assessment is None else _about(best)
-    words = f"{name_of(best)} is the best layout{about}: a step takes {unit}{seconds_text(best.step)}."
+    takes = f"{round_of(result)} takes {unit}{seconds_text(best.step)}"
+    if (tokens := best.tokens_per_second) is not None:
+        each = tokens / layout_of(best).devices
+        takes += f", {_rounded(tokens)} tokens per second, {_rounded(each)} on each device"
+    words = f"{name_of(best)} is the best layout{about}: {takes}."
     if result.objective != "time":
         what = {"memory": "needs the least memory", "traffic": "sends the least"}[result.objective]
-        return f"{name_of(best)} {what}{about}; its step takes {unit}{seconds_text(best.step)}."
+        return " ".join((f"{name_of(best)} {what}{about}; {takes}.", *_programs(result, best)))
     count = len(answer.alike)
     if count:
         least = "At least " if answer.more else ""
@@ -87,7 +94,59 @@ def answer_text(result: SearchResult) -> str | None:
         bound = "at least " if other.at_least else ""
         words += f" With most devices along `{other.axis}` ({name_of(other.candidate)}), it takes "
         words += f"{bound}{ratio_text(other.ratio)} times as long."
-    return words
+    return " ".join((words, *_programs(result, best)))
+
+
+def _rounded(number: float) -> str:
+    """Return a number with three significant digits."""
+    return f"{float(f'{number:.3g}'):,g}"
+
+
+def round_of(result: SearchResult) -> str:
+    """Return what the time of a candidate is: `a step`, `a decode step` or `a round`."""
+    counted_ones = [name for name, weight in (result.weights or {}).items() if weight]
+    if len(counted_ones) > 1 or any(result.weights[name] != 1 for name in counted_ones if result.weights):
+        return "a round"
+    return f"a {counted_ones[0]} step" if counted_ones == ["decode"] else "a step"
+
+
+def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
+    """Yield a sentence for each program that is not all of what counts, and one for the limits."""
+    layout, round_ = layout_of(best), round_of(result)
+    runs = Goal(result.weights or {}).runs(layout)
+    if round_ == "a round":
+        each = and_text([f"{number:,g} × {name}" for name, number in runs.items() if number])
+        yield f"A round serves {examples_of(layout, layout.step_program):,g} examples: {each}."
+    known = [
+        candidate
+        for candidate in result.candidates
+        if candidate.stage == best.stage and candidate.fits is not False
+    ]
+    for program in best.programs:
+        if program.seconds is None or (round_ != "a round" and runs.get(program.name)):
+            continue
+        shortest = min(known, key=lambda candidate: _run_of(candidate, program.name))
+        examples = counted(int(examples_of(layout, program.name)), "example")
+        words = f"One run of {program.name} with {examples} takes {seconds_text(program.seconds)}"
+        ratio = program.seconds / _run_of(shortest, program.name)
+        if ratio < _SAME:
+            yield f"{words}; it is not shorter in any other layout that is known."
+            continue
+        words += f", {ratio_text(ratio)} times as long as in {name_of(shortest)}, the shortest that is known"
+        if best.step and shortest.step:
+            own = examples_of(layout) / examples_of(layout_of(shortest))
+            words += f"; there {round_} takes {ratio_text(own * shortest.step / best.step)} times as long"
+        yield f"{words}."
+    for name, limit in (result.limits or {}).items():
+        above = sum(_run_of(candidate, name) > limit for candidate in known)
+        most = f"{name} may take {seconds_text(limit)}"
+        yield f"{most}; {above:,} of {counted(len(known), 'known layout')} take longer."
+
+
+def _run_of(candidate: Candidate, name: str) -> float:
+    """Return the seconds of one run of a program; infinite if unknown."""
+    seconds = next((program.seconds for program in candidate.programs if program.name == name), None)
+    return math.inf if seconds is None else seconds
 
 
 def name_of(candidate: Candidate) -> str:
@@ -126,7 +185,7 @@ def _others(result: SearchResult, best: Candidate) -> Iterator[Other]:
     fastest: dict[str, Candidate] = {}
     for candidate in result.candidates:
         axis = _largest(candidate)
-        if axis in (None, own) or not 0 < _seconds(candidate) < math.inf or candidate.fits is False:
+        if axis in (None, own) or not 0 < _seconds(candidate) < math.inf or not candidate.allowed:
             continue
         if axis not in fastest or _seconds(candidate) < _seconds(fastest[axis]):
             fastest[axis] = candidate

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.assessment import assess_candidate
@@ -10,11 +11,32 @@ from inspector.core.assessment import Assessment
 from inspector.core.snapshot import Mesh, Program
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.core.traffic import traffic
-from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.emulated import emulated_seconds
 
 Stage = Literal["planned", "propagated", "compiled", "rejected"]
+
+
+@dataclass(frozen=True)
+class ProgramCost(Record):
+    """The cost of one run of a program. None means unknown.
+
+    Attributes:
+      name: Of the program.
+      seconds, low, high: Predicted seconds of one run with their interval.
+      at_least: Seconds that it is predicted to take at least, before it is partitioned.
+      peak_bytes: What one device needs while it runs, with the arrays of the state that it does not use.
+      assessment: The figures as all other places show them.
+    """
+
+    name: str
+    seconds: FiniteFloat | None = None
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+    at_least: FiniteFloat | None = None
+    peak_bytes: NonNegativeInt | None = None
+    assessment: Assessment | None = None
 
 
 @dataclass(frozen=True)
@@ -26,7 +48,8 @@ class Evaluated(Record):
         best, or because the search was stopped.
       reason: Why it was rejected, or why its step is unknown.
       fits: Whether it fits into the memory of a device, as in its assessment.
-      seconds, low, high: Predicted seconds of one step with their interval.
+      seconds, low, high: Predicted seconds of one step with their interval. Of a search with weights, those
+        of a round, in which each program runs as often as its weight says.
       state_bytes: Bytes of the train state and the batch on one device, a lower bound of the peak.
       peak_bytes: The compiler's peak on one device, or its estimate before a compile. What the program needs
         if the compiler rejected it.
@@ -34,6 +57,8 @@ class Evaluated(Record):
       at_least: Seconds that the step is predicted to take at least, before the program is partitioned.
       measured: Median seconds of the measured steps on emulated devices.
       assessment: The figures as all other places show them. None for a rejected candidate.
+      programs: The cost of each program of a search with weights.
+      within: Whether the programs keep the limits of the search. None without limits, or if that is unknown.
     """
 
     stage: Stage
@@ -48,6 +73,13 @@ class Evaluated(Record):
     at_least: FiniteFloat | None = None
     measured: FiniteFloat | None = None
     assessment: Assessment | None = None
+    programs: tuple[ProgramCost, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    within: bool | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it can be the best layout, as far as is known: it fits, and keeps the limits."""
+        return self.fits is not False and self.within is not False
 
     @property
     def step(self) -> float | None:
@@ -103,6 +135,36 @@ def of_assessment(assessment: Assessment, stage: Stage, state_bytes: int | None)
         else {axes.replace("+", ","): size for axes, size in sent.by_axes.items()},
         measured=step.seconds if step is not None and step.kind == "measured" else None,
         assessment=assessment,
+    )
+
+
+def together(costs: Mapping[str, Evaluated], step: str) -> Evaluated:
+    """Return the cost of a candidate from those of its programs.
+
+    step: the program of a step, whose figures are those of the candidate if it is among them. It fits only if
+    all programs fit, and needs what the largest needs.
+    """
+    failed = next((cost for cost in costs.values() if cost.stage == "rejected"), None)
+    if failed is not None:
+        return failed
+    main = costs.get(step) or next(iter(costs.values()))
+    fits = [cost.fits for cost in costs.values()]
+    largest = max(costs.values(), key=lambda cost: cost.peak_bytes or 0)
+    assessment = main.assessment
+    if assessment is not None and largest.assessment is not None:
+        assessment = replace(assessment, memory=largest.assessment.memory)
+    return replace(
+        main,
+        reason=next((cost.reason for cost in costs.values() if cost.reason), None),
+        fits=False if False in fits else None if None in fits else True,
+        peak_bytes=None if None in [cost.peak_bytes for cost in costs.values()] else largest.peak_bytes,
+        assessment=assessment,
+        programs=tuple(
+            ProgramCost(
+                name, cost.seconds, cost.low, cost.high, cost.at_least, cost.peak_bytes, cost.assessment
+            )
+            for name, cost in costs.items()
+        ),
     )
 
 

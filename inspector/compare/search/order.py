@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.compare.search.result import Objective
-from inspector.layout import Layout
 from inspector.machines.prediction.memory import peak_interval
 
 # Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
@@ -48,6 +47,8 @@ class Figure:
 
 def least_value(cost: Evaluated, examples: float, objective: Objective) -> float:
     """Return what `value` is not below once the candidate is partitioned."""
+    if cost.within is False:
+        return math.inf
     if objective == "memory":
         return (cost.state_bytes or 0) / examples
     return (cost.at_least or 0.0) / examples if objective == "time" else 0.0
@@ -65,17 +66,11 @@ def value(cost: Evaluated, examples: float, objective: Objective) -> float:
     return math.inf if cost.step is None else cost.step / examples
 
 
-def examples_of(layout: Layout) -> float:
-    """Return the examples of one step: the batch size, or 1 for a model without one."""
-    batch = layout.sizes.get("batch", 1)
-    return float(batch) if isinstance(batch, (int, float)) else 1.0
-
-
 def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
     """Return all candidates, the best first.
 
-    The order is: compiled ones that fit, partitioned ones that may fit, those that do not fit, those that
-    were not partitioned with the least bound first, and those that cannot run.
+    The order is: compiled ones that fit, partitioned ones that may fit, those that do not fit or are above a
+    limit, those that were not partitioned with the least bound first, and those that cannot run.
     """
 
     def rank(figure: Figure) -> tuple[int, float, float, str]:
@@ -86,7 +81,7 @@ def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
             least = least_value(cost, figure.examples, objective)
             return 4, least, cost.state_bytes or math.inf, figure.key
         before = figure.compiled is None
-        group = (1 if before else 0) if cost.fits is not False else (3 if before else 2)
+        group = (1 if before else 0) if cost.allowed else (3 if before else 2)
         return (
             group,
             value(cost, figure.examples, objective),
@@ -107,7 +102,7 @@ def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
         cost = figure.cost
         if cost is None or not math.isfinite(value(cost, figure.examples, objective)):
             return False
-        return cost.fits is not False if cost.stage == "compiled" else cost.fits is True
+        return cost.allowed and (cost.stage == "compiled" or cost.fits is True)
 
     every = [figure for figure in figures if fitting(figure)]
     compiled = [figure for figure in every if figure.compiled is not None]
@@ -139,7 +134,7 @@ def next_to_compile(
             continue
         figure = value(cost, one.examples, objective)
         lowest = _low(cost, one.examples, objective) if low is None else figure * low
-        if math.isfinite(figure) and lowest < limit:
+        if math.isfinite(figure) and lowest < limit and cost.within is not False:
             waiting.append((_may_fit(one, figures, capacity), figure, cost.state_bytes or 0, one))
     waiting.sort(key=lambda each: (not each[0], each[1], each[2], each[3].key))
     return [figure for *_, figure in waiting[:most]]
@@ -168,11 +163,13 @@ def pareto(figures: Iterable[Figure]) -> dict[str, bool | None]:
     candidate that was not partitioned, it is False if a partitioned one beats its bounds, and otherwise None.
     """
     every = list(figures)
-    compiled = [figure for figure in every if figure.compiled and figure.compiled.fits is not False]
+    compiled = [figure for figure in every if figure.compiled and figure.compiled.allowed]
     chosen = [
         figure
         for figure in compiled or every
-        if figure.cost and figure.cost.stage not in ("planned", "rejected")
+        if figure.cost
+        and figure.cost.stage not in ("planned", "rejected")
+        and figure.cost.within is not False
     ]
     points = sorted(
         (value(figure.cost, figure.examples, "time"), value(figure.cost, 1, "memory"), figure.key)
@@ -199,9 +196,7 @@ def best_compiled_value(figures: Iterable[Figure], objective: Objective) -> floa
     values = (
         value(figure.compiled, figure.examples, objective)
         for figure in figures
-        if figure.compiled is not None
-        and figure.compiled.stage == "compiled"
-        and figure.compiled.fits is not False
+        if figure.compiled is not None and figure.compiled.stage == "compiled" and figure.compiled.allowed
     )
     return min(values, default=math.inf)
 

@@ -31,12 +31,15 @@ class Candidate(Evaluated):
         partitioned, and its bounds do not decide it.
       current: Whether it is the layout that the search began with.
       propagated_seconds: Predicted seconds before the compile.
+      tokens_per_second: Tokens that a machine with this layout generates in a second, if `decode` is the
+        program of a step: all of its examples in each run. None if unknown, and for other programs.
     """
 
     layout: dict[str, Any] | None = None
     pareto: bool | None = False
     current: bool = False
     propagated_seconds: FiniteFloat | None = None
+    tokens_per_second: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,9 @@ class SearchResult(Record):
       finished: Why the search ended; None if it was stopped.
       sensitivity: The best layouts under changed conditions; empty if they were not searched.
       message: What the user should know: why there is no best layout, or that the search was stopped.
+      weights: Runs of each program for one example, where the time of several programs counts. A program with
+        weight 0 is predicted only.
+      limits: The most seconds of one run of a program.
       unsafe_compiler_options: Options of XLA that only the command line takes, with which candidates were
         compiled: text for the reader. They are not part of the layouts. None without any.
     """
@@ -114,6 +120,8 @@ class SearchResult(Record):
     message: str | None = None
     sensitivity: tuple[Sensitivity, ...] = ()
     listed: NonNegativeInt | None = None
+    weights: dict[str, FiniteFloat] | None = field(default=None, metadata=OMIT_NONE)
+    limits: dict[str, FiniteFloat] | None = field(default=None, metadata=OMIT_NONE)
     unsafe_compiler_options: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
@@ -133,6 +141,7 @@ def candidate(
     propagated: Evaluated | None,
     pareto: bool | None,
     current: bool,
+    tokens_per_second: float | None = None,
 ) -> Candidate:
     """Return a candidate with its best known cost, and the time of its propagation."""
     return Candidate(
@@ -141,6 +150,7 @@ def candidate(
         pareto=pareto,
         current=current,
         propagated_seconds=None if propagated is None else propagated.seconds,
+        tokens_per_second=tokens_per_second,
     )
 
 

@@ -77,6 +77,9 @@ def script(layout: Layout) -> str:
     else:
         definitions = Definitions(_known(layout))
         definitions.add(module, function)
+        if set(layout.programs) - {"train_step", "apply"}:
+            del imports["returns_state"]
+            definitions.add("inspector.producers.model.traceable", "returns_state")
         values["definitions"] = definitions.text()
         imports |= definitions.imports
         if layout.unconstrained:

@@ -139,6 +139,30 @@ def _bytes(sent: Traffic | None, axes: str, crosses: bool) -> int | None:
     return between if crosses else sent.by_axes[axes] - between
 
 
+def added_parts(steps: Sequence[tuple[Sequence[StepPart], float]], seconds: float) -> tuple[StepPart, ...]:
+    """Return the parts of several steps together, each of which runs some times.
+
+    seconds: those of all steps together. Return () if the parts of one are unknown.
+    """
+    if not all(parts for parts, _ in steps):
+        return ()
+    added: dict[tuple[PartKind, str | None], StepPart] = {}
+    for part, runs in ((part, runs) for parts, runs in steps for part in parts):
+        key = part.kind, part.axes
+        before = added.get(key, StepPart(part.kind, 0.0, part.axes, bytes=None if part.bytes is None else 0))
+        unknown = before.bytes is None or part.bytes is None
+        added[key] = StepPart(
+            part.kind,
+            before.seconds + part.seconds * runs,
+            part.axes,
+            before.hidden + part.hidden * runs,
+            None if unknown else round((before.bytes or 0) + (part.bytes or 0) * runs),
+            round(before.messages + part.messages * runs),
+            before.latency + part.latency * runs,
+        )
+    return _exact(list(added.values()), seconds)
+
+
 def _exact(parts: Sequence[StepPart], seconds: float) -> tuple[StepPart, ...]:
     """Return the parts with rounding errors of their sum in the largest one."""
     fitted = list(parts)

@@ -30,7 +30,7 @@ PROGRAM = argument(
 
 def program_of(layout: Layout) -> str:
     """Return the train step, else the first program of the layout's model."""
-    return next(iter(layout.entry.programs), "init")
+    return layout.step_program
 
 
 def explain(options: argparse.Namespace) -> Output:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from inspector.compare.search import result as results
+from inspector.compare.search.goal import goal_of
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import OBJECTIVES
 from inspector.compare.search.space import space_of
@@ -50,6 +51,17 @@ _SECONDS_BETWEEN_LINES = 10.0
         choices=OBJECTIVES,
         default=OBJECTIVES[0],
         help="what the best layout has the least of: time of a step, memory, or traffic between devices",
+    ),
+    argument(
+        "--weights",
+        metavar="PROGRAM=RUNS,…",
+        help="rank layouts by the time of several programs: the runs of each for one example, such as "
+        "prefill=1,decode=256; by default the program of a step alone",
+    ),
+    argument(
+        "--limits",
+        metavar="PROGRAM=TIME,…",
+        help="leave out layouts in which one run of a program takes longer, such as decode=25ms,prefill=0.5s",
     ),
     argument(
         "--lock",
@@ -104,6 +116,7 @@ def search(options: argparse.Namespace) -> Output:
             "other machines compile with options that are known to be safe"
         )
     chip = _chip(layout, shared.chip_of(options), budget)
+    goal = goal_of(layout, chip, options.weights, options.limits)
     with shared.workers() as service:
         state = service.state(layout).answer()
     space = space_of(layout, state, options.lock, options.vary)
@@ -116,6 +129,7 @@ def search(options: argparse.Namespace) -> Output:
             executor,
             budget,
             options.objective,
+            goal,
             on_progress=printed,
             workers=workers or executors.local_workers(),
             exhaustive=options.exhaustive,

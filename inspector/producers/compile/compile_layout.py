@@ -47,13 +47,13 @@ _COMPILERS = {"tpu": ("libtpu",), "gpu": ("jax-cuda13-plugin", "jax-cuda13-pjrt"
 def compile_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: compile a layout in JSON and return a Snapshot of kind `tpu` or `gpu` as JSON.
 
-    The payload can have the result of the job `abstract` as `state`, and the name of the `only` program.
+    The payload can have the result of the job `abstract` as `state`, and the names of the `only` programs.
     """
     layout, known = layouts.from_json(payload["layout"]), payload.get("state")
     if known is not None:
         known = typed_json.decode(AbstractState, known, "the abstract arrays")
     target = targets.parse(layout.target)
-    order, only = layout.device_order, payload.get("only")
+    order, only = layout.device_order, tuple(payload.get("only", ()))
     return compile_layout(layout, target, report, order, known, only).to_json()
 
 
@@ -63,7 +63,7 @@ def compile_layout(
     report: JobReport,
     order: str = "row-major",
     known: AbstractState | None = None,
-    only: str | None = None,
+    only: Sequence[str] = (),
 ) -> Snapshot:
     """Compile init, train step and inference for a target. Nothing is allocated or run.
 
@@ -72,7 +72,7 @@ def compile_layout(
 
     Args:
       known: the abstract arrays of the layout; None to trace them.
-      only: the name of the program to compile; None for all of them.
+      only: the names of the programs to compile; all of them if there are none.
     Raises:
       InvalidInput: the mesh does not fit the target, a dimension is not divisible, or the compiler fails.
     """
@@ -115,7 +115,7 @@ def compile_layout(
 
 
 def _compiled(
-    layout: Layout, target: Target, mesh: Mesh, record: snapshot.Mesh, only: str | None, report: JobReport
+    layout: Layout, target: Target, mesh: Mesh, record: snapshot.Mesh, only: Sequence[str], report: JobReport
 ) -> tuple[tuple[AheadOfTimeProgram, ...], list[Array]]:
     """Return the programs, compiled for the devices of a mesh, and the arrays inside of them."""
     model = build_model(layout)
@@ -129,7 +129,7 @@ def _compiled(
     with tracing(layout, traced):
         wanted = signatures(model, layout, traced if moved else mesh)
         compiled = compile_all(
-            [signature for signature in wanted if only in (None, signature.name)],
+            [signature for signature in wanted if not only or signature.name in only],
             lambda name: AheadOfTimeProgram(name, report, target, devices, moved),
             record,
             watched,
@@ -137,10 +137,10 @@ def _compiled(
     return compiled, watched_arrays(watched, record, model.names == "logical", list_shards=False)
 
 
-def _propagated(layout: Layout, only: str | None) -> tuple[Program, ...] | None:
+def _propagated(layout: Layout, only: Sequence[str]) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
-        programs = partitioned_programs(layout, origins=False, only=() if only is None else (only,))
+        programs = partitioned_programs(layout, origins=False, only=only)
         return partitioned_records(programs.programs)
     return None
 

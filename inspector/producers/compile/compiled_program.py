@@ -88,6 +88,11 @@ class CompiledProgram:
         """Whether the program returns the new state first."""
         return self._signature.changes_state
 
+    @property
+    def donates_state(self) -> bool:
+        """Whether the program deletes the state that it takes."""
+        return self.changes_state and "state" in self._signature.donated
+
     def lower(self, signature: Signature) -> None:
         """Lower the function of a signature."""
         self._signature = signature

@@ -111,14 +111,13 @@ def _executed(
         if program.name == "apply":
             output = result
     # A donated state is deleted by the step, so the next step needs the new state.
-    next_arguments = _next_step if layout.donate else None
     if layout.timeit:
         for program in others:
-            changing = next_arguments if program.changes_state else None
-            state, _ = program.time_it(state, batch, next_arguments=changing)
+            next_arguments = _next_step if program.donates_state else None
+            state, _ = program.time_it(state, batch, next_arguments=next_arguments)
     if layout.trace and others:
-        changing = next_arguments if others[0].changes_state else None
-        state, _ = others[0].trace(state, batch, next_arguments=changing)
+        next_arguments = _next_step if others[0].donates_state else None
+        state, _ = others[0].trace(state, batch, next_arguments=next_arguments)
     return batch, state, output
 
 

@@ -368,7 +368,8 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
     for name, function in model.programs.items():
         if returns_state(function, state, batch):
             outputs = {"state": state_sharding, "output": None}
-            programs.append(Signature(name, function, dict(inputs), outputs, donated))
+            over = ("state",) if name in model.donates else donated
+            programs.append(Signature(name, function, dict(inputs), outputs, over))
         else:
             programs.append(Signature(name, function, dict(inputs), {"output": None}))
     sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from inspector.compare.search.bounds import alike_key, least_seconds
-from inspector.compare.search.evaluated import Bounded, Evaluated, evaluated, rejected
+from inspector.compare.search.evaluated import (
+    Bounded,
+    Evaluated,
+    ProgramCost,
+    evaluated,
+    rejected,
+    together,
+)
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
@@ -22,73 +30,94 @@ from inspector.producers.model.abstract import cached_state
 from inspector.producers.partition import collector
 from inspector.producers.partition.amounts import amounts_of
 from inspector.producers.partition.partition_layout import Setting, partitioned_totals
-from inspector.producers.partition.template import template_of
+from inspector.producers.partition.template import Template, template_of
 
 
 def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: `layouts` in, a `Bounded` of each out. Needs no particular devices.
 
-    The payload has the name of the `chip`, None for emulated devices.
+    The payload has the name of the `chip`, None for emulated devices, and the names of `programs`, none for
+    that of a step.
     """
     report("bound")
-    layouts, chip = _read(payload)
+    layouts, chip, programs = _read(payload)
     with collector.paused():
-        bounds = [typed_json.encode(bound_of(layout, chip)) for layout in layouts]
+        bounds = [typed_json.encode(bound_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": bounds}
 
 
 def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: `layouts` in, an `Evaluated` of each out. Each is partitioned on its own mesh.
 
-    The payload has the name of the `chip`, None for emulated devices. Needs no particular devices.
+    The payload is that of `bound`. Needs no particular devices.
     """
     report("partition")
-    layouts, chip = _read(payload)
+    layouts, chip, programs = _read(payload)
     with collector.paused():
-        costs = [typed_json.encode(cost_of(layout, chip)) for layout in layouts]
+        costs = [typed_json.encode(cost_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": costs}
 
 
-def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None]:
+def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str, ...]]:
     name = payload["chip"]
     chip = None if name is None else hardware.chip(name)
-    return [from_json(layout) for layout in payload["layouts"]], chip
+    return [from_json(layout) for layout in payload["layouts"]], chip, tuple(payload.get("programs", ()))
 
 
-def bound_of(layout: Layout, chip: Chip | None) -> Bounded:
-    """Return what is known of a layout before it is partitioned: why it cannot run, or its least step."""
+def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Bounded:
+    """Return what is known of a layout before it is partitioned: why it cannot run, or its least step.
+
+    programs: those that are bounded; that of a step if there are none.
+    """
+    names = tuple(programs) or (layout.step_program,)
     try:
         planned = plan(layout, cached_state(layout))
-        name = layout.entry.watched_program
-        amounts = amounts_of(template_of(layout, (name,)), layout, name)
+        template = template_of(layout, names)
+        amounts = {name: amounts_of(template, layout, name) for name in names}
     except InvalidInput as error:
         return Bounded("rejected", str(error))
     state = totals(planned, STATE_AND_BATCH).per_device
     reason = _impossible(planned, chip)
     if reason is not None:
         return Bounded("rejected", reason, state_bytes=state)
+    alike = [alike_key(each, layout) for each in amounts.values()]
+    bounds = tuple(
+        ProgramCost(name, at_least=least_seconds(each, layout, chip, state)) for name, each in amounts.items()
+    )
+    main = next((bound for bound in bounds if bound.name == layout.step_program), bounds[0])
     return Bounded(
         "planned",
         state_bytes=state,
-        at_least=least_seconds(amounts, layout, chip, state),
-        alike=alike_key(amounts, layout),
+        at_least=main.at_least,
+        alike=None if None in alike else " ".join(filter(None, alike)),
+        programs=bounds if programs else (),
     )
 
 
-def cost_of(layout: Layout, chip: Chip | None) -> Evaluated:
-    """Return the cost of a layout that can run, from its partitioned program."""
+def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Evaluated:
+    """Return the cost of a layout that can run, from its partitioned programs.
+
+    programs: as in `bound_of`.
+    """
+    names = tuple(programs) or (layout.step_program,)
     try:
         state = totals(plan(layout, cached_state(layout)), STATE_AND_BATCH).per_device
-        name = layout.entry.watched_program
-        template = template_of(layout, (name,))
-        lowered = next((program for program in template.programs if program.name == name), None)
-        if lowered is None:
-            reasons = [text for failed, text in template.failed if failed == name]
-            raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")
-        setting = replace(Setting.of(layout), watched=None)
-        program, peak = partitioned_totals(lowered, setting, template.logical)
+        template = template_of(layout, names)
+        costs = {name: _cost_of(name, state, template, layout, chip) for name in names}
     except InvalidInput as error:
         return rejected(str(error))
+    return together(costs, layout.step_program) if programs else costs[names[0]]
+
+
+def _cost_of(
+    name: str, state: int | None, template: Template, layout: Layout, chip: Chip | None
+) -> Evaluated:
+    lowered = next((program for program in template.programs if program.name == name), None)
+    if lowered is None:
+        reasons = [text for failed, text in template.failed if failed == name]
+        raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")
+    setting = replace(Setting.of(layout), watched=None)
+    program, peak = partitioned_totals(lowered, setting, template.logical)
     if peak is not None:
         peak = max(peak, state or 0)
     return evaluated(program, layout.mesh(), chip, state, peak)

@@ -128,7 +128,7 @@ class Setting:
             layout.mesh(),
             tuple(layout.rules),
             layout.entry.has_rules,
-            layout.entry.watched_program,
+            layout.step_program,
             donate=layout.donate,
             kernel=planned_kernel(layout),
             groups=sizes.get("routing") == "sorted",
@@ -216,7 +216,7 @@ def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
 
     def report_totals(totals: Described) -> None:
         program = totals.program
-        if program.name == layout.entry.watched_program:
+        if program.name == layout.step_program:
             known = PartitionedPrograms(
                 (program,),
                 only=(program.name,),

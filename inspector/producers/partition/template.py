@@ -219,7 +219,7 @@ class _Programs:
         name = signature.name
         with self._refused.keeping(name):
             try:
-                watched = name == self._layout.entry.watched_program
+                watched = name == self._layout.step_program
                 self._programs[name] = _lower(signature, self._logical, watched)
             except InvalidInput as error:
                 self._failed[name] = str(error)

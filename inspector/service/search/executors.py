@@ -107,10 +107,10 @@ class LocalExecutor(Executor):
 
         The result of the future returns the records of the task, which takes a moment.
         """
-        kind, layouts, chip = request
+        kind, layouts, chip, *programs = request
         future: Future[Any] = Future()
         try:
-            job, answer = task.start(kind, layouts, chip, self.workers, self.unsafe)
+            job, answer = task.start(kind, layouts, chip, *programs, workers=self.workers, unsafe=self.unsafe)
         except InvalidInput as error:
             future.set_exception(error)
             return future

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from cachetools import LRUCache
 
+from inspector.compare.search.goal import Goal
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import Objective, SearchResult
 from inspector.compare.search.space import Space
@@ -39,6 +40,7 @@ class SearchRequest:
     budget: int
     objective: Objective
     sensitivity: bool = False
+    goal: Goal = field(default_factory=Goal)
 
     def key(self) -> str:
         """Return text that two requests share only if they are equal."""
@@ -50,6 +52,7 @@ class SearchRequest:
                 self.budget,
                 self.objective,
                 self.sensitivity,
+                (sorted(self.goal.weights.items()), sorted(self.goal.limits.items())),
                 (locks.mesh, locks.rules, sorted(locks.sizes.items()), locks.logical),
                 sorted(self.space.vary.items()),
             )
@@ -181,6 +184,7 @@ class Searches:
             Executor(),  # replaced when it is its turn
             request.budget,
             request.objective,
+            request.goal,
             workers=executors.local_workers(),
             sensitivity=request.sensitivity,
         )

@@ -23,10 +23,10 @@ from typing import Any
 
 from inspector.compare.search.conditions import conditions, sensitivity, use
 from inspector.compare.search.evaluated import Bounded, Evaluated, rejected
+from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import (
     Figure,
     best_of,
-    examples_of,
     least_to_compile,
     least_value,
     next_to_compile,
@@ -48,7 +48,7 @@ from inspector.compare.search.result import (
 from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
+from inspector.core.formatting import bytes_text, seconds_text
 from inspector.layout import Layout
 from inspector.layout.plan import now
 from inspector.machines import compiler_options
@@ -93,6 +93,7 @@ class Search:
       exhaustive: Partition all candidates, also those that cannot be among the best.
       compile_all: Compile all candidates up to the budget, also those that cannot be the best.
       sensitivity: Also search without a compile under changed conditions.
+      goal: Weights of several programs, and limits for them.
       improve: Also change single rules of the best candidate, to rules that the space does not have.
       kept_use: Also partition what can be the best of the candidates with this use of their mesh axes.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
@@ -105,6 +106,7 @@ class Search:
     executor: Executor
     budget: int = DEFAULT_BUDGET
     objective: Objective = "time"
+    goal: Goal = field(default_factory=Goal)
     store: CompileCache = field(default_factory=lambda: store())
     on_progress: Callable[[Progress], None] | None = None
     workers: int = 1
@@ -203,6 +205,7 @@ class Search:
                         *(entry.layout, figure.cost, entry.propagated),
                         front[figure.key],
                         figure.key == current,
+                        self.goal.tokens_per_second(figure.cost, entry.layout),
                     )
                 )
         index = None
@@ -219,6 +222,8 @@ class Search:
             finished=self._finished,
             sensitivity=tuple(self._sensitivity),
             listed=self._settled,
+            weights=dict(self.goal.weights) or None,
+            limits=dict(self.goal.limits) or None,
             unsafe_compiler_options=compiler_options.text(self.unsafe) or None,
             message=self._message or (None if best is not None else self._why_none(figures)),
         )
@@ -243,7 +248,7 @@ class Search:
         began, done = time.monotonic(), 0
 
         def submit(part: tuple[Layout, ...]) -> _Task:
-            return self._task(("bound", [each.to_json() for each in part], self._chip_name), part)
+            return self._task("bound", part)
 
         for part, answer in self._in_window(iter(parts), submit):
             with self._lock:
@@ -302,7 +307,8 @@ class Search:
 
         def calls() -> Iterator[str]:
             for bound, key in waiting:
-                if bound > limit() and key != current:
+                above = math.isinf(bound) and not self.exhaustive  # a limit of the search
+                if (above or bound > limit()) and key != current:
                     return
                 yield key
 
@@ -320,7 +326,7 @@ class Search:
                     self._entries[key].propagated = self._entries[key].bounds
 
     def _partitioned(self, layout: Layout) -> _Task:
-        return self._task(("partition", [layout.to_json()], self._chip_name), (layout,))
+        return self._task("partition", (layout,))
 
     def _set(self, key: str, cost: Evaluated) -> None:
         """Keep the cost of a partitioned candidate."""
@@ -346,7 +352,7 @@ class Search:
         for key in keys:
             entry = self._entries[key]
             cost = entry.propagated
-            if cost is not None and cost.stage == "propagated" and cost.fits is not False:
+            if cost is not None and cost.stage == "propagated" and cost.allowed:
                 yield value(cost, entry.examples, self.objective)
 
     def _last_listed(self, keys: Iterable[str], listed: int) -> float:
@@ -407,8 +413,7 @@ class Search:
             self._report("compile", done, self.budget, began if done else None)
 
             def submit(figure: Figure) -> _Task:
-                layout = self._entries[figure.key].layout
-                return self._task(("compile", [layout.to_json()], self._chip_name), (layout,))
+                return self._task("compile", (self._entries[figure.key].layout,))
 
             for layouts, (cost,) in self._in_window(iter(chosen), submit):
                 with self._lock:
@@ -436,6 +441,7 @@ class Search:
                 self.executor,
                 budget=0,
                 objective=self.objective,
+                goal=self.goal,
                 store=self.store,
                 workers=self.workers,
                 improve=False,
@@ -459,19 +465,20 @@ class Search:
 
     # --- Tasks ------------------------------------------------------------------------------------
 
-    def _task(self, request: tuple[Any, ...], layouts: tuple[Layout, ...]) -> _Task:
+    def _task(self, kind: str, layouts: tuple[Layout, ...]) -> _Task:
         """Return a task that is submitted, or done already if its answer is stored.
 
         A compile with unsafe options is not stored.
         """
-        if self.unsafe and request[0] == "compile":
+        request = (kind, [layout.to_json() for layout in layouts], self._chip_name, self.goal.programs)
+        if self.unsafe and kind == "compile":
             return _Task(layouts, None, request, self._submitted(request), None)
         key = compile_cache.key_of({"search": json.dumps(request), "versions": compile_cache.versions()})
         kept = self.store.get(key)
         if kept is not None:
             try:
                 plain = json.loads(kept)
-                known = [typed_json.decode(_RECORDS[request[0]], one, "the cache") for one in plain]
+                known = [typed_json.decode(_RECORDS[kind], one, "the cache") for one in plain]
                 if len(known) == len(layouts):
                     return _Task(layouts, key, request, None, known)
             except (InvalidInput, ValueError, TypeError):
@@ -510,7 +517,7 @@ class Search:
                         break
                     submitted = submit(call)
                     if submitted.future is None:
-                        yield submitted.layouts, submitted.known or []
+                        yield submitted.layouts, self._applied(submitted.layouts, submitted.known or [])
                     else:
                         waiting[submitted.future] = submitted
                 if not waiting:
@@ -531,12 +538,16 @@ class Search:
                         assert again.future is not None
                         waiting[again.future] = again
                     else:
-                        yield done.layouts, answer
+                        yield done.layouts, self._applied(done.layouts, answer)
         finally:
             for future, left in waiting.items():
                 if not future.cancel() and left.key is not None:
                     with suppress(Exception):  # it failed
                         self.store.put(left.key, json.dumps(_records(future)))
+
+    def _applied(self, layouts: Sequence[Layout], costs: Sequence[Evaluated]) -> list[Evaluated]:
+        """Return the costs of layouts for the goal of the search."""
+        return [self.goal.applied(cost, layout) for layout, cost in zip(layouts, costs, strict=True)]
 
     def _answer(self, done: _Task) -> list[Evaluated] | None:
         """Return the costs of a task's layouts, or None if the task was lost and can be tried again."""
@@ -621,6 +632,8 @@ class Search:
         """Return why there is no best layout: the closest one, and what it lacks."""
         if self.chip is None:
             return None
+        if (above := self._above_limit(figures)) is not None:
+            return above
         capacity = capacity_of(self.chip)
         too_large = [
             figure.compiled.peak_bytes
@@ -657,6 +670,28 @@ class Search:
         if not others and count == len(figures):
             return f"No layout can run: {reason.removesuffix('.')}."
         return f"No layout can run. The reason of {count} of {len(figures)}: {reason.removesuffix('.')}."
+
+    def _above_limit(self, figures: Sequence[Figure]) -> str | None:
+        """Return that no layout keeps a limit, and the fastest one; None if another reason decides."""
+        costs = [figure.cost for figure in figures if figure.cost and figure.cost.stage != "rejected"]
+        if not costs or any(cost.allowed for cost in costs):
+            return None
+        texts = []
+        for name, limit in self.goal.limits.items():
+            least = min(
+                (
+                    program.seconds or program.at_least or math.inf
+                    for cost in costs
+                    for program in cost.programs
+                    if program.name == name and cost.fits is not False
+                ),
+                default=math.inf,
+            )
+            if limit < least < math.inf:
+                texts.append(
+                    f"{name} takes {seconds_text(least)} in the fastest one, more than {seconds_text(limit)}"
+                )
+        return f"No layout keeps the limits: {'; '.join(texts)}." if texts else None
 
 
 @dataclass(frozen=True)

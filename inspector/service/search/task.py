@@ -7,12 +7,12 @@ Requests and answers are JSON, and answers are small.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
 from inspector.assessment import assess
-from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected
+from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected, together
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
@@ -46,13 +46,15 @@ class WorkerDied(InvalidInput):
     """The worker of a task died, so that another one can run it."""
 
 
-def run(kind: str, layouts: list[dict[str, Any]], chip: str | None) -> list[dict[str, Any]]:
+def run(
+    kind: str, layouts: list[dict[str, Any]], chip: str | None, programs: Sequence[str] = ()
+) -> list[dict[str, Any]]:
     """Return the records of a task as JSON, one for each layout; wait for its job.
 
     Raises:
       InvalidInput: the layout is not valid, a compiler is missing, or the worker failed.
     """
-    job, answer = start(kind, layouts, chip)
+    job, answer = start(kind, layouts, chip, programs)
     if job is not None:
         job.wait()
     return answer()
@@ -62,16 +64,19 @@ def start(
     kind: str,
     layouts: list[dict[str, Any]],
     chip: str | None,
+    programs: Sequence[str] = (),
+    *,
     workers: int | None = None,
     unsafe: Options = (),
 ) -> Started:
     """Start the job of a task. Return it, and what makes the answer when it has ended.
 
     A task `bound` returns a `Bounded` for each layout, `partition` an `Evaluated` from its partitioned
-    program, and `compile` one from the compiled train step of a single layout. Without a chip, that step is
-    run on emulated devices, and its measured time counts.
+    programs, and `compile` one from the compiled programs of a single layout. Without a chip, a step is run
+    on emulated devices, and its measured time counts.
 
     Args:
+      programs: those whose cost is needed; that of a step if there are none.
       workers: how many tasks run at once, unless they run on the workers of a server.
       unsafe: options of the compiler, for tasks in this process alone, never from the request of a task.
 
@@ -81,10 +86,11 @@ def start(
     _register(layouts[0])
     pool = _pool(workers)
     if kind == "compile":
-        return _compile(pool, from_json(layouts[0]), None if chip is None else hardware.chip(chip), unsafe)
+        of_chip = None if chip is None else hardware.chip(chip)
+        return _compile(pool, from_json(layouts[0]), of_chip, tuple(programs), unsafe)
     job = pool.submit(
         {"bound": "bound", "partition": "evaluate"}[kind],
-        {"layouts": layouts, "chip": chip},
+        {"layouts": layouts, "chip": chip, "programs": list(programs)},
         Environment(1),
         PROPAGATION_TIMEOUT,
         lane=lanes.CANDIDATES,
@@ -92,8 +98,17 @@ def start(
     return job, lambda: _result(job)["evaluated"]
 
 
-def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
+def cost_of(snapshot: Snapshot, chip: Chip | None, programs: Sequence[str] = ()) -> Evaluated:
     """Return the cost of a compiled layout on chips of this kind, or of a measured one."""
+    if not programs:
+        return _cost_of(snapshot, chip)
+    costs = {name: _cost_of(_alone(snapshot, name), chip) for name in programs}
+    step = step_program(snapshot)
+    return together(costs, programs[0] if step is None else step.name)
+
+
+def _cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
+    """Return the cost of the program of a step."""
     state = totals(snapshot, STATE_AND_BATCH).per_device
     short = out_of_memory.findings(snapshot)
     if not short and (step_program(snapshot) is None or snapshot.mesh is None):
@@ -105,11 +120,28 @@ def cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
     return replace(cost, reason=short[0].message) if short else cost
 
 
-def _compile(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> Started:
+def _alone(snapshot: Snapshot, name: str) -> Snapshot:
+    """Return a Snapshot with one program, which needs the arrays of the state that it does not take, too."""
+    program = snapshot.program(name)
+    if program is None:
+        return replace(snapshot, programs=())
+    taken = {sharding.path for sharding in program.shardings if sharding.role == "input" and sharding.used}
+    others = tuple(array for array in snapshot.arrays if array.path not in taken)
+    held, figures = totals(replace(snapshot, arrays=others), STATE_AND_BATCH).per_device, program.memory
+    if held and figures is not None and figures.arguments is not None:
+        peak = None if figures.peak is None else figures.peak + held
+        figures = replace(figures, arguments=figures.arguments + held, peak=peak)
+    return replace(snapshot, programs=(replace(program, memory=figures),))
+
+
+def _compile(
+    pool: Pool, layout: Layout, chip: Chip | None, programs: tuple[str, ...], unsafe: Options
+) -> Started:
     """Compile a layout, without a job if the cache has its Snapshot."""
-    machine, known = layout.machine, None if unsafe else known_results.compiled(layout)
+    only = programs or (layout.step_program,)
+    machine, known = layout.machine, None if unsafe else known_results.compiled(layout, only=only)
     if known is not None:
-        cost = cost_of(known, chip)
+        cost = cost_of(known, chip, programs)
         return None, lambda: [typed_json.encode(cost)]
     variables = compiler_options.unsafe_variables(unsafe)
     payload: dict[str, Any] = {"layout": layout.to_json()}
@@ -117,7 +149,7 @@ def _compile(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> 
         if (missing := targets.missing_compiler(machine)) is not None:
             raise InvalidInput(missing)
         kind, environment = "compile", Environment(1, (*targets.environment(machine), *variables))
-        payload |= {"only": known_results.step_name(layout)}
+        payload |= {"only": only}
     else:
         kind, environment = "run", Environment(layout.devices, variables)
         payload |= {"memory": None}
@@ -131,9 +163,11 @@ def _compile(pool: Pool, layout: Layout, chip: Chip | None, unsafe: Options) -> 
         except InvalidInput as error:
             return [typed_json.encode(rejected(str(error)))]
         if not unsafe:
-            key = known_results.key_of_measured if machine is None else known_results.key_of_step
-            CompileCache().put(key(layout), snapshot.dumps(compiled))
-        return [typed_json.encode(cost_of(compiled, chip))]
+            key = known_results.key_of_measured(layout)
+            if machine is not None:
+                key = known_results.key_of_programs(layout, only)
+            CompileCache().put(key, snapshot.dumps(compiled))
+        return [typed_json.encode(cost_of(compiled, chip, programs))]
 
     return job, answer
 

@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
+from inspector.compare.search.goal import Goal
 from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import Counts
 from inspector.core.errors import InvalidInput
@@ -58,7 +59,7 @@ class FakeSearch:
 
 def request(name: str) -> SimpleNamespace:
     space = SimpleNamespace(layout=LAYOUT)
-    fields = {"chip": None, "budget": 0, "objective": "time", "sensitivity": False}
+    fields = {"chip": None, "budget": 0, "objective": "time", "sensitivity": False, "goal": Goal()}
     return SimpleNamespace(key=lambda: name, space=space, **fields)
 
 

@@ -17,6 +17,7 @@ from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search import schema
+from inspector.compare.search.goal import goal_of
 from inspector.compare.search.result import SearchResult
 from inspector.compare.search.space import Space, space_of
 from inspector.core import strict_json
@@ -248,3 +249,30 @@ def test_the_schema_file_is_the_generated_one():
     """If this fails, run `python -m inspector.compare.search.schema`."""
     assert results.SCHEMA_PATH.read_text(encoding="utf-8") == schema.text()
     assert strict_json.parse(schema.text(), "it")
+
+
+def test_a_decode_step_and_its_prefill_are_searched_together(service, store):
+    """Weights and limits change the order, and what the best layout costs in the other program is known."""
+    sizes = {"layers": "1", "embed": "256", "mlp": "1024", "vocab": "1024", "head_dim": "128", "scan": "true"}
+    served = {"batch": "64", "cache": "1024", "seq": "512", "prefill_batch": "8", "dtype": "bfloat16"}
+    fields = {"model": "transformer", "mesh": "4", "axes": "tensor", "heads": "4", "kv_heads": "4"}
+    layout = layouts.parse(fields | sizes | served).unwrap()
+    space = space_of(layout, service.state(layout).answer(), ["rules"])
+    alone = search(space, store, goal=goal_of(layout, CHIP))
+    best = alone.best_candidate
+    assert best is not None and alone.weights == {"decode": 1.0, "prefill": 0.0}
+    decode, prefill = best.programs
+    assert (decode.name, prefill.name) == ("decode", "prefill")
+    assert best.seconds == decode.seconds < prefill.seconds
+    assert best.tokens_per_second == pytest.approx(64 / decode.seconds)
+    # A program that is searched alone has the same time.
+    assert search(space, store).best_candidate.seconds == decode.seconds
+
+    both = search(space, store, goal=goal_of(layout, CHIP, "prefill=1,decode=4"))
+    (found,) = [candidate for candidate in both.candidates if candidate.layout == best.layout]
+    assert found.seconds == pytest.approx(8 * prefill.seconds + 4 * decode.seconds)
+    assert sum(part.seconds for part in found.assessment.step.parts) == pytest.approx(found.seconds)
+
+    none = search(space, store, goal=goal_of(layout, CHIP, None, "prefill=1us"))
+    assert none.best is None and none.message and "prefill" in none.message
+    assert results.from_plain(json.loads(json.dumps(results.to_json(both))), "it") == both

@@ -78,5 +78,5 @@ def _missing(snapshot: Snapshot) -> Layout | None:
 
 
 def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PartitionedPrograms]:
-    request = service.programs(layout, layout.entry.programs, platforms=chip_choice.platforms())
+    request = service.programs(layout, layout.programs, platforms=chip_choice.platforms())
     return asked.of(_NEWEST, cancels=False).ask(request, start)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import streamlit as st
 
 from inspector.compare.search import result as results
+from inspector.compare.search.goal import goal_of
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
@@ -97,10 +98,11 @@ def show() -> None:
     chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
     try:
         space = space_of(layout, state, fields["locks"], fields["vary"])
+        goal = goal_of(layout, chip, fields["weights"], fields["limits"])
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return
-    request = SearchRequest(space, chip, fields["budget"], fields["objective"], fields["sensitivity"])
+    request = SearchRequest(space, chip, fields["budget"], fields["objective"], fields["sensitivity"], goal)
     watched = registry.shared().get(request)
     _buttons(request, watched)
     st.fragment(_others, run_every=_POLL_SECONDS)(watched)
@@ -188,6 +190,9 @@ def _fields(layout: Layout) -> dict[str, Any]:
             )
         locks, vary = _texts()
         chip = None if layout.machine is not None else _chip()
+    weights = limits = ""
+    if len(layout.programs) > 1 and (layout.machine is not None or chip in CHIPS):
+        weights, limits = _programs(layout)
     if missing is not None:
         st.caption(f"Layouts are partitioned, but not compiled: {plain(missing)}")
     others = kept_field.draw(
@@ -204,6 +209,8 @@ def _fields(layout: Layout) -> dict[str, Any]:
         "locks": [part.strip() for part in locks.split(",") if part.strip()],
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,
+        "weights": weights,
+        "limits": limits,
     }
 
 
@@ -228,6 +235,30 @@ def _texts() -> tuple[str, str]:
         "device_order, or optimizer_axes=none,data. Times are compared for each example of the batch.",
     )
     return locks, vary
+
+
+def _programs(layout: Layout) -> tuple[str, str]:
+    """Draw and return the weights and the limits of the programs of a model with several."""
+    names = ", ".join(layout.programs)
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
+        weights = kept_field.draw(
+            st.text_input,
+            "Weights of programs",
+            key=search_link.WEIGHTS,
+            width=260,
+            placeholder=f"{layout.step_program}=1",
+            help="Rank layouts by the time of several programs: the runs of each for one example, such as "
+            f"prefill=1,decode=256. The programs are {names}. By default {layout.step_program} alone.",
+        )
+        limits = kept_field.draw(
+            st.text_input,
+            "Limits of programs",
+            key=search_link.LIMITS,
+            width=260,
+            placeholder=f"{layout.step_program}=25ms",
+            help="Leave out layouts in which one run of a program takes longer.",
+        )
+    return weights, limits
 
 
 def _chip() -> str:

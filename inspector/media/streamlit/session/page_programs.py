@@ -29,7 +29,7 @@ _NEWEST, _REST, _SINCE = "programs", "rest_of_programs", "rest_of_programs_since
 
 def programs_of(layout: Layout) -> tuple[str, ...]:
     """Return the names of all programs of a layout, in their order in a Snapshot."""
-    return ("init", *layout.entry.programs)
+    return ("init", *layout.programs)
 
 
 def outcome(
@@ -44,7 +44,7 @@ def outcome(
       start: start their partitioning if it neither runs nor failed.
       seconds: wait for it for so long, or until the totals are known.
     """
-    first = (layout.entry.watched_program, program_choice.chosen(st.session_state.get("panel")))
+    first = (layout.step_program, program_choice.chosen(st.session_state.get("panel")))
     names = tuple(name for name in programs_of(layout) if name in first)
     request = service.programs(layout, names, platforms=chip_choice.platforms())
     return _newest().ask(request, start, seconds)

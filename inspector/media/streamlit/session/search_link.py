@@ -24,6 +24,7 @@ MOST_BUDGET = 200  # compiles of one search from a page
 MEASURED = "Emulated devices"  # in the list of chips
 OBJECTIVE, BUDGET, LOCKS, VARY = "search_objective", "search_budget", "search_locks", "search_vary"
 SENSITIVITY, CHIP = "search_sensitivity", "search_chip"
+WEIGHTS, LIMITS = "search_weights", "search_limits"
 _DEFAULTS: dict[str, Any] = {
     OBJECTIVE: OBJECTIVES[0],
     BUDGET: DEFAULT_BUDGET,
@@ -31,6 +32,8 @@ _DEFAULTS: dict[str, Any] = {
     VARY: "",
     SENSITIVITY: False,
     CHIP: MEASURED,
+    WEIGHTS: "",
+    LIMITS: "",
 }
 # Of the history: the entry whose result is shown.
 ENTRY = "search_entry"

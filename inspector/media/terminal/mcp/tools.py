@@ -262,7 +262,10 @@ TOOLS = {
         ),
         Tool(
             search_verb.search,
-            (*_LAYOUT, "target", "chip", "objective", "lock", "vary", "sensitivity", "exhaustive"),
+            (
+                *(*_LAYOUT, "target", "chip", "objective", "weights", "limits", "lock", "vary"),
+                *("sensitivity", "exhaustive"),
+            ),
             f"{_AS_VERB.format('search --budget 0')} Nothing is compiled.",
             set_options=("--budget=0",),
         ),

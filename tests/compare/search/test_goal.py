@@ -1,0 +1,91 @@
+"""Weights and limits of programs, against sums by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.compare.search.evaluated import Evaluated, ProgramCost, together
+from inspector.compare.search.goal import Goal, goal_of
+from inspector.compare.search.order import Figure, best_of, least_value, ranked
+from inspector.core.errors import InvalidInput
+from inspector.machines.hardware import CHIPS
+
+LAYOUT = layouts.parse(
+    {"model": "transformer", "batch": "64", "cache": "128", "seq": "64", "prefill_batch": "4"}
+).unwrap()
+CHIP = CHIPS["v5e"]
+
+
+def cost(decode: float, prefill: float, **known: object) -> Evaluated:
+    costs = {
+        "decode": Evaluated("propagated", seconds=decode, low=decode / 2, high=decode * 2, peak_bytes=5),
+        "prefill": Evaluated("propagated", seconds=prefill, low=prefill, high=prefill, peak_bytes=9),
+    }
+    return replace(together(costs, "decode"), fits=True, **known)
+
+
+def test_a_round_serves_the_examples_of_a_decode_step() -> None:
+    """64 requests: 16 prefills of 4 prompts, and 100 decode steps of all."""
+    goal = Goal({"prefill": 1.0, "decode": 100.0})
+    found = goal.applied(cost(0.01, 0.2), LAYOUT)
+    assert found.seconds == pytest.approx(16 * 0.2 + 100 * 0.01)
+    assert (found.low, found.high) == pytest.approx((16 * 0.2 + 0.5, 16 * 0.2 + 2.0))
+    assert found.peak_bytes == 9
+    assert goal.tokens_per_second(found, LAYOUT) == pytest.approx(64 * 100 / 4.2)
+
+
+def test_a_decode_step_counts_alone_by_default() -> None:
+    goal = goal_of(LAYOUT, CHIP)
+    assert goal.weights == {"decode": 1.0, "prefill": 0.0}
+    found = goal.applied(cost(0.01, 0.2), LAYOUT)
+    assert found.seconds == 0.01 and found.within is None
+    assert goal.tokens_per_second(found, LAYOUT) == pytest.approx(6400)
+    assert goal_of(layouts.parse({"model": "transformer"}).unwrap(), CHIP) == Goal()
+
+
+def test_a_layout_above_a_limit_is_not_the_best() -> None:
+    goal = goal_of(LAYOUT, CHIP, "decode=1", "prefill=100ms")
+    assert goal.limits == {"prefill": pytest.approx(0.1)}
+    fast, slow = goal.applied(cost(0.01, 0.2), LAYOUT), goal.applied(cost(0.02, 0.05), LAYOUT)
+    assert (fast.within, slow.within) == (False, True)
+    figures = [Figure(name, one, None, 64.0, name) for name, one in (("fast", fast), ("slow", slow))]
+    assert [figure.key for figure in ranked(figures, "time")] == ["slow", "fast"]
+    best = best_of(figures, "time")
+    assert best is not None and best.key == "slow"
+    assert best_of(figures[:1], "time") is None
+
+
+def test_a_bound_above_a_limit_excludes_a_layout() -> None:
+    bounds = Evaluated(
+        "planned",
+        at_least=0.01,
+        programs=(ProgramCost("decode", at_least=0.01), ProgramCost("prefill", at_least=0.3)),
+    )
+    goal = Goal({"decode": 2.0, "prefill": 0.0}, {"prefill": 0.2})
+    found = goal.applied(bounds, LAYOUT)
+    assert found.at_least == pytest.approx(0.02)
+    assert least_value(found, 64.0, "time") == float("inf")
+    loose = replace(goal, limits={"prefill": 0.4}).applied(bounds, LAYOUT)
+    assert least_value(loose, 64.0, "time") == pytest.approx(0.02 / 64)
+
+
+@pytest.mark.parametrize(
+    ("weights", "limits"),
+    [
+        *((text, None) for text in ("train_step=1", "decode", "decode=-1", "decode=0", "decode=nan")),
+        *((text, None) for text in ("decode=1,decode=2", "decode=1e99")),
+        *((None, text) for text in ("decode=0s", "decode=5", "decode=5h")),
+    ],
+)
+def test_malformed_goals_are_refused(weights: str | None, limits: str | None) -> None:
+    with pytest.raises(InvalidInput, match=r"weights|limits"):
+        goal_of(LAYOUT, CHIP, weights, limits)
+
+
+def test_emulated_devices_measure_one_program() -> None:
+    assert goal_of(LAYOUT, None) == Goal()
+    with pytest.raises(InvalidInput, match="chip"):
+        goal_of(LAYOUT, None, "decode=1")
