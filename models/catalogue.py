@@ -233,16 +233,32 @@ MOE_SIZES = (
     Size(
         "capacity_factor",
         1.25,
-        "places of an expert's buffer, as a multiple of its equal share of tokens",
+        "places of an expert's buffer, as a multiple of its equal share of tokens; not with dropless routing",
         least=0.01,
         most=4096.0,
     ),
     Size(
         "routing",
         "masks",
-        "how tokens move into the buffers: products with masks, as in GShard, or gathers of sorted tokens, "
-        "which with a capacity factor of 1 has the products of a dropless model with equally busy experts",
-        choices=("masks", "sorted"),
+        "how tokens get to experts: into buffers by products with masks, as in GShard, or by gathers of "
+        "sorted tokens; or without a capacity, as groups of a ragged product",
+        choices=("masks", "sorted", "dropless"),
+    ),
+    Size(
+        "buffer_factor",
+        0.0,
+        "with dropless routing, rows that a device has room for, as a multiple of its equal share of tokens; "
+        "0 for all that it can get",
+        least=0.0,
+        most=4096.0,
+    ),
+    Size(
+        "imbalance",
+        1.0,
+        "with dropless routing, rows that the experts of the busiest device are expected to get, as a "
+        "multiple of their equal share; the others wait for it",
+        least=1.0,
+        most=4096.0,
     ),
     Size("dense_layers", 0, "first layers, which have one MLP instead of experts", least=0, most=1023),
     Size("dense_mlp", 512, "width of this MLP", least=1, most=1_048_576),
@@ -314,7 +330,11 @@ CATALOGUE = {
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
             multiples=TRANSFORMER_MULTIPLES,
+<<<<<<< HEAD
             programs_of=language_programs,
+=======
+            on_mesh={"routing": "dropless"},
+>>>>>>> 5be7e519 (moe: experts that drop no token, with ragged_dot, ragged_all_to_all and an expected imbalance)
         ),
     )
 }

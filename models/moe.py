@@ -1,13 +1,13 @@
 """The transformer with a mixture of experts in each block, like Mixtral.
 
-A router sends each token to a few experts, each of them a gated MLP. Each sequence has a buffer of fixed
-capacity at every expert. Tokens move into it and back in one of two ways:
+A router sends each token to a few experts, each of them a gated MLP. With the routing `dropless`, an expert
+gets all tokens that chose it (`dropless`). Otherwise each sequence has a buffer of fixed capacity at every
+expert. Tokens move into it and back in one of two ways:
 
 * `masks`, as in GShard (arXiv:2006.16668): products with a mask. Every step is an einsum, so rules alone
   decide the sharding. They cost 2 · experts · capacity · embed products for each token, which grow with seq.
 * `sorted`: gathers of the tokens in the order of their experts, without products. With a capacity factor of
-  1, the experts multiply as many rows as those of a dropless model (MegaBlocks, arXiv:2211.15841) whose
-  experts are equally busy. If the busiest are expected to have more, the factor says how many times more.
+  1, the experts multiply as many rows as those of a dropless model whose experts are equally busy.
 
 All shapes are static. If `expert` and `batch` have different mesh axes, an all-to-all changes the buffers
 from sharded by sequence to sharded by expert.
@@ -26,6 +26,7 @@ from jax import numpy as jnp
 
 from inspector.core.errors import InvalidInput
 from inspector.model import Model
+from inspector.model.built_in.dropless import grouped_experts
 from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Layer
@@ -46,6 +47,8 @@ class MixtureOfExperts(Layer):
     experts_per_token: int = 2
     capacity_factor: float = 1.25
     routing: str = "masks"
+    buffer_factor: float = 0.0
+    imbalance: float = 1.0
     shared_mlp: int = 0
 
     @nn.compact
@@ -60,17 +63,31 @@ class MixtureOfExperts(Layer):
             preferred_element_type=jnp.float32,
             out_sharding=self.sharding(("batch", "seq", None)),
         )
-        places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
         choices, balance = chosen(jax.nn.softmax(logits), self.experts_per_token)
         self.sow("losses", "balance", BALANCE_WEIGHT * balance)
-        if self.routing == "masks":
-            output = self.routed_by_masks(x, choices, places)
+        if self.routing == "dropless":
+            output = self.routed_by_groups(x, choices)
         else:
-            output = self.routed_by_sorting(x, choices, places)
+            places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
+            by_masks = self.routing == "masks"
+            output = (self.routed_by_masks if by_masks else self.routed_by_sorting)(x, choices, places)
         if self.shared_mlp:
             shared = dataclasses.replace(c, mlp=self.shared_mlp)
             output = output + MLP(shared, name="shared")(x)
         return output
+
+    def routed_by_groups(self, x: jax.Array, choices: Choices) -> jax.Array:
+        """Return the weighted sum of the outputs of experts that drop no token (`dropless`)."""
+        output = grouped_experts(x, *choices, self.matrices(), self.buffer_factor, self.imbalance)
+        return self.constrained("combine", output, ("batch", "seq", "embed"))
+
+    def matrices(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Return the matrices gate and up, and down, of all experts."""
+        c, experts = self.config, self.experts
+        w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
+        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
+        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
+        return gate, up, self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
 
     def routed_by_masks(self, x: jax.Array, choices: Choices, places: int) -> jax.Array:
         """Return the weighted sum of the outputs of experts, with products that move tokens (GShard)."""
@@ -97,11 +114,15 @@ class MixtureOfExperts(Layer):
 
     def experts_of(self, sent: jax.Array) -> jax.Array:
         """Return the outputs of the experts for buffers (expert, batch, place, embed), same shape."""
+<<<<<<< HEAD
         c, experts = self.config, self.experts
         w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
         gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
         up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
         down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp, contracted=(1,))
+=======
+        gate, up, down = self.matrices()
+>>>>>>> 5be7e519 (moe: experts that drop no token, with ragged_dot, ragged_all_to_all and an expected imbalance)
         # Two constraints, first by sequence and then by expert, make an all-to-all. With only the second one
         # the compiler would all-gather x.
         by_sequence, by_expert = (None, "batch", None, "embed"), ("expert", "batch", None, "embed")
@@ -195,6 +216,8 @@ def mixture_of_experts(
     experts_per_token: int = 2,
     capacity_factor: float = 1.25,
     routing: str = "masks",
+    buffer_factor: float = 0.0,
+    imbalance: float = 1.0,
     shared_mlp: int = 0,
     **sizes: Any,
 ) -> Model:
@@ -207,12 +230,23 @@ def mixture_of_experts(
         raise InvalidInput(
             f"experts_per_token is {experts_per_token}, but must be at most experts, which is {experts}"
         )
+    if 0 < buffer_factor < imbalance:
+        raise InvalidInput(
+            f"buffer_factor is {buffer_factor}, but must be 0 or at least imbalance, which is {imbalance}"
+        )
+    if routing == "dropless" and sizes.get("quantization", "none") != "none":
+        raise InvalidInput(
+            f"quantization is {sizes['quantization']}, but must be none with dropless routing, whose "
+            "products JAX does not quantize"
+        )
     layer = functools.partial(
         MixtureOfExperts,
         experts=experts,
         experts_per_token=experts_per_token,
         capacity_factor=capacity_factor,
         routing=routing,
+        buffer_factor=buffer_factor,
+        imbalance=imbalance,
         shared_mlp=shared_mlp,
     )
     return transformer(**sizes, feed_forward=layer)

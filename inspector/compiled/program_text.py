@@ -9,7 +9,7 @@ from types import MappingProxyType
 from inspector.compiled import hlo
 from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
 from inspector.compiled.gradients import gradient_results
-from inspector.compiled.hlo import entry, remarkable
+from inspector.compiled.hlo import entry, ragged_rows, remarkable
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.entry import EntryValue
@@ -74,6 +74,7 @@ class ProgramFacts:
     pipelines: tuple[Pipeline, ...] | None = None
     fingerprint: str | None = None
     open_choices: tuple[OpenChoice, ...] = ()
+    assumptions: tuple[str, ...] = ()
     problem: str | None = None
 
     def added_to(self, program: Program) -> Program:
@@ -89,6 +90,7 @@ class ProgramFacts:
             uneven_gathers=self.uneven_gathers,
             kept_gathers=self.kept_gathers,
             open_choices=self.open_choices,
+            assumptions=tuple(dict.fromkeys((*program.assumptions, *self.assumptions))),
             pipelines=self.pipelines,
             fingerprint=self.fingerprint,
             first_used=self.uses.first_used or None,
@@ -130,6 +132,7 @@ def read_module(
     """
     shardings = tuple(shardings)
     arguments, results = flat_paths(shardings)
+    module = ragged_rows.with_stated_rows(module)
     analysis = Analysis(module)
     facts = ProgramFacts(
         large_constants=remarkable.large_constants(module),
@@ -163,6 +166,7 @@ def read_module(
             kept_gathers=kept_gathers(analysis, live, collectives),
             pipelines=pipelines(analysis, collectives),
             open_choices=open_choices(analysis),
+            assumptions=ragged_rows.assumptions(module),
         )
     except InvalidInput as error:
         return replace(facts, problem=str(error))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from inspector.compiled.hlo import kernel_costs
+from inspector.compiled.hlo import kernel_costs, ragged_rows
 from inspector.compiled.hlo.flops import product_shape
 from inspector.compiled.hlo.module import (
     Computation,
@@ -50,9 +50,11 @@ def accessed(
         return 0
     if opcode == "custom-call":
         if (moved := kernel_costs.stated_bytes(instruction)) is not None:
-            return moved
+            return max(0, moved - ragged_rows.unused_bytes(computation, instruction))
         result = product_shape(instruction)
         written = None if result is None else result.bytes
+    if opcode == "ragged-dot" and read is not None:
+        read -= ragged_rows.unused_bytes(computation, instruction)
     if opcode in _TRIANGULAR:
         # Half of the triangular operand, and half of a Cholesky factor.
         triangle = total_bytes(operand_shapes(computation, instruction)[:1])

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from inspector.compiled.hlo import collective_parts, replica_groups, text
+from inspector.compiled.hlo import collective_parts, ragged_rows, replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun, waits_at_once
 from inspector.compiled.hlo.collective_names import metadata_of
@@ -174,7 +174,7 @@ def _payload_bytes(computation: Computation, instruction: Instruction, group: in
     # With operands (input, output, offsets) only the stated slices of the input are sent.
     if operation.route == "pairs" and "slice_sizes" in instruction.attributes:
         return _sliced_bytes(instruction, operands[0] if operands else None)
-    size = total_bytes(operands) if operands else None
+    size = ragged_rows.used(total_bytes(operands) if operands else None, computation, instruction)
     if size is None and result is not None and result.bytes is not None:
         # A truncated text can lack the operand. The result has the size of the operand or of a shard.
         if not operation.result_is_shard:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from inspector.compiled.hlo import attention_kernels, kernel_costs, library_calls, text
+from inspector.compiled.hlo import attention_kernels, kernel_costs, library_calls, ragged_rows, text
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
@@ -53,7 +53,7 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     cost = kernel_costs.stated(instruction)
     if cost is not None and cost.flops is not None:
         dtype = kernel_costs.operand_type(operand_shapes(computation, instruction))
-        return Product(cost.flops, dtype)
+        return Product(ragged_rows.used(cost.flops, computation, instruction), dtype)
     if attention := attention_kernels.kernel(instruction):
         operands = operand_shapes(computation, instruction)
         flops, dtype = attention_kernels.flops(attention, instruction, operands)
@@ -66,7 +66,8 @@ def product(computation: Computation, instruction: Instruction) -> Product | Non
     if lhs is None or rhs is None or result is None:
         return Product(None, None)
     wider = rhs.dtype if (rhs.element_bits or 0) > (lhs.element_bits or 0) else lhs.dtype
-    return Product(_countable(count(instruction, lhs, rhs, result)), wider)
+    flops = ragged_rows.used(count(instruction, lhs, rhs, result), computation, instruction)
+    return Product(_countable(flops), wider)
 
 
 def product_shape(instruction: Instruction) -> Shape | None:
@@ -125,7 +126,8 @@ def group_of(computation: Computation, instruction: Instruction) -> Group | None
     sides = [part[0] for part in parts if len(part) == 1]
     if not groups or not rows or None in (*rows, *sides) or len(sides) != 2:
         return None
-    return Group(math.prod(size or 0 for size in rows) / groups, (sides[0] or 0, sides[1] or 0))
+    whole = ragged_rows.used(math.prod(size or 0 for size in rows), computation, instruction) or 0
+    return Group(whole / groups, (sides[0] or 0, sides[1] or 0))
 
 
 _OF_RHS = ("batch", "contracting", "group")

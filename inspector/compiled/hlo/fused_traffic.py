@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from inspector.compiled.hlo import kernel_costs, live_values, opcodes
+from inspector.compiled.hlo import kernel_costs, live_values, opcodes, ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
@@ -206,6 +206,8 @@ class _Reader(Forward[_Array]):
                     _add_flops(self.traffic.grouped_tiles, dtype, tiles)
                     if group is not None and any(side % LANES for side in group.sides):
                         _add_flops(self.traffic.grouped_masked, dtype, tiles)
+            unused = float(ragged_rows.unused_bytes(computation, instruction))
+            self._add({_Value(instruction.name, None): -unused} if unused else {})
             return self._executed(operands, result)
         if row.does == "custom" and (moved := kernel_costs.stated_bytes(instruction)) is not None:
             self._count_fusion()

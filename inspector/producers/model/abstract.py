@@ -92,9 +92,10 @@ def _abstract_state(
 def abstract_mesh(layout: Layout) -> AbstractMesh:
     """Return the layout's mesh without devices.
 
-    JAX compares it with a mesh that the code of a user's model makes itself, of CPU devices.
+    JAX compares it with a mesh that the code of a user's model makes itself, of CPU devices. A built-in model
+    can use what only CPUs, or only other devices have.
     """
-    device = TRACED_DEVICE if layout.entry.own else None
+    device = TRACED_DEVICE if layout.entry.own or layout.target == "cpu" else None
     return AbstractMesh(
         layout.mesh_shape, layout.axis_names, axis_types=axis_types(layout), abstract_device=device
     )

@@ -14,6 +14,7 @@ from jax.extend.mlir.dialects import sdy
 
 from inspector.compiled import hlo, program_text
 from inspector.compiled.argument_uses import argument_uses
+from inspector.compiled.hlo import ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
@@ -384,6 +385,7 @@ def read_program(
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
         pipelines=pipelines(analysis, collectives),
+        assumptions=ragged_rows.assumptions(module),
         first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
     )
     return analysis, with_costs_of_model(program, lowered.kernel_costs)

@@ -5,8 +5,8 @@ size 1, with rules that map every name to itself. The module then has logical na
 its arguments, results and sharding constraints. Rules, a mesh and the axes of the optimizer state are put in
 afterwards, without tracing again (`rewritable`).
 
-Models that read the rules as nnx does, models with mesh axes, and a user's own models are lowered on the
-layout's own mesh, because their code may depend on it.
+Models that read the rules as nnx does, models with mesh axes or a `shard_map`, and a user's own models are
+lowered on the layout's own mesh, because their code may depend on it.
 """
 
 from __future__ import annotations
@@ -142,7 +142,8 @@ class Template:
 
 def _is_logical(layout: Layout) -> bool:
     entry = layout.entry
-    if layout.explicit_axes:
+    sizes = dict(layout.sizes)
+    if layout.explicit_axes or any(sizes.get(name) == value for name, value in entry.on_mesh.items()):
         return False  # the trace depends on the mesh
     return entry.has_rules and entry.rules_semantics == "linen" and not entry.own
 

@@ -13,6 +13,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 from jax.interpreters import mlir as jax_mlir
 
+from inspector.compiled.hlo.ragged_rows import EXPECTED_ROWS
 from inspector.core.errors import InvalidInput
 from inspector.model.built_in.watching import MARK, mark_value
 from inspector.producers.jax_internals import hlo_conversion
@@ -105,8 +106,12 @@ def _restore_function(function: ir.Operation) -> None:
             if _RULE in named:
                 operation.attributes["sdy.sharding_rule"] = parsed_attribute(named[_RULE])
         if operation.name != "stablehlo.custom_call" and _FRONTEND in operation.attributes:
-            sharding = _sharding(operation.attributes[_FRONTEND])
+            written = ir.DictAttr(operation.attributes[_FRONTEND])
+            sharding = _sharding(written)
             del operation.attributes[_FRONTEND]
+            if EXPECTED_ROWS in written:
+                stated = {EXPECTED_ROWS: written[EXPECTED_ROWS]}
+                operation.attributes[_FRONTEND] = ir.DictAttr.get(stated)
             if sharding is not None and operation.name != "func.func":
                 operation.attributes[SHARDING] = sharding
     results: dict[int, Any] = {}

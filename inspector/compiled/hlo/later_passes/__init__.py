@@ -5,7 +5,8 @@ compilers for TPUs and GPUs then change its collectives. Their passes that chang
 applied here; passes that only combine collectives, or run them asynchronously, are not. The compiler for CPUs
 does not have these passes.
 
-One more undoes what JAX did because it lowered the program for CPUs (`ragged_products`).
+Two more undo what JAX and a model did because the program was lowered for CPUs (`ragged_products`, and
+`_with_ragged_transfers`).
 
 The sources of the passes for GPUs are public: `RunCollectiveOptimizationPasses` in
 `xla/service/gpu/gpu_compiler.cc` has their order, `xla/hlo/transforms/collectives` and `xla/service` have the
@@ -21,6 +22,7 @@ from dataclasses import replace
 from inspector.compiled.hlo.later_passes import gathers, narrowing, ragged_products, reductions, slices
 from inspector.compiled.hlo.later_passes.passes import MOVES, Passes
 from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.ragged_rows import EXPECTED_ROWS
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import Platform
 
@@ -71,6 +73,7 @@ def _passed(
     torus: Sequence[int] | None,
 ) -> Computation:
     """Return a computation after the passes; the same one if they change nothing."""
+    computation = _with_ragged_transfers(computation)
     sends = any(instruction.opcode in BY_OPCODE for instruction in computation.instructions)
     ragged = kind == "tpu" and ragged_products.may_have(computation)
     if not computation.complete or not (sends or ragged):
@@ -79,6 +82,26 @@ def _passed(
     passes.apply(("copy",), _remove_copy)
     (_run_for_gpu if kind == "gpu" else _run_for_tpu)(passes)
     return passes.edited.computation()
+
+
+def _with_ragged_transfers(computation: Computation) -> Computation:
+    """Return a computation with the ragged all-to-alls that a model has where XLA has the operation.
+
+    For CPUs, it has an all-to-all with room for every row, which states how many rows it expects.
+    """
+    if not any(map(_is_padded, computation.instructions)):
+        return computation
+    instructions = (
+        instruction._replace(opcode="ragged-all-to-all") if _is_padded(instruction) else instruction
+        for instruction in computation.instructions
+    )
+    return replace(computation, instructions=tuple(instructions))
+
+
+def _is_padded(instruction: Instruction) -> bool:
+    shape = instruction.shape if instruction.opcode == "all-to-all" else None
+    # One dimension have the positions of the rows.
+    return shape is not None and len(shape.dimensions) > 1 and EXPECTED_ROWS in instruction.attributes_text
 
 
 def _remove_copy(passes: Passes, copy: Instruction) -> None:

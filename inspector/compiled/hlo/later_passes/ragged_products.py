@@ -74,11 +74,21 @@ def restore(passes: Passes, dot: Instruction) -> None:
     attributes = (
         f", lhs_contracting_dims={{{left_places}}}, rhs_contracting_dims={{{right_places}}}"
         f", lhs_ragged_dims={{{left.dimensions.index(ragged)}}}{groups}{metadata(dot)}"
+        f"{_stated(edited.operands(dot)[0])}"
     )
     names = [operand.name for operand in operands]
     product = edited.insert("ragged-dot", dot.shape_text or "", names, attributes, dot)
     edited.replace(dot, product)
     edited.rename(product, dot.name)
+
+
+def _stated(rows: Instruction) -> str:
+    """Return the attributes by which a program states the expected rows, as text of attributes.
+
+    The expanded rows have them. XLA makes new products, without attributes.
+    """
+    written = rows.attributes.get("frontend_attributes")
+    return f", frontend_attributes={written}" if written else ""
 
 
 def _expanded(edited: EditedComputation, array: Instruction) -> _Expanded | None:
