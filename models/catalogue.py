@@ -330,11 +330,8 @@ CATALOGUE = {
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
             multiples=TRANSFORMER_MULTIPLES,
-<<<<<<< HEAD
             programs_of=language_programs,
-=======
             on_mesh={"routing": "dropless"},
->>>>>>> 5be7e519 (moe: experts that drop no token, with ragged_dot, ragged_all_to_all and an expected imbalance)
         ),
     )
 }

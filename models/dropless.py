@@ -64,6 +64,7 @@ def grouped_experts(
     experts: jax.Array,
     weights: jax.Array,
     matrices: tuple[jax.Array, jax.Array, jax.Array],
+    names: Names,
     buffer_factor: float,
     imbalance: float,
 ) -> jax.Array:
@@ -72,6 +73,7 @@ def grouped_experts(
     Args:
       experts, weights: the experts of each token and their weights, (batch, seq, choice).
       matrices: gate and up (expert, embed, mlp), and down (expert, mlp, embed).
+      names: the logical axes of x.
       buffer_factor: rows for which a device has room, as a multiple of its equal share; 0 for all.
       imbalance: rows that the busiest device is expected to have, as a multiple of its equal share.
 
@@ -81,12 +83,12 @@ def grouped_experts(
     if jax.sharding.get_abstract_mesh().empty:
         axes = Axes((), (), (), (), (), False)
         return on_one_device(x, experts, weights, *matrices, axes, buffer_factor, imbalance)
-    axes = axes_of_rules()
-    for name, size, names in (("batch", x.shape[0], axes.batch), ("seq", x.shape[1], axes.seq)):
-        if size % ways(names):
+    axes = axes_of_rules(names)
+    for name, size, sharding in (("batch", x.shape[0], axes.batch), ("seq", x.shape[1], axes.seq)):
+        if size % ways(sharding):
             raise InvalidInput(
-                f"{name} is {size}, but must be a multiple of {ways(names)} with dropless routing, because "
-                f"it is sharded over {' × '.join(names)}"
+                f"{name} is {size}, but must be a multiple of {ways(sharding)} with dropless routing: "
+                f"{' × '.join(sharding)} shards it"
             )
     by_token = PartitionSpec(axes.batch, axes.seq)
     into = PartitionSpec(axes.expert, axes.gathered, axes.column)
@@ -99,22 +101,24 @@ def grouped_experts(
     return jax.shard_map(body, in_specs=specs, out_specs=by_token)(*arguments)
 
 
-def axes_of_rules() -> Axes:
-    """Return the mesh axes that the current rules give the dimensions of tokens and experts."""
+def axes_of_rules(of_tokens: Names) -> Axes:
+    """Return the mesh axes that the current rules give the dimensions of tokens and experts.
+
+    of_tokens: the logical axes of the tokens (batch, seq, embed).
+    """
 
     def axes_of(names: Names) -> tuple[tuple[str, ...], ...]:
         spec = mesh_spec(names, logical=True)
         entries = (*spec, *(None,) * (len(names) - len(spec)))
         return tuple((entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries)
 
-    batch, seq, _ = axes_of(("batch", "seq", None))
+    batch, seq, _ = axes_of((*of_tokens[:2], None))
     expert, embed, column = axes_of(("expert", "embed", "mlp"))
     sends = bool(expert) and set(expert) <= {*batch, *seq}
     if not sends:
         batch, seq = (tuple(axis for axis in axes if axis not in expert) for axes in (batch, seq))
-    of_tokens = {*batch, *seq}
-    column = tuple(axis for axis in column if axis not in of_tokens)
-    gathered = tuple(axis for axis in embed if axis in of_tokens)
+    column = tuple(axis for axis in column if axis not in (*batch, *seq))
+    gathered = tuple(axis for axis in embed if axis in (*batch, *seq))
     return Axes(batch, seq, expert, column, gathered, sends)
 
 

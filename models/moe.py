@@ -30,6 +30,7 @@ from inspector.model.built_in.dropless import grouped_experts
 from inspector.model.built_in.explicit import out_sharding
 from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Layer
+from inspector.model.built_in.quantized import STORED
 from inspector.model.built_in.transformer import transformer
 
 # Weight of the loss that keeps experts equally busy (Switch Transformer, arXiv:2101.03961).
@@ -78,16 +79,18 @@ class MixtureOfExperts(Layer):
 
     def routed_by_groups(self, x: jax.Array, choices: Choices) -> jax.Array:
         """Return the weighted sum of the outputs of experts that drop no token (`dropless`)."""
-        output = grouped_experts(x, *choices, self.matrices(), self.buffer_factor, self.imbalance)
+        names = self.named(("batch", "seq", "embed"))
+        output = grouped_experts(x, *choices, self.matrices(), names, self.buffer_factor, self.imbalance)
         return self.constrained("combine", output, ("batch", "seq", "embed"))
 
-    def matrices(self) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def matrices(self) -> tuple[Any, Any, Any]:
         """Return the matrices gate and up, and down, of all experts."""
         c, experts = self.config, self.experts
         w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
-        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed)
-        return gate, up, self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp)
+        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
+        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
+        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp, contracted=(1,))
+        return gate, up, down
 
     def routed_by_masks(self, x: jax.Array, choices: Choices, places: int) -> jax.Array:
         """Return the weighted sum of the outputs of experts, with products that move tokens (GShard)."""
@@ -114,15 +117,7 @@ class MixtureOfExperts(Layer):
 
     def experts_of(self, sent: jax.Array) -> jax.Array:
         """Return the outputs of the experts for buffers (expert, batch, place, embed), same shape."""
-<<<<<<< HEAD
-        c, experts = self.config, self.experts
-        w_in, w_out = (experts, c.embed, c.mlp), (experts, c.mlp, c.embed)
-        gate = self.weight("gate", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
-        up = self.weight("up", w_in, ("expert", "embed", "mlp"), fan_in=c.embed, contracted=(1,))
-        down = self.weight("down", w_out, ("expert", "mlp", "embed"), fan_in=c.mlp, contracted=(1,))
-=======
         gate, up, down = self.matrices()
->>>>>>> 5be7e519 (moe: experts that drop no token, with ragged_dot, ragged_all_to_all and an expected imbalance)
         # Two constraints, first by sequence and then by expert, make an all-to-all. With only the second one
         # the compiler would all-gather x.
         by_sequence, by_expert = (None, "batch", None, "embed"), ("expert", "batch", None, "embed")
@@ -234,11 +229,13 @@ def mixture_of_experts(
         raise InvalidInput(
             f"buffer_factor is {buffer_factor}, but must be 0 or at least imbalance, which is {imbalance}"
         )
-    if routing == "dropless" and sizes.get("quantization", "none") != "none":
-        raise InvalidInput(
-            f"quantization is {sizes['quantization']}, but must be none with dropless routing, whose "
-            "products JAX does not quantize"
-        )
+    for name, allowed in (("quantization", "none"), ("weight_dtype", "a type of activations")):
+        value = sizes.get(name, "none")
+        if routing == "dropless" and value in STORED:
+            raise InvalidInput(
+                f"{name} is {value}, but must be {allowed} with dropless routing: JAX does not quantize its "
+                "products"
+            )
     layer = functools.partial(
         MixtureOfExperts,
         experts=experts,

@@ -123,8 +123,8 @@ def test_full_buffers_drop_tokens_and_nothing_else(ragged: bool, monkeypatch: py
     rules = (("expert", "expert"), ("batch", "expert"))
     with jax.set_mesh(on("expert 8")), nn.logical_axis_rules(rules):
         for factor, kept in ((0, tokens), (2, 4)):
-            found = jax.jit(dropless.grouped_experts, static_argnums=(4, 5))(
-                x, experts, weights, matrices, factor, 1
+            found = jax.jit(dropless.grouped_experts, static_argnums=(4, 5, 6))(
+                x, experts, weights, matrices, ("batch", "seq", "embed"), factor, 1
             )
             assert int((np.asarray(found)[:, 0, 0] != 0).sum()) == kept
 
@@ -207,6 +207,7 @@ def test_the_compiled_program_sends_room_for_every_row() -> None:
     [
         ({"buffer_factor": "1", "imbalance": "2"}, ("buffer_factor is 1", "imbalance", "2")),
         ({"quantization": "int8"}, ("quantization is int8", "none")),
+        ({"weight_dtype": "int4"}, ("weight_dtype is int4", "type")),
     ],
 )
 def test_sizes_that_contradict_each_other_are_refused(sizes: dict[str, str], words: tuple[str, ...]) -> None:
