@@ -10,6 +10,7 @@ import pytest
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes
 from inspector.figures.paired_times import ratio_intervals
+from inspector.figures.timings import EMULATED
 from tests.compare.paired_times.test_paired_times import times_of
 from tests.figures import drawn
 
@@ -45,7 +46,7 @@ def test_intervals_medians_and_rounds_match_the_record(times: PairedTimes, width
     assert any("within noise<br>" in one for one in words)
     outside = sum(not low <= math.log10(r) <= high for one in found for r in one.rounds)
     assert outside > 1 and f"{outside} dots outside the axis" in words[0].replace("<br>", " ")
-    assert "emulated on this machine" in figure.layout.title.text
+    assert EMULATED in figure.layout.title.text
 
 
 def test_names_are_text(times: PairedTimes) -> None:
