@@ -16,9 +16,14 @@ import base64
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import jax
+    from jax._src.lib import xla_client as xc
+    from jax.sharding import Sharding
 
 NAME = "CustomSPMDPartitioning"  # of the custom call
 ATTRIBUTE = "_sharding_inspector_partitions"  # of a computation lowered for the target
@@ -105,11 +110,11 @@ def _record(
     }
 
 
-def _hlo(sharding: Any, rank: int) -> Any:
+def _hlo(sharding: Sharding, rank: int) -> xc.HloSharding:
     return sharding._to_xla_hlo_sharding(rank)
 
 
-def _tile(shape: Any, sharding: Any) -> tuple[int, ...]:
+def _tile(shape: jax.ShapeDtypeStruct, sharding: xc.HloSharding) -> tuple[int, ...]:
     """Return the shape on one device."""
     from jax._src.lib import xla_client as xc
 
@@ -117,12 +122,12 @@ def _tile(shape: Any, sharding: Any) -> tuple[int, ...]:
     return tuple(sharding.tile(whole).dimensions())
 
 
-def _asked(shape: Any, sharding: Any) -> list[Any]:
+def _asked(shape: jax.ShapeDtypeStruct, sharding: Sharding | None) -> list[Any]:
     text = None if sharding is None else _text(_hlo(sharding, len(shape.shape)))
     return [list(shape.shape), np.dtype(shape.dtype).name, text]
 
 
-def _text(sharding: Any) -> str:
+def _text(sharding: xc.HloSharding) -> str:
     return base64.b64encode(sharding.to_proto().SerializeToString()).decode()
 
 
@@ -165,18 +170,20 @@ class Answers:
         )
         xla_bridge.register_plugin_callbacks(register)
 
-    def _unchanged(self, sharding: Any, shape: Any, key: bytes) -> Any:
+    def _unchanged(self, sharding: xc.HloSharding, shape: xc.Shape, key: bytes) -> xc.HloSharding:
         return sharding
 
-    def _infer(self, shapes: Sequence[Any], shardings: Sequence[Any], result: Any, key: bytes) -> Any:
+    def _infer(
+        self, shapes: Sequence[Any], shardings: Sequence[Any], result: xc.Shape, key: bytes
+    ) -> xc.HloSharding:
         return _results(result, self._call(key, None))
 
     def _partition(
         self,
         shapes: Sequence[Any],
         shardings: Sequence[Any],
-        result: Any,
-        of_result: Any,
+        result: xc.Shape,
+        of_result: xc.HloSharding,
         key: bytes,
     ) -> tuple[bytes, list[Any], Any]:
         results = [of_result] if not result.is_tuple() else of_result.tuple_elements()
@@ -204,7 +211,7 @@ class Answers:
 ANSWERS = Answers()  # of this process
 
 
-def _parsed(text: str) -> Any:
+def _parsed(text: str) -> xc.HloSharding:
     from jax._src.lib import xla_client as xc
 
     proto = xc.OpSharding()
@@ -212,7 +219,7 @@ def _parsed(text: str) -> Any:
     return xc.HloSharding.from_proto(proto)
 
 
-def _results(result: Any, call: dict[str, Any]) -> Any:
+def _results(result: xc.Shape, call: dict[str, Any]) -> xc.HloSharding:
     from jax._src.lib import xla_client as xc
 
     shardings = [_parsed(text) for text in call["shardings"][call["arguments"] :]]
