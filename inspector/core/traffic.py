@@ -122,16 +122,18 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
 
 def inputs_of(collective: Collective) -> tuple[str, ...]:
     """Return the paths of the program's arguments that a collective sends, whole or in slices."""
-    if collective.parts is None or collective.arrays is None:
-        return collective.arrays or ()
-    return tuple(dict.fromkeys(path for part in collective.parts for path in part.inputs))
+    return _of_parts(collective, "inputs")
 
 
 def outputs_of(collective: Collective) -> tuple[str, ...]:
     """Return the paths of the program's results that are made of what a collective sends."""
+    return _of_parts(collective, "outputs")
+
+
+def _of_parts(collective: Collective, role: str) -> tuple[str, ...]:
     if collective.parts is None or collective.arrays is None:
         return collective.arrays or ()
-    return tuple(dict.fromkeys(path for part in collective.parts for path in part.outputs))
+    return tuple(dict.fromkeys(path for part in collective.parts for path in getattr(part, role)))
 
 
 def wire_bytes_of_run(*collectives: Collective) -> int | None:

@@ -9,6 +9,7 @@ All strings are plain text. Names that come from files are never markup; each re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, TypeVar, cast
@@ -19,6 +20,7 @@ from inspector.core.formatting import bytes_text, seconds_text, times_text
 from inspector.figures.whole_model.svg import Svg
 
 Record = TypeVar("Record")
+_CODE = re.compile(r"`([^`]+)`")
 NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
 CellKind = Literal["text", "code", "count", "bytes", "seconds", "ratio"]
 NUMBERS: frozenset[CellKind] = frozenset({"count", "bytes", "seconds", "ratio"})
@@ -310,7 +312,7 @@ def inline(cell: str | Code | Strong | Mark | tuple[Inline, ...]) -> tuple[Inlin
 
 def with_code(sentence: str) -> tuple[Inline, ...]:
     """Return the parts of a sentence that has names between backticks."""
-    parts = sentence.split("`")
+    parts = _CODE.split(sentence)
     return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
@@ -12,10 +11,9 @@ from inspector.assessment.assess import NO_CHIP
 from inspector.core.assessment import MEMORY, STEP, Assessment
 from inspector.core.formatting import bytes_text, seconds_text, share_text
 from inspector.figures.verdict_bars import Layout, verdict_bars
-from inspector.sections.section import Block, Code, Inline, Picture, Table, Text, columns, text
+from inspector.sections.section import Block, Picture, Table, Text, columns, text, with_code
 
 _BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
-_NAMES = re.compile(r"`([^`]+)`")
 
 
 def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block, ...]:
@@ -49,13 +47,7 @@ def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
 def reason(assessment: Assessment) -> tuple[Text, ...]:
     """Return the dominant reason of an assessment as a sentence; () if nothing is known."""
     sentence = because(assessment)
-    return (Text(with_names(sentence)),) if sentence else ()
-
-
-def with_names(sentence: str) -> tuple[Inline, ...]:
-    """Return a sentence whose names in backticks are code."""
-    parts = _NAMES.split(sentence)
-    return tuple(Code(part) if place % 2 else part for place, part in enumerate(parts) if part)
+    return (Text(with_code(sentence)),) if sentence else ()
 
 
 def picture(layouts: Sequence[Layout], key: str, values: bool = True) -> Picture:

@@ -7,7 +7,7 @@ negative. Here are the rules for several fields. Sums are checked because tables
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
@@ -259,17 +259,24 @@ def _check_transfer(transfer: Transfer, where: str) -> None:
         devices = getattr(transfer, label)
         if len(set(devices)) != len(devices):
             raise InvalidInput(f"{where}.{label} has a device twice, but each must occur once")
-    sources, targets = set(transfer.sources), set(transfer.targets)
-    for i, (source, target, _) in enumerate(transfer.routes):
-        for device, known, label in ((source, sources, "sources"), (target, targets, "targets")):
-            if device not in known:
-                raise InvalidInput(
-                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
-                )
+    _check_ends(transfer.routes, {"sources": transfer.sources, "targets": transfer.targets}, where)
     _check_sum((route[2] for route in transfer.routes), f"{where}.routes", "bytes")
     for label in ("elements", "bytes", "kept", "moved"):
         amounts = (getattr(array, label) for array in transfer.arrays)
         _check_sum(amounts, f"{where}.arrays", label)
+
+
+def _check_ends(
+    routes: Sequence[tuple[int, int, int]], sides: Mapping[str, Sequence[int]], where: str
+) -> None:
+    """Check that routes begin at a device of the first side, and end at one of the second."""
+    known = [(label, set(devices)) for label, devices in sides.items()]
+    for i, (*ends, _) in enumerate(routes):
+        for device, (label, devices) in zip(ends, known, strict=True):
+            if device not in devices:
+                raise InvalidInput(
+                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
+                )
 
 
 def _check_reshard(reshard: Reshard, where: str) -> None:
@@ -284,16 +291,8 @@ def _check_reshard(reshard: Reshard, where: str) -> None:
                     f"{where}.{label}_devices has {len(devices)} devices, but must be those of "
                     f"{label}_mesh in its order"
                 )
-    sources, targets = set(reshard.source_devices), set(reshard.target_devices)
-    for i, (source, target, _) in enumerate(reshard.routes or ()):
-        for device, devices_of_side, label in (
-            (source, sources, "source_devices"),
-            (target, targets, "target_devices"),
-        ):
-            if device not in devices_of_side:
-                raise InvalidInput(
-                    f"{where}.routes[{i}] has the device {device}, but must have one of {label}"
-                )
+    sides = {"source_devices": reshard.source_devices, "target_devices": reshard.target_devices}
+    _check_ends(reshard.routes or (), sides, where)
     for i, arrays in enumerate(reshard.arrays):
         for label, spec in (("source", arrays.source_spec), ("target", arrays.target_spec)):
             if spec is not None:

@@ -168,7 +168,7 @@ def from_json(value: Any) -> Assembly:
     # The parsers of the text fields also check the values in JSON.
     shape = _parse_mesh(layouts.print_mesh(request.mesh_shape))
     layouts.parse_axes(",".join(request.axis_names), shape)
-    _parse_shape(_times(request.shape))
+    _parse_shape(layouts.print_mesh(request.shape))
     rank = len(request.shape)
     for name, spec in (("spec", request.spec), ("target", request.target)):
         if spec is not None and len(spec) != rank:
@@ -248,7 +248,7 @@ def _checked(assembly: Assembly) -> Assembly:
             held = assembly.elements * sharding.replicas(spec, assembly.mesh())
             if held > MOST_HELD:
                 raise InvalidInput(
-                    f"shape {_times(assembly.shape)} with its copies makes {held:,} numbers on "
+                    f"shape {layouts.print_mesh(assembly.shape)} with its copies makes {held:,} numbers on "
                     f"{assembly.devices} devices, at most {MOST_HELD:,} are allowed"
                 )
     possible = tuple(applicable(assembly))
@@ -275,14 +275,9 @@ def _parse_shape(text: str) -> tuple[int, ...]:
 def _refuse_too_many(shape: tuple[int, ...]) -> None:
     count = math.prod(shape)
     if count > MOST_ELEMENTS:
-        raise InvalidInput(
-            f"shape {_times(shape)} has {count:,} elements, but may have at most {MOST_ELEMENTS:,}"
-        )
+        text = layouts.print_mesh(shape)
+        raise InvalidInput(f"shape {text} has {count:,} elements, but may have at most {MOST_ELEMENTS:,}")
 
 
 def _names(mesh_shape: tuple[int, ...]) -> tuple[str, ...]:
     return ("x", "y", "z")[: len(mesh_shape)]
-
-
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))

@@ -106,10 +106,10 @@ def from_json(value: Any) -> HostLocal:
     # The parsers of the text fields also check the values in JSON.
     fields = {
         "processes": str(request.processes),
-        "mesh": "x".join(map(str, request.mesh_shape)),
+        "mesh": layouts.print_mesh(request.mesh_shape),
         "axes": ",".join(request.axis_names),
         "spec": print_spec(request.spec),
-        "local": "x".join(map(str, request.local_shape)),
+        "local": layouts.print_mesh(request.local_shape),
         "data": request.data,
         "convert": layouts.print_size(request.convert),
     }
