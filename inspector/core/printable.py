@@ -29,7 +29,8 @@ def _printable(character: str) -> str:
 
 def one_line(text: str) -> str:
     """Return the printable text on one line: runs of white space become one space."""
-    return printable(_SPACE.sub(" ", text))
+    spaced = _SPACE.sub(" ", text)
+    return spaced if spaced.isprintable() else printable(spaced)
 
 
 def file_name(text: str) -> str:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
+
+from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 from benchmarks.processes import until
 from inspector import layout as layouts
@@ -16,6 +20,7 @@ from inspector.service.inspection import Inspection
 from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.session.test_page_programs import FakeJob
+from tests.paths import ROOT
 
 SMALL = {"depth": "64", "layers": "2", "target": "plan"}
 
@@ -204,3 +209,27 @@ def test_the_menu_share_has_the_link_of_the_page(open_page):
     page = open_page(**SMALL, tab="memory")
     (link,) = [one.value for one in page.test.main.code if "depth=64" in one.value]
     assert "tab=memory" in link and "target=plan" in link
+
+
+def test_an_edit_to_a_known_layout_calls_few_functions(page, monkeypatch):
+    calls: Counter[str] = Counter()
+
+    def count(frame, event, _):
+        resumed = frame.f_code.co_flags & 0x20 and frame.f_lasti > 4  # a generator that goes on
+        if event == "call" and not resumed and frame.f_code.co_filename.startswith(str(ROOT / "inspector")):
+            calls[frame.f_code.co_name] += 1
+
+    def counted(runner, *arguments, original=ScriptRunner._run_script):
+        sys.setprofile(count)
+        try:
+            original(runner, *arguments)
+        finally:
+            sys.setprofile(None)
+
+    for axes in ("data,tensor", "data,model"):
+        page.type("field:axes", axes)
+        with_programs(page)
+    monkeypatch.setattr(ScriptRunner, "_run_script", counted)
+    page.type("field:axes", "data,tensor")
+    assert calls["show"], "the page was drawn while its calls were counted"
+    assert calls.total() <= 2500, calls.most_common(20)
