@@ -202,7 +202,6 @@ def _measured(snapshot: Snapshot, program: Program) -> Exposed:
     taken_by: dict[int, float] = {}
     windows: dict[int, tuple[float, float]] = {}
     names: dict[str, float] = {}
-    runs = max(trace.steps * len(trace.devices), 1)
     for time in trace.instructions:
         number = time.collective
         if number is None or collective_of(program, time) is None:
@@ -211,8 +210,8 @@ def _measured(snapshot: Snapshot, program: Program) -> Exposed:
         exposed_by[number] = exposed_by.get(number, 0.0) + time.own
         if time.elapsed is not None:
             taken_by[number] = time.elapsed
-            if time.start is not None and time.events:
-                windows[number] = time.start, time.start + time.elapsed * runs / time.events
+            if time.start is not None:
+                windows[number] = time.start, time.start + time.elapsed / max(trace.executions(time), 1.0)
 
     def own(computation: str, position: int, operation: ScheduledOperation) -> float:
         waits = operation.awaits is not None or operation.opcode.endswith("-done")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -12,7 +11,7 @@ from inspector.core.assessment import PartKind, Step, StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.meshes import on_cpu
-from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot, Trace
+from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
 from inspector.machines.mesh_links import link_of, links_of
@@ -255,7 +254,7 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
     assert trace is not None
     exposed: dict[str, float] = {}
     elapsed: dict[str, float] = {}
-    events: dict[str, int] = {}
+    executions_of: dict[str, float] = {}
     known: dict[str, Collective] = {}
     for time in trace.instructions:
         collective = collective_of(program, time)
@@ -266,10 +265,10 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
         if time.elapsed is not None:
             elapsed[collective.name] = time.elapsed
         if time.name == collective.name:
-            events[collective.name] = time.events
+            executions_of[collective.name] = trace.executions(time)
     for name in sorted(known, key=lambda name: -exposed[name]):
         collective, seconds = known[name], elapsed.get(name)
-        times = _per_run(trace, events.get(name, 0))
+        times = executions_of.get(name, 0.0)
         size = collective.wire_bytes_per_device
         sent = None if size is None else size * times
         ideal = _link_seconds(collective, mesh, chip)
@@ -282,13 +281,6 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
             sent / seconds if seconds and sent is not None else None,
             ideal * times / seconds if seconds and ideal is not None else None,
         )
-
-
-def _per_run(trace: Trace, events: int) -> float:
-    """Return the executions in one run on one device. Events of incomplete runs add less than one each."""
-    times = events / max(trace.steps * len(trace.devices), 1)
-    whole = math.floor(times)
-    return float(whole) if whole and times - whole <= 2 * whole / trace.steps else times
 
 
 def _link_seconds(collective: Collective, mesh: Mesh | None, chip: Chip | None) -> float | None:
@@ -327,7 +319,7 @@ def _operations(program: Program, prediction: Predicted | None) -> Iterator[Meas
         collective = collective_of(program, time)
         name = time.name if collective is None else collective.name
         known_source = None if collective is None else collective.source
-        source, times_run = known_source or sources.get(time.name), _per_run(trace, time.events)
+        source, times_run = known_source or sources.get(time.name), trace.executions(time)
         row = MeasuredOperation(name, time.kind, times_run, time.own, foretold.get(time.name), source)
         if (known := rows.get(name)) is not None:
             predicted = [own for own in (known.predicted, row.predicted) if own is not None]

@@ -230,11 +230,14 @@ def test_a_measured_step_claims_neither_hbm_nor_a_cause_of_idle_time(tpu: Snapsh
     assert [achieved.name for achieved in measured.achieved] == ["matrix products", "memory"]
 
 
-def test_bytes_and_seconds_of_a_collective_are_of_all_its_executions(tpu: Snapshot) -> None:
+@pytest.mark.parametrize("executions", [3.0, None])  # an older Snapshot has only the number of events
+def test_bytes_and_seconds_of_a_collective_are_of_all_its_executions(
+    tpu: Snapshot, executions: float | None
+) -> None:
     (program,) = tpu.programs
     assert program.trace is not None
     times = tuple(
-        time if time.collective is None else replace(time, events=3 * time.events)
+        time if time.collective is None else replace(time, events=3 * time.events, executions=executions)
         for time in program.trace.instructions
     )
     traced = replace(program, trace=replace(program.trace, instructions=times))

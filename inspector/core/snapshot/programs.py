@@ -427,6 +427,8 @@ class InstructionTime(Record):
         or not. None for other instructions, and if unknown.
       collective: Position in the program's `collectives`. None if it is none of them.
       start: Mean seconds from the start of a run to its first event. None if unknown.
+      executions: Events of one complete run on one device: the number that more than half of these pairs
+        have, or else the mean. None if unknown.
       by_device: Seconds of all events on each device of the trace. Empty if that would be too many numbers.
     """
 
@@ -438,6 +440,7 @@ class InstructionTime(Record):
     elapsed: Amount | None = field(default=None, metadata=OMIT_NONE)
     collective: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     start: Amount | None = field(default=None, metadata=OMIT_NONE)
+    executions: Amount | None = field(default=None, metadata=OMIT_NONE)
     by_device: tuple[Amount, ...] = field(default=(), metadata=OMIT_DEFAULT)
 
 
@@ -499,6 +502,12 @@ class Trace(Record):
     pause: Amount | None = field(default=None, metadata=OMIT_NONE)
     instructions: tuple[InstructionTime, ...] = field(default=(), metadata=OMIT_DEFAULT)
     late: tuple[LateDevice, ...] = field(default=(), metadata=OMIT_DEFAULT)
+
+    def executions(self, time: InstructionTime) -> float:
+        """Return how often one run on one device executes an instruction, about so in an older Snapshot."""
+        if time.executions is not None:
+            return time.executions
+        return time.events / max(self.steps * len(self.devices), 1)
 
 
 @dataclass(frozen=True)

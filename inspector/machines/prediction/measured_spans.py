@@ -15,7 +15,6 @@ def measured_spans(program: Program) -> tuple[Span, ...]:
     schedule, trace = program.schedule, program.trace
     if schedule is None or trace is None:
         return ()
-    runs = max(trace.steps * len(trace.devices), 1)
     times = {time.name: time for time in trace.instructions if time.start is not None}
     spans: list[Span] = []
     ends: dict[str, float] = {}  # of the first iteration, by computation
@@ -28,7 +27,7 @@ def measured_spans(program: Program) -> tuple[Span, ...]:
             if operation.runs:
                 loops.append((computation.name, position, operation, time))
                 continue
-            end = time.start + time.seconds[0] * runs / time.events
+            end = time.start + time.seconds[0] / max(trace.executions(time), 1.0)
             ends[computation.name] = max(ends.get(computation.name, 0.0), end)
             collective = collective_of(program, time)
             awaited = () if collective is None else collective.axis_names

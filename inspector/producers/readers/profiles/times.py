@@ -191,6 +191,8 @@ class Times:
         chosen = kept & usual[run]
         own_of = np.bincount(place[chosen], own[chosen], minlength=len(known)) / pairs
         elapsed = _elapsed(place, events, chosen, known, collectives)
+        ran = np.isfinite(starts)
+        executions = _executions(place[in_run], device[in_run] * runs + run[in_run], int(ran.sum()))
         first = _first_starts(place[chosen], device[chosen], run[chosen], events.start[chosen], starts)
         listed = len(known) * devices <= _MOST_NUMBERS
         times = []
@@ -208,10 +210,33 @@ class Times:
                     elapsed[name] / pairs * _SECONDS if name in elapsed else None,
                     None if collective is None else collective[0],
                     first.get(number),
+                    executions.get(number, 0.0),
                     tuple((totals[number] * _SECONDS).tolist()) if listed else (),
                 )
             )
         return tuple(sorted(times, key=lambda time: (-time.own, -time.seconds[0], time.name)))
+
+
+def _executions(place: Ints, pair: Ints, pairs: int) -> dict[int, float]:
+    """Return how often a run on a device has an event of each instruction.
+
+    A profile can lack an event, so this is the number in more than half of the pairs. If it differs between
+    runs, as in a loop whose end depends on data, it is the mean.
+
+    Args:
+      pair: the device and the complete run of each event, as one number.
+      pairs: number of pairs in which the program ran.
+    """
+    keys, counts = np.unique(np.stack([place, pair]), axis=1, return_counts=True)
+    executions: dict[int, float] = {}
+    begins = np.flatnonzero(np.diff(keys[0], prepend=-1))
+    for own in np.split(np.arange(len(counts)), begins[1:]) if len(counts) else ():
+        numbers, often = np.unique(counts[own], return_counts=True)
+        most = int(np.argmax(often))
+        number = int(keys[0, own[0]])
+        usual = 2 * often[most] > pairs
+        executions[number] = float(numbers[most]) if usual else float(counts[own].sum() / pairs)
+    return executions
 
 
 def _first_starts(place: Ints, device: Ints, run: Ints, start: Ints, starts: Floats) -> dict[int, float]:

@@ -13,7 +13,7 @@ from inspector.core.snapshot import Program, Snapshot
 from inspector.machines import targets
 from inspector.producers.readers import profile
 from tests.producers.readers.profiles import tpu_files
-from tests.producers.readers.profiles.tpu_files import PROGRAM, Operation, Profile, Run, usual
+from tests.producers.readers.profiles.tpu_files import PROGRAM, Operation, Profile, Run, usual, usual_run
 
 pytestmark = pytest.mark.first_jax_is_enough
 
@@ -83,6 +83,32 @@ def test_a_collective_has_its_time_and_the_part_that_is_not_hidden(tmp_path: Pat
     assert start.elapsed == pytest.approx(61e-6)
     # The sine hides 20 µs of it.
     assert sum(time.own for time in own) == pytest.approx(41e-6)
+
+
+@pytest.mark.parametrize(
+    ("missing", "products", "loops"),
+    [
+        ((), 2.0, 1.0),
+        # A profile can lack an event of one run on one device: 23 of 24 events are 2 executions.
+        ((("product.1", 0, 0),), 2.0, 1.0),
+        ((("loop.3", 3, 2), ("product.1", 1, 1)), 2.0, 1.0),
+        # A loop whose end depends on data has the mean.
+        (tuple(("product.1", device, 1) for device in range(4)) + (("product.1", 0, 0),) * 2, 1.5, 1.0),
+    ],
+)
+def test_executions_are_those_of_most_runs(
+    missing: tuple[tuple[str, int, int], ...], products: float, loops: float, tmp_path: Path
+) -> None:
+    runs = {device: [usual_run(1000 * run, id=500 + run) for run in range(3)] for device in range(4)}
+    for name, device, run in missing:
+        events = list(runs[device][run].operations)
+        events.remove(next(event for event in events if event.name == name))
+        runs[device][run].operations = events
+    program = program_of(read(Profile(runs), tmp_path))
+    assert program.trace is not None
+    executions = {time.name: time.executions for time in program.trace.instructions}
+    assert (executions["product.1"], executions["loop.3"]) == (products, loops)
+    assert all(program.trace.executions(time) == time.executions for time in program.trace.instructions)
 
 
 def test_the_runs_and_the_chip_are_known(tmp_path: Path) -> None:
