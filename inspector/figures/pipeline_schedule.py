@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -60,52 +61,13 @@ def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> 
     cell_px = min((width_px - left - 8) / len(columns), _CELL_PX)
     last = str(max(pipeline.microbatches or 1 for pipeline in pipelines) - 1)
     is_numbered = row_px > _NUMBER_PX and cell_px > labels.width_px(last, _NUMBER_PX) + 2
-    shades = _SHADES if is_numbered else 1
-    axes = pipelines[0].axes
-    color = palette.color_of_axis(axes[0]) if axes else palette.MARK
-    turns = max(pipeline.repeats for pipeline in pipelines)
-    colors = [_BUBBLE, *palette.shades_of(color, shades * turns)]
-    numbers: list[list[int | None]] = []
-    texts: list[list[str]] = []
-    hovers: list[list[str]] = []
-    for device in range(devices):
-        cells = [_cell(column, device, shades) for column in columns]
-        numbers.append([number for number, _, _ in cells])
-        texts.append([text if is_numbered else "" for _, text, _ in cells])
-        hovers.append([hover for _, _, hover in cells])
-    heatmap = go.Heatmap(
-        z=numbers,
-        text=texts,
-        texttemplate="%{text}",
-        textfont={"size": _NUMBER_PX, "color": palette.BLACK},
-        customdata=hovers,
-        hovertemplate=frame.HOVER_TEXT,
-        hoverongaps=False,
-        xgap=int(cell_px >= _SEPARATED_PX),
-        ygap=1,
-        showscale=False,
-        **palette.coloring(colors),
-    )
-    starts = [
-        (pipeline, next(at for at, column in enumerate(columns) if column and column[0] is pipeline))
-        for pipeline in pipelines
-    ]
-    named = [
-        frame.annotation("backward" if pipeline.backward else "forward", at - 0.5, -0.5, yanchor="bottom")
-        for pipeline, at in starts
-    ]
-    gaps = [
-        frame.annotation(GAP, at, (devices - 1) / 2, xanchor="center")
-        for at, column in enumerate(columns)
-        if column is None and columns[at - 1 : at] and _same_loop(columns, at)
-    ]
     iterations = [str(column[1]) if column else "" for column in columns]
     places, shown = ticks.every_nth(list(range(len(columns))), iterations, cell_px)
     rows, row_names = ticks.every_nth(
         list(range(devices)), [_row(pipelines[0], device) for device in range(devices)], row_px, upright=True
     )
     return frame.plot(
-        [heatmap],
+        [_heatmap(pipelines, columns, devices, is_numbered, cell_px)],
         width_px,
         row_px * devices,
         heading="Schedule of the pipeline",
@@ -117,7 +79,7 @@ def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> 
         right=max(width_px - left - cell_px * len(columns), 8),
         bottom=28,
         above=18,
-        annotations=[*named, *gaps],
+        annotations=list(_annotations(pipelines, columns, devices)),
         amounts=[
             f"{'Backward' if pipeline.backward else 'Forward'}: {schedule.bubble(pipeline)}"
             for pipeline in pipelines
@@ -125,6 +87,48 @@ def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> 
         xaxis=frame.axis(range=[-0.5, len(columns) - 0.5], **ticks.settings(places, shown)),
         yaxis=frame.axis(range=[devices - 0.5, -0.5], **ticks.settings(rows, row_names)),
     )
+
+
+def _heatmap(
+    pipelines: Sequence[Pipeline],
+    columns: Sequence[Column],
+    devices: int,
+    is_numbered: bool,
+    cell_px: float,
+) -> go.Heatmap:
+    """Return the cells, each in the shade of its turn and, if numbered, of its microbatch."""
+    shades = _SHADES if is_numbered else 1
+    axes = pipelines[0].axes
+    color = palette.color_of_axis(axes[0]) if axes else palette.MARK
+    turns = max(pipeline.repeats for pipeline in pipelines)
+    rows = [[_cell(column, device, shades) for column in columns] for device in range(devices)]
+    return go.Heatmap(
+        z=[[number for number, _, _ in row] for row in rows],
+        text=[[text if is_numbered else "" for _, text, _ in row] for row in rows],
+        texttemplate="%{text}",
+        textfont={"size": _NUMBER_PX, "color": palette.BLACK},
+        customdata=[[hover for _, _, hover in row] for row in rows],
+        hovertemplate=frame.HOVER_TEXT,
+        hoverongaps=False,
+        xgap=int(cell_px >= _SEPARATED_PX),
+        ygap=1,
+        showscale=False,
+        **palette.coloring([_BUBBLE, *palette.shades_of(color, shades * turns)]),
+    )
+
+
+def _annotations(
+    pipelines: Sequence[Pipeline], columns: Sequence[Column], devices: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the name of each pass above its first column, and a sign where columns are left out."""
+    for pipeline in pipelines:
+        at = next(at for at, column in enumerate(columns) if column and column[0] is pipeline)
+        yield frame.annotation(
+            "backward" if pipeline.backward else "forward", at - 0.5, -0.5, yanchor="bottom"
+        )
+    for at, column in enumerate(columns):
+        if column is None and columns[at - 1 : at] and _same_loop(columns, at):
+            yield frame.annotation(GAP, at, (devices - 1) / 2, xanchor="center")
 
 
 def in_text(pipelines: Sequence[Pipeline], most: int = 100) -> str | None:

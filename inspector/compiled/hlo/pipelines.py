@@ -16,7 +16,7 @@ A loop is a pipeline if the data that it carries from one iteration to the next 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from inspector.compiled.hlo.analysis import Analysis
@@ -126,12 +126,7 @@ def _pipeline(
                 continue
             if _cut(analysis.module, sent, iterations, useful):
                 stacks.add(useful)
-            # Without repeats if the text shows that, otherwise with the fewest.
-            microbatches = max((size for size in stacks if size > 1 and useful % size == 0), default=None)
-            if microbatches is None:
-                # An unrolled loop can leave iterations outside of it, and code can begin before it.
-                left = range(useful + 1, useful + max(unrolled, 2))
-                microbatches = next((size for size in left if size in stacks), None)
+            microbatches = _microbatches(stacks, useful, unrolled)
             others = stacks - {iterations}
             if microbatches is None and (not others or max(others) > useful):
                 continue
@@ -143,6 +138,22 @@ def _pipeline(
                 flops=Count(analysis).of(body).flops,
             )
     return None
+
+
+def _microbatches(stacks: Collection[int], useful: int, unrolled: int) -> int | None:
+    """Return how many microbatches there are: without repeats if the text shows that, else with the fewest.
+
+    Args:
+      stacks: sizes of dimensions that can be those of the microbatches.
+      useful: iterations in which a stage computes something.
+      unrolled: iterations of the program in one of the loop.
+    """
+    microbatches = max((size for size in stacks if size > 1 and useful % size == 0), default=None)
+    if microbatches is not None:
+        return microbatches
+    # An unrolled loop can leave iterations outside of it, and code can begin before it.
+    left = range(useful + 1, useful + max(unrolled, 2))
+    return next((size for size in left if size in stacks), None)
 
 
 def _chain(send: Collective, module: Module) -> int | None:
