@@ -31,11 +31,13 @@ CUDNN = "__cudnn$fmha"
 _PRODUCTS = {"fwd": 2, "dq": 3, "dkv": 4, "bwd": 5}
 _NAME = re.compile(r"splash_m[hq]a_(?:fused_)?(fwd|dq|dkv)")
 _MULTIPLY_ADD = 2  # FLOPs
-# Queries and keys of a tile: those of the built-in models on TPUs, as in MaxText, and of cuDNN and
-# FlashAttention-2 (arXiv:2307.08691) on GPUs.
-_TILES = {"tpu": 512, "gpu": 128}
-# Matrix products of the gradients. One kernel of GPUs has all of them, and computes QKᵀ again.
-_GRADIENT_PRODUCTS = {"tpu": _PRODUCTS["dq"] + _PRODUCTS["dkv"], "gpu": _PRODUCTS["bwd"]}
+# Queries and keys of a tile, by chip or kind: those of the built-in models on TPUs, as in MaxText, those of
+# MaxText's recipes for v6e and of tpu-recipes for tpu7x, and of cuDNN and FlashAttention-2 (arXiv:2307.08691)
+# on GPUs.
+_TILES = {"tpu": 512, "v6e": 2048, "tpu7x": 2048, "gpu": 128}
+# Matrix products of the gradients. One kernel of GPUs and of these recipes has all of them, and computes QKᵀ
+# again.
+_GRADIENT_PRODUCTS = {"tpu": _PRODUCTS["dq"] + _PRODUCTS["dkv"]}
 # In the configuration of a call of cuDNN, as JSON or as a string of JSON.
 _SCORES = re.compile(
     r'intermediate_tensor_shape\\?"\s*+:\s*+\{[^{}]{0,200}?dimensions\\?"\s*+:\s*+\[([\d,\s"\\]{1,100})\]'
@@ -81,19 +83,26 @@ class PlannedKernel:
         return self.queries in shape.dimensions and self.keys in shape.dimensions
 
 
-def visited_share(seq: int, window: int, kind: Literal["tpu", "gpu"]) -> float:
+def kernel_on(chip: str | None, kind: Literal["tpu", "gpu"]) -> str:
+    """Return the name of the kernel of a chip for `visited_share` and `share_of_products`."""
+    return chip if chip in _TILES else kind
+
+
+def visited_share(seq: int, window: int, kernel: str) -> float:
     """Return the share of the scores in the tiles that a causal mask leaves.
 
-    window: tokens that a query sees, itself and those before it; 0 for all.
+    Args:
+      window: tokens that a query sees, itself and those before it; 0 for all.
+      kernel: as `kernel_on` returns it.
     """
-    tile = math.gcd(seq, _TILES[kind])
+    tile = math.gcd(seq, _TILES[kernel])
     tiles = seq // tile
     # A row of tiles sees its own one, and those that the window of its first query reaches.
     most = min(tiles, 1 + -(-(window - 1) // tile)) if window else tiles
     return (most * tiles - most * (most - 1) / 2) / tiles**2
 
 
-def share_of_products(kept: Literal["all", "result", "nothing"], kind: Literal["tpu", "gpu"]) -> float:
+def share_of_products(kept: Literal["all", "result", "nothing"], kernel: str) -> float:
     """Return the FLOPs of the kernels of a train step over those of the products that they replace.
 
     Each is without the tiles that a mask excludes.
@@ -101,10 +110,11 @@ def share_of_products(kept: Literal["all", "result", "nothing"], kind: Literal["
     Args:
       kept: what of the attention rematerialization keeps: all, its result, or nothing. If nothing, its
         forward pass runs again. If its result, only the scores are computed again, and not by a kernel.
+      kernel: as `kernel_on` returns it.
     """
     forward = 2 if kept == "nothing" else 1
     products = {"all": 6, "result": 7, "nothing": 8}[kept]
-    return (forward * _PRODUCTS["fwd"] + _GRADIENT_PRODUCTS[kind]) / products
+    return (forward * _PRODUCTS["fwd"] + _GRADIENT_PRODUCTS.get(kernel, _PRODUCTS["bwd"])) / products
 
 
 class Kernel(NamedTuple):

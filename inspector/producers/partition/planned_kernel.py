@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from inspector.compiled.hlo.attention_kernels import PlannedKernel, share_of_products, visited_share
+from inspector.compiled.hlo.attention_kernels import (
+    PlannedKernel,
+    kernel_on,
+    share_of_products,
+    visited_share,
+)
 from inspector.core.rules import partition_spec
 from inspector.layout import Layout
 from inspector.model.built_in.remat_names import kept
@@ -22,11 +27,12 @@ def planned_kernel(layout: Layout) -> PlannedKernel | None:
     seq, remat = sizes.get("seq"), sizes.get("remat")
     if sizes.get("attention") != "flash" or not isinstance(seq, int):
         return None
-    kind: Literal["tpu", "gpu"] = layout.machine.kind if layout.machine else "tpu"
+    machine = layout.machine
+    name = kernel_on(machine.chip.name, machine.kind) if machine else "tpu"
     window, period, layers = (int(sizes.get(name, 0)) for name in ("window", "global_every", "layers"))
     of_all = layers // period if window and period else 0
     of_window = layers - of_all
-    visited = of_all * visited_share(seq, 0, kind) + of_window * visited_share(seq, window, kind)
+    visited = of_all * visited_share(seq, 0, name) + of_window * visited_share(seq, window, name)
     visited /= layers
     saved: Literal["all", "result", "nothing"] = "all"
     if remat != "none":
@@ -36,4 +42,4 @@ def planned_kernel(layout: Layout) -> PlannedKernel | None:
     # Of latent attention, queries have rotated elements beside as many as the values.
     width, turned = (int(sizes[name]) for name in ("head_dim", "rotary_dim"))
     widths = (width + turned if sizes.get("kv_rank") else width, width)
-    return PlannedKernel(-(-seq // ways), seq, visited, visited * share_of_products(saved, kind), widths)
+    return PlannedKernel(-(-seq // ways), seq, visited, visited * share_of_products(saved, name), widths)
