@@ -38,9 +38,10 @@ def amounts(**changes: object) -> Amounts:
 
 
 def of_flops(flops: float) -> float:
+    """Return the seconds of products, a billionth less as all bounds are."""
     peak = CHIP.peak("bf16")
     assert peak is not None
-    return flops / peak.flops_per_second / before_compile_constants().of(CHIP)
+    return flops / peak.flops_per_second / before_compile_constants().of(CHIP) * (1 - 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -57,18 +58,18 @@ def of_flops(flops: float) -> float:
 )
 def test_work_is_divided_by_the_axes_of_the_dimensions_alone(mesh, rules, ways):
     found = least_seconds(amounts(), layout(mesh, "a,b", rules), CHIP, 0)
-    assert found == pytest.approx(of_flops(FLOPS / ways), rel=1e-9)
+    assert found == pytest.approx(of_flops(FLOPS / ways), rel=1e-12)
 
 
 def test_the_axes_of_the_optimizer_state_can_shard_everything():
     given = layout("8x4", "a,b", "batch=a", optimizer_axes="b")
-    assert least_seconds(amounts(), given, CHIP, 0) == pytest.approx(of_flops(FLOPS / 32), rel=1e-9)
+    assert least_seconds(amounts(), given, CHIP, 0) == pytest.approx(of_flops(FLOPS / 32), rel=1e-12)
 
 
 def test_unknown_dimensions_are_divided_by_all_devices():
     unknown = amounts(products={("bf16", None): FLOPS})
     found = least_seconds(unknown, layout("8x4", "a,b", "batch=a"), CHIP, 0)
-    assert found == pytest.approx(of_flops(FLOPS / 32), rel=1e-9)
+    assert found == pytest.approx(of_flops(FLOPS / 32), rel=1e-12)
 
 
 def test_without_amounts_the_state_is_read():
