@@ -94,14 +94,14 @@ def is_grouped(instruction: Instruction) -> bool:
 
 
 class Group(NamedTuple):
-    """The product of one group of rows: how many rows it has on average, and the sides of its matrix."""
+    """The product of one group of rows: how many rows it uses on average, and the sides of its matrix."""
 
     rows: float
     sides: tuple[int, int]
 
 
 def group_of(computation: Computation, instruction: Instruction) -> Group | None:
-    """Return the sizes of a grouped product; None for any other, or if they are unknown.
+    """Return the sizes of a grouped product; None for any other, without rows, or if they are unknown.
 
     Of a dot, the rows are the part of its dimensions that has two: sequences, and places in a buffer.
     """
@@ -126,8 +126,8 @@ def group_of(computation: Computation, instruction: Instruction) -> Group | None
     sides = [part[0] for part in parts if len(part) == 1]
     if not groups or not rows or None in (*rows, *sides) or len(sides) != 2:
         return None
-    whole = ragged_rows.used(math.prod(size or 0 for size in rows), computation, instruction) or 0
-    return Group(whole / groups, (sides[0] or 0, sides[1] or 0))
+    used = ragged_rows.used(math.prod(size or 0 for size in rows), computation, instruction)
+    return Group(used / groups, (sides[0] or 0, sides[1] or 0)) if used else None
 
 
 _OF_RHS = ("batch", "contracting", "group")

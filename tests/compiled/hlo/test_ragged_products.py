@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import pytest
 from jax import numpy as jnp
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
@@ -73,6 +74,18 @@ def test_a_kernel_multiplies_whole_tiles_and_masks_others_than_of_128_lanes(
     assert traffic is not None and sum(traffic.grouped.values()) == flops
     assert sum(traffic.grouped_tiles.values()) == pytest.approx(flops * (rows + 256) / rows)
     assert sum(traffic.grouped_masked.values()) == masked * sum(traffic.grouped_tiles.values())
+
+
+@pytest.mark.parametrize("expected", [0, ROWS // 2])
+def test_groups_have_the_rows_that_a_program_expects(expected: int) -> None:
+    def stated(x: Any, w: Any, sizes: Any) -> Any:
+        with set_xla_metadata(expected_rows=str(expected)):
+            return forward(x, w, sizes)
+
+    traffic = fused_traffic(Analysis(module_of(stated, "tpu")))
+    share, more = expected / ROWS, 256 * GROUPS / expected if expected else 0
+    assert traffic is not None and sum(traffic.grouped.values()) == PRODUCT * share
+    assert sum(traffic.grouped_tiles.values()) == pytest.approx(PRODUCT * share * (1 + more))
 
 
 def test_another_masked_product_stays() -> None:
