@@ -40,7 +40,8 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
     if conflicts is None and before.conflicts is not None:
         conflicts = matched_conflicts(before.conflicts, before.collectives or (), collectives)
     matched = with_lines(matched, conflicts or ())
-    return replace(program, collectives=matched, conflicts=conflicts)
+    names = program.checkpoint_names or before.checkpoint_names
+    return replace(program, collectives=matched, conflicts=conflicts, checkpoint_names=names)
 
 
 def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict]) -> tuple[Collective, ...]:

@@ -34,6 +34,7 @@ _JAX_NAMES = frozenset({
 _BRANCH = re.compile(r"branch_\d+_fun\Z")
 # The class name of the outermost module. Unlike a submodule's name it has no number.
 _ROOT_MODULE = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
+_LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)\Z", re.S)
 
 _INIT = re.compile(r"init", re.I)
@@ -79,6 +80,11 @@ def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
 def phases_of(op_name: str | None) -> set[Phase]:
     """Return the phases of the operations that XLA merged under this name."""
     return {operation.phase for operation in parse_op_name(op_name)}
+
+
+def without_layer_numbers(module: str) -> str:
+    """Return the path of a module with * for the numbers of layers: `block_*/attention`."""
+    return _LAYER_NUMBER.sub("*", module)
 
 
 def _operation(parts: tuple[str, ...]) -> OpName:

@@ -22,6 +22,7 @@ from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
+from inspector.compiled.residuals import residuals
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     ArgumentUse,
@@ -36,6 +37,7 @@ from inspector.core.snapshot import (
     Pipeline,
     Program,
     ProgramArray,
+    Residuals,
     Schedule,
     UnevenGather,
     Work,
@@ -73,6 +75,7 @@ class ProgramFacts:
     kept_gathers: tuple[KeptGather, ...] | None = None
     pipelines: tuple[Pipeline, ...] | None = None
     fingerprint: str | None = None
+    residuals: Residuals | None = None
     open_choices: tuple[OpenChoice, ...] = ()
     assumptions: tuple[str, ...] = ()
     problem: str | None = None
@@ -93,6 +96,7 @@ class ProgramFacts:
             assumptions=tuple(dict.fromkeys((*program.assumptions, *self.assumptions))),
             pipelines=self.pipelines,
             fingerprint=self.fingerprint,
+            residuals=self.residuals,
             first_used=self.uses.first_used or None,
         )
 
@@ -165,6 +169,7 @@ def read_module(
             reused=reused_inputs(module, shardings),
             kept_gathers=kept_gathers(analysis, live, collectives),
             pipelines=pipelines(analysis, collectives),
+            residuals=residuals(analysis, live) if entry.is_partitioned(module) else None,
             open_choices=open_choices(analysis),
             assumptions=ragged_rows.assumptions(module),
         )

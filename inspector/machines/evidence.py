@@ -74,6 +74,7 @@ def _on(snapshot: Snapshot, program: Program, kind: Kind) -> Program:
         open_choices=own.open_choices,
         pipelines=program.pipelines if own.pipelines is None else own.pipelines,
         assumptions=own.assumptions,
+        residuals=own.residuals,
     )
 
 

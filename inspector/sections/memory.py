@@ -19,7 +19,7 @@ from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
-from inspector.sections import unknown
+from inspector.sections import activations, unknown
 from inspector.sections.programs import named
 from inspector.sections.section import (
     WIDEST_PX,
@@ -151,11 +151,12 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
     missing = unknown.no_programs(snapshot, "outputs, temporaries and the peak are")
     if missing is not None:
         before = _before_compile(snapshot, chip)
-        return (missing,) if before is None else (before,)
+        return (missing if before is None else before, *activations.sections(snapshot, chip))
     breakdowns = memory.breakdowns(snapshot)
     if not breakdowns:
         source = unknown.source_text(snapshot)
-        return (unknown.unknown(f"The memory of the programs is unknown: {source} does not contain it."),)
+        said = unknown.unknown(f"The memory of the programs is unknown: {source} does not contain it.")
+        return (said, *activations.sections(snapshot, chip))
     bars = Picture.of(
         "memory_bars",
         "Memory of each program by part",
@@ -168,6 +169,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
         bars,
         *_donation(breakdowns),
         *_over_time(breakdowns, chip),
+        *activations.sections(snapshot, chip),
         _numbers(snapshot, breakdowns),
     )
 

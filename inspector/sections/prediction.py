@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from inspector import assessment
-from inspector.compiled.op_name import PHASES, parse_op_name
+from inspector.compiled.op_name import PHASES
 from inspector.core.assessment import Step
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import noun
-from inspector.core.snapshot import Mesh, Phase, Program, Snapshot
+from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
 from inspector.figures.verdict_bars import Layout
@@ -26,7 +25,7 @@ from inspector.machines.prediction.calibration import (
 )
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted
-from inspector.machines.prediction.simulation import Simulated, Span, executions
+from inspector.machines.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.sections import pipelines, unknown, verdict_bars
 from inspector.sections.causes import of_origins
 from inspector.sections.section import (
@@ -53,7 +52,6 @@ _MOST_ARRAYS = 8  # of a collective
 _MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of merged operations
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
 # The number of a layer in the name of a module, such as block_3 or layers/3.
-_LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 
 
 def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
@@ -322,7 +320,8 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
 
 def modules_table(predicted: Predicted, program: Program) -> Table:
     """Return the seconds of the core by module and phase, the longest first; numbered layers together."""
-    seconds = seconds_by_module(predicted, program)
+    assert predicted.simulated is not None
+    seconds = seconds_by_module(predicted.simulated, program)
     phases = [phase for phase in PHASES if any(phase in row for row in seconds.values())]
     rows = sorted(seconds.items(), key=lambda item: -sum(item[1].values()))[:_MOST_ROWS]
     whole = sum(sum(row.values()) for row in seconds.values()) or 1.0
@@ -342,22 +341,6 @@ def modules_table(predicted: Predicted, program: Program) -> Table:
         "Share",
     )
     return Table("step_modules", headings, cells)
-
-
-def seconds_by_module(predicted: Predicted, program: Program) -> dict[str, dict[Phase, float]]:
-    """Return the seconds of the core of one step by module and phase; of merged operations the first."""
-    assert predicted.simulated is not None and program.schedule is not None
-    times = executions(program)
-    seconds: dict[str, dict[Phase, float]] = {}
-    for span in predicted.simulated.spans:
-        if span.resource != "core" or span.basis == "loop":
-            continue
-        operation = program.schedule.operation(span.computation, span.position)
-        named = parse_op_name(operation.op_name)[0]
-        row = seconds.setdefault(_LAYER_NUMBER.sub("*", named.module), {})
-        taken = times.get(span.computation, 1) * (span.end - span.start)
-        row[named.phase] = row.get(named.phase, 0.0) + taken
-    return seconds
 
 
 def operations(predicted: Predicted, program: Program) -> Table:
@@ -456,5 +439,5 @@ def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
         "copies": totals.copies,
         "exposed": dict(totals.exposed),
         "by_roofline": totals.by_roofline,
-        "by_module": seconds_by_module(predicted, program),
+        "by_module": seconds_by_module(predicted.simulated, program),
     }

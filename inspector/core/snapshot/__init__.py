@@ -78,6 +78,14 @@ from inspector.core.snapshot.programs import (
     WorkPart,
 )
 from inspector.core.snapshot.reshards import MoveOperation, Reshard, ReshardedArrays
+from inspector.core.snapshot.residuals import (
+    CARRY,
+    CheckpointName,
+    CheckpointPolicy,
+    KeptActivation,
+    RecomputedOperation,
+    Residuals,
+)
 from inspector.core.snapshot.schedule import (
     Schedule,
     ScheduledComputation,

@@ -9,6 +9,7 @@ from inspector.core.axis_parts import axis_of
 from inspector.core.snapshot.arrays import Mesh, Spec
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.origins import Origin
+from inspector.core.snapshot.residuals import CheckpointName, Residuals
 from inspector.core.snapshot.schedule import Schedule
 from inspector.core.typed_json import (
     OMIT_DEFAULT,
@@ -856,6 +857,9 @@ class Program(Record):
         its text is unknown.
       first_used: Paths of the inputs that it computes with, in the order in which it first does. None if its
         text is unknown, or cannot be read.
+      residuals: What its backward pass reads from the forward pass, and computes again. None if its text is
+        unknown, or cannot be read.
+      checkpoint_names: The names that its code gives activations. None if its trace is unknown.
     """
 
     name: str
@@ -888,6 +892,8 @@ class Program(Record):
     open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
     first_used: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
+    residuals: Residuals | None = field(default=None, metadata=OMIT_NONE)
+    checkpoint_names: tuple[CheckpointName, ...] | None = field(default=None, metadata=OMIT_NONE)
 
     def devices_on(self, mesh: Mesh | None) -> int | None:
         """Return the number of devices that it runs on: of its text, or else of its mesh; None if unknown."""

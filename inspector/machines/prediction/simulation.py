@@ -23,9 +23,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from inspector.compiled.op_name import parse_op_name, without_layer_numbers
 from inspector.core.formatting import seconds_text, share_text
 from inspector.core.snapshot import (
     Collective,
+    Phase,
     Program,
     Schedule,
     ScheduledComputation,
@@ -219,6 +221,22 @@ def executions(program: Program) -> dict[str, int]:
                     executions[called] = executions[name] * (operation.times or 0)
                     waiting.append(called)
     return executions
+
+
+def seconds_by_module(simulated: Simulated, program: Program) -> dict[str, dict[Phase, float]]:
+    """Return the seconds of the core of one step by module and phase; of merged operations the first."""
+    assert program.schedule is not None
+    times = executions(program)
+    seconds: dict[str, dict[Phase, float]] = {}
+    for span in simulated.spans:
+        if span.resource != "core" or span.basis == "loop":
+            continue
+        operation = program.schedule.operation(span.computation, span.position)
+        named = parse_op_name(operation.op_name)[0]
+        row = seconds.setdefault(without_layer_numbers(named.module), {})
+        taken = times.get(span.computation, 1) * (span.end - span.start)
+        row[named.phase] = row.get(named.phase, 0.0) + taken
+    return seconds
 
 
 def shift_of(collective: Collective) -> str | None:

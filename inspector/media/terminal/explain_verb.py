@@ -22,8 +22,16 @@ from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
+from inspector.sections import (
+    activations,
+    causes,
+    collectives,
+    exposed,
+    partitioned_traffic,
+    pipelines,
+    rules,
+)
 from inspector.sections import array as one_array
-from inspector.sections import causes, collectives, exposed, partitioned_traffic, pipelines, rules
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
 
@@ -60,6 +68,12 @@ Answer = tuple[Any, list[Block]]
             action="store_true",
             help="partitioned against compiled collectives, with the reason of each difference",
         ),
+        argument(
+            "--activations",
+            action="store_true",
+            help="what is kept for the backward pass on the device and on the host, what is computed again, "
+            "and whether the compiler did what the policy asks for",
+        ),
         effects.OPTION,
     ),
     effects.PROGRAM,
@@ -88,6 +102,8 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
         return _collective(snapshot, options.collective, shared.chip_of(options, snapshot))
     if options.agreement:
         return _agreement(snapshot, options.snapshot)
+    if options.activations:
+        return _activations(snapshot, shared.chip_of(options, snapshot), options.snapshot)
     if options.rule is not None:
         return _rule(snapshot, options.rule)
     given = recorded(snapshot) if options.rules is None else _read_rules(options.rules)
@@ -155,6 +171,13 @@ def _agreement(snapshot: Snapshot, path: str) -> Answer:
     if plain is None:
         raise InvalidInput(f"{path} {partitioned_traffic.NOTHING}")
     return plain, list(partitioned_traffic.sections(snapshot))
+
+
+def _activations(snapshot: Snapshot, chip: Chip | None, path: str) -> Answer:
+    sections = list(activations.sections(snapshot, targets.chip_for(snapshot, chip)))
+    if not sections:
+        raise InvalidInput(f"{path} has no program with a backward pass")
+    return activations.to_json(snapshot, targets.chip_for(snapshot, chip)), [*sections]
 
 
 def _rule(snapshot: Snapshot, name: str) -> Answer:

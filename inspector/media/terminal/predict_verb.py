@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from inspector.assessment.activations import recomputing_seconds
 from inspector.assessment.measured import measured_step
 from inspector.core import output
 from inspector.core.assumed import with_assumed
@@ -16,7 +17,7 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
-from inspector.sections import exposed, measured, pipelines, prediction
+from inspector.sections import activations, exposed, measured, pipelines, prediction
 from inspector.sections.programs import main_first
 
 
@@ -63,11 +64,13 @@ def predict(options: argparse.Namespace) -> Output:
     return Output(
         lambda: (
             prediction.json_of(predicted, program)
+            | {"recomputing_seconds": recomputing_seconds(predicted, program)}
             | _measured(ran, timed, own_chip)
             | exposed.json_of(ran, chip, [timed])
         ),
         lambda: [
             prediction.section(snapshot, program.name, chip),
+            *activations.sentences(snapshot, program.name, chip),
             *measured.section(ran, own_chip, [timed]),
             *exposed.section(ran, chip, [timed]),
         ],

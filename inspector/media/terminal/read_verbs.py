@@ -27,6 +27,7 @@ from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import (
+    activations,
     array,
     arrays,
     assessed,
@@ -78,6 +79,7 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
         **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
         **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
         **exposed.json_of(snapshot, targets.chip_for(snapshot, chip)),
+        **({"activations": kept} if (kept := activations.to_json(snapshot, chip)) else {}),
     }
 
 

@@ -304,11 +304,19 @@ class Hook:
                         seconds = time.perf_counter() - started
                         _, traced = self.traced.get(id(jaxpr), (None, None))
                         again = functools.partial(original, args, jaxpr=jaxpr, **params)
-                        note = (traced, seconds, self._for_target(again, params, before))
+                        target = self._for_target(again, params, before)
+                        names = None if traced is None or traced.of_jax else self._checkpoint_names(jaxpr)
+                        note = (traced, seconds, target, names)
                         setattr(computation, _NAME, note)
             return computation
 
         return resolve_and_lower
+
+    def _checkpoint_names(self, jaxpr):
+        """Return the names of activations in a traced function; None if they cannot be read."""
+        with _Problems(self, "the names of activations cannot be read"), self.package.loaded():
+            package = "inspector.producers.jax_internals.checkpoint_names"
+            return importlib.import_module(package).checkpoint_names(jaxpr)
 
     def _partitioned(self):
         """Return the operations with partitioning functions by JAX's name, without a target none."""
@@ -360,7 +368,7 @@ class Hook:
         return compile
 
     def _record(self, computation, executable, seconds, arguments):
-        traced, lower_seconds, target = getattr(computation, _NAME, (None, None, None))
+        traced, lower_seconds, target, names = getattr(computation, _NAME, (None,) * 4)
         with self.package.loaded():
             self._recorder().compiled(
                 computation,
@@ -369,6 +377,7 @@ class Hook:
                 {"lower": lower_seconds, "compile": seconds},
                 arguments,
                 target,
+                names,
             )
 
     def _recorder(self):

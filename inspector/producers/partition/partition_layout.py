@@ -12,7 +12,7 @@ from typing import Any
 import jax
 from jax.extend.mlir.dialects import sdy
 
-from inspector.compiled import hlo, program_text
+from inspector.compiled import hlo, program_text, residuals
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
@@ -46,6 +46,7 @@ from inspector.core.snapshot import (
     Mesh,
     Program,
     ProgramArray,
+    Residuals,
     ShardMap,
     Spec,
     Work,
@@ -350,13 +351,19 @@ def partitioned_totals(
 
 
 def read_program(
-    of_one_device: hlo.Module, mesh: Mesh, lowered: Lowered, setting: Setting, named: bool = True
+    of_one_device: hlo.Module,
+    mesh: Mesh,
+    lowered: Lowered,
+    setting: Setting,
+    named: bool = True,
+    kept: Residuals | None = None,
 ) -> tuple[Analysis, Program]:
     """Return a program after the passes of the setting's platform, and its record with collectives and work.
 
     Args:
       mesh: that for which it was partitioned.
       named: whether the record has the arrays that collectives move, and the memory by groups of arrays.
+      kept: what its backward pass reads and computes again, without traffic. None if unknown.
     """
     analysis = Analysis(setting.as_compiled(of_one_device, mesh))
     module = analysis.module
@@ -374,19 +381,23 @@ def read_program(
     collectives = simplified(collectives, analysis)
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
-    work = hlo.work(module, analysis)
+    work, traffic = hlo.work(module, analysis), setting.traffic(analysis)
+    if kept is not None and traffic is not None:
+        kept = residuals.with_traffic(kept, analysis, traffic)
     program = Program(
         lowered.name,
         stage="partitioned",
         platform=setting.kind,
         flops_per_device=work.flops,
         collectives=collectives,
-        work=with_traffic(work, setting.traffic(analysis), setting.kernel, lowered.name),
+        work=with_traffic(work, traffic, setting.kernel, lowered.name),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
         pipelines=pipelines(analysis, collectives),
         assumptions=ragged_rows.assumptions(module),
         first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
+        residuals=kept,
+        checkpoint_names=lowered.checkpoint_names if named else None,
     )
     return analysis, with_costs_of_model(program, lowered.kernel_costs)
 
@@ -451,11 +462,12 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
     """
     log: list[str] = []
     of_one_device, mesh = partitioned_module(lowered, setting, logical, log=log)
-    analysis, program = read_program(of_one_device, mesh, lowered, setting)
+    kept = residuals.residuals(Analysis(of_one_device))
+    analysis, program = read_program(of_one_device, mesh, lowered, setting, kept=kept)
     warnings = rematerializations(lowered.names.put_into("\n".join(log)))
     program = replace(program, rematerializations=warnings)
     on_platforms = tuple(
-        read_program(of_one_device, mesh, lowered, replace(setting, kind=kind))[1]
+        read_program(of_one_device, mesh, lowered, replace(setting, kind=kind), kept=kept)[1]
         for kind in (() if lowered.name in ONCE else setting.platforms)
     )
     return PartitionedProgram(analysis.module, Described(program, (), on_platforms))

@@ -27,11 +27,12 @@ from inspector.compiled.argument_uses import ArgumentUses
 from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
-from inspector.core.snapshot import Program
+from inspector.core.snapshot import CheckpointName, Program
 from inspector.layout import Layout
 from inspector.model import PyTree
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
+from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.mlir import xla_partitioner
 from inspector.producers.mlir.walk import operations
 from inspector.producers.model.abstract import abstract_mesh
@@ -60,6 +61,7 @@ class Lowered:
       logical_axes: the logical axes of arguments and results by path. Empty if the module has mesh axes.
       offloads: whether arguments or results are in host memory.
       kernel_costs: those that the model states.
+      checkpoint_names: those in its code. None if its trace is unknown.
       uses: what it does with its inputs, the same on every mesh. Empty until a partitioned text was read.
     """
 
@@ -70,6 +72,7 @@ class Lowered:
     logical_axes: Mapping[str, LogicalAxes]
     offloads: bool = False
     kernel_costs: KernelCosts = ()
+    checkpoint_names: tuple[CheckpointName, ...] | None = None
     uses: list[ArgumentUses] = field(default_factory=list, compare=False)
 
     @functools.cached_property
@@ -254,7 +257,8 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
         keep_unused=True,
     )
     with marking() if watched else contextlib.nullcontext():
-        lowered = _lowered_for_a_platform(jitted.trace(*signature.arguments), signature.name)
+        traced = jitted.trace(*signature.arguments)
+        lowered = _lowered_for_a_platform(traced, signature.name)
     module = xla_form(cast(ir.Module, lowered.compiler_ir("stablehlo")))
     with module.context, ir.Location.unknown():
         shardy.inline_calls(module.operation)
@@ -267,7 +271,8 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
     kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
     offloads = not kinds.isdisjoint((PINNED, UNPINNED))
-    return Lowered(signature.name, module, inputs, outputs, names, offloads, signature.kernel_costs)
+    costs, named = signature.kernel_costs, checkpoint_names(traced.jaxpr)
+    return Lowered(signature.name, module, inputs, outputs, names, offloads, costs, named)
 
 
 def note_logical_axes(module: ir.Operation) -> None:

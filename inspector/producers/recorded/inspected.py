@@ -20,11 +20,12 @@ from inspector.compiled.donation import with_donation
 from inspector.core import output
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Snapshot, write
+from inspector.core.snapshot import CheckpointName, Snapshot, write
 from inspector.machines import targets
 from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
+from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.mlir import bytecode
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.recorded.named_arguments import argument_paths, with_argument_names
@@ -78,10 +79,14 @@ def inspect(
         raise InvalidInput(lacking)
     jitted = function if hasattr(function, "lower") else jax.jit(function)
     name = str(getattr(function, "__name__", "program"))
-    with _lowered_for(None if wanted is None else targets.PLATFORMS[wanted.kind]) as lowered:
+    named: list[tuple[CheckpointName, ...]] = []
+    with _lowered_for(None if wanted is None else targets.PLATFORMS[wanted.kind], named) as lowered:
         lowered_here = jitted.lower(*arguments, **keywords)
         compiled = lowered_here.compile()
     snapshot = _with_names(capture_compiled(compiled, name=name), compiled, name)
+    if named:
+        recorded = tuple(replace(program, checkpoint_names=named[-1]) for program in snapshot.programs)
+        snapshot = replace(snapshot, programs=recorded)
     if wanted is None:
         snapshot = _with_ideal(snapshot, lambda: lowered_here.as_text(dialect="hlo"))
         snapshot = _with_causes(snapshot, lambda: lowered_here.compiler_ir("stablehlo"))
@@ -133,8 +138,10 @@ def _with_names(snapshot: Snapshot, compiled: object, name: str) -> Snapshot:
 
 
 @contextlib.contextmanager
-def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
+def _lowered_for(platform: str | None, named: list[tuple[CheckpointName, ...]]) -> Iterator[list[Any]]:
     """Lower functions for another platform only, if one is given, and yield what JAX lowers.
+
+    The names of activations in each function are appended to `named`.
 
     Whatever wraps `jax.jit` ends in the same function. It gets a function with the same arguments and results
     that does nothing, which JAX can compile here: kernels for another platform cannot be compiled here.
@@ -146,6 +153,9 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
             # Operations that run now, and not those that are compiled ahead of time, need their results.
             if lowering_hook.runs_now(sys._getframe(1)) or params.get("lowering_platforms"):
                 return original(args, jaxpr=jaxpr, **params)
+            named.append(checkpoint_names(jaxpr))
+            if platform is None:
+                return original(args, jaxpr=jaxpr, **params)
             lower = functools.partial(original, args, jaxpr=jaxpr, **params)
             before = custom_partitions.known()
             lowered = lower(lowering_platforms=(platform,))
@@ -156,9 +166,6 @@ def _lowered_for(platform: str | None) -> Iterator[list[Any]]:
 
         return resolve_and_lower
 
-    if platform is None:
-        yield lowerings
-        return
     with lowering_hook.replaced(replacement):
         yield lowerings
 

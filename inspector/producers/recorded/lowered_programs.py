@@ -16,6 +16,7 @@ import numpy as np
 
 from inspector.core import output
 from inspector.core.formatting import bytes_text
+from inspector.core.snapshot import CheckpointName
 from inspector.model import PyTree
 from inspector.producers.jax_internals import programs
 from inspector.producers.mlir import bytecode
@@ -50,6 +51,7 @@ class Recorder:
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
         target: MeshComputation | str | None,
+        names: tuple[CheckpointName, ...] | None,
     ) -> None:
         """Write one compiled program. The arguments are those of `recorder.Recorder.compiled`."""
         name, source, of_jax = described(computation, traced)

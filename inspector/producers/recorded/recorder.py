@@ -17,6 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ import jax
 
 from inspector.core import output
 from inspector.core.program_run import LOWERED, when_compiled
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import CheckpointName, Snapshot
 from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
@@ -95,6 +96,7 @@ class Recorder:
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
         target: MeshComputation | str | None,
+        names: tuple[CheckpointName, ...] | None,
     ) -> None:
         """Write one compiled program.
 
@@ -105,6 +107,7 @@ class Recorder:
           seconds: of lowering and compiling.
           arguments: the flat arguments of the call that compiles it, None ahead of time.
           target: the computation lowered for the target, the error as text, or None.
+          names: the names of activations in its code. None if unknown.
         """
         if not self._writes:
             return
@@ -119,6 +122,8 @@ class Recorder:
         seconds = {"trace": None if traced is None else traced.seconds, **seconds}
         compiled, paths = _compiled(computation, executable, traced)
         record = with_argument_names(capture_compiled(compiled, name=name), name, paths)
+        programs_of_record = (replace(program, checkpoint_names=names) for program in record.programs)
+        record = replace(record, programs=tuple(programs_of_record))
         stem = f"{number:04d}"
         self._write_text(stem, executable)
         meta = {

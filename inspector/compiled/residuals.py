@@ -1,0 +1,355 @@
+"""What the backward pass of a program reads from the forward pass, and what it computes again.
+
+JAX names the operations that the backward pass runs again `rematted_computation`. A value is kept if an
+operation of the forward pass computes it, and one of the backward pass reads it. Values that are made from
+arguments without arithmetic, such as gathered weights, are not activations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
+
+from inspector.compiled.hlo.accesses import updated_in_place
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.asynchronous import begun
+from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.fused_traffic import FusedTraffic
+from inspector.compiled.hlo.live_values import HOST, Buffer, LiveValues
+from inspector.compiled.hlo.module import Computation, Instruction
+from inspector.compiled.hlo.opcodes import ANNOTATIONS, KEEPS_DATA, MOVES, RUNS, WITHOUT_DATA, Does
+from inspector.compiled.hlo.shapes import Shape
+from inspector.compiled.hlo.step_limit import TooLong
+from inspector.compiled.hlo.work import Count
+from inspector.compiled.op_name import BACKWARD, OpName, parse_op_name, without_layer_numbers
+from inspector.core.snapshot import CARRY, KeptActivation, RecomputedOperation, Residuals
+
+_SAME: frozenset[Does] = frozenset({
+    "bitcast", "copy", "reorder", "parameter", "element", "tuple", "pass", "done", "copy-start", "start",
+    "while", "call", "conditional",
+})  # fmt: skip
+_THROUGH = _SAME | {"slice"}
+_FROM_ARGUMENTS = MOVES | _SAME | WITHOUT_DATA | {"collective", "broadcast", "custom", "fusion"}
+_NOT_SHOWN = WITHOUT_DATA | {"fusion", "collective", "broadcast", "slice", "pad", "cast"}
+# XLA's pass `HloRematerialization` names the copies of an instruction that it makes.
+_BY_COMPILER = re.compile(r"\.remat\d*(?:\.|\Z)")
+_MARK = "reduce_precision"
+_UNNAMED = parse_op_name(None)[0]
+# Operations that have the name of their users if they have none, and those that such a name comes from.
+_WORK = frozenset({"fusion", "product", "custom", "bitcast", "copy", "reorder", "tuple", "element"})
+_MOST_USERS = 8
+_MOST_STEPS = 64
+_MOST = 200  # rows of a kind in a record
+
+
+def residuals(analysis: Analysis, live: LiveValues | None = None) -> Residuals | None:
+    """Return what the backward pass reads and runs again; None if the text is truncated or has no names.
+
+    Without a backward pass, nothing is kept.
+
+    Args:
+      live: the buffers of a compiled program, if they are known. Several values can be in one.
+    """
+    entry = analysis.module.complete_entry()
+    if entry is None or not any("op_name" in op.attributes_text for _, op in analysis.module.instructions):
+        return None
+    try:
+        return _Reader(analysis, live).read(entry)
+    except TooLong:
+        return None
+
+
+@dataclass
+class _Kept:
+    """An array that the backward pass reads, with the operation and the shape of one value in it."""
+
+    name: OpName
+    shape: Shape
+    bytes: int
+    host: bool
+    source: str | None
+
+
+class _Reader:
+    def __init__(self, analysis: Analysis, live: LiveValues | None) -> None:
+        self._analysis = analysis
+        self._module = analysis.module
+        self._backward = analysis.backward
+        self._names: dict[tuple[str, str], OpName] = {}
+        self._buffers: dict[tuple[str, str], list[Buffer]] = {}
+        for buffer in live.buffers if live is not None else ():
+            for position in buffer.writers:
+                assert live is not None
+                computation, instruction = live.instructions[position]
+                self._buffers.setdefault((computation, instruction.name), []).append(buffer)
+
+    def read(self, entry: Computation) -> Residuals:
+        again = self._recomputed(entry)
+        kept: dict[tuple[object, ...], KeptActivation] = {}
+        in_buffers: dict[int, _Kept] = {}
+        for number, (buffer, value) in enumerate(self._kept(entry)):
+            key = -1 - number if buffer is None else id(buffer)
+            before = in_buffers.get(key)
+            # Of an array with the values of a loop, some iterations can be apart from the others.
+            if before is None or (value.shape.bytes or 0) < (before.shape.bytes or 0):
+                in_buffers[key] = value
+        for value in in_buffers.values():
+            shape, module = str(value.shape), without_layer_numbers(value.name.module)
+            size = value.shape.bytes or 1
+            activation = KeptActivation(
+                module, value.name.primitive, shape, max(round(value.bytes / size), 1), value.bytes,
+                value.host, value.source,
+            )  # fmt: skip
+            alike = (module, activation.primitive, shape, value.host, value.source)
+            if (more := kept.get(alike)) is not None:
+                count, total = more.count + activation.count, more.bytes + activation.bytes
+                activation = replace(activation, count=count, bytes=total)
+            kept[alike] = activation
+        ranked = sorted(kept.values(), key=lambda activation: -activation.bytes)
+        return replace(again, kept=tuple(ranked))
+
+    def _name(self, computation: Computation, instruction: Instruction, steps: int = _MOST_USERS) -> OpName:
+        """Return the operation of the model; of merged operations the first.
+
+        Compilers lose the names of products that they rewrite. These have the name of what uses them.
+        """
+        key = computation.name, instruction.name
+        if key not in self._names:
+            name = parse_op_name(instruction.metadata.get("op_name"))[0]
+            if name == _UNNAMED and instruction.does in _WORK and steps:
+                for user_of, user in self._users(computation, instruction):
+                    name = self._name(user_of, user, steps - 1)
+                    if name != _UNNAMED:
+                        break
+            self._names[key] = name
+        return self._names[key]
+
+    def _users(
+        self, computation: Computation, instruction: Instruction
+    ) -> Iterator[tuple[Computation, Instruction]]:
+        for user in self._analysis.users(computation).get(instruction.name, ()):
+            yield computation, user
+        if instruction.root:
+            for site in self._analysis.call_sites.get(computation.name, ()):
+                if site.instruction.does == "fusion":
+                    yield site.caller, site.instruction
+
+    def _kept(self, entry: Computation) -> Iterator[tuple[Buffer | None, _Kept]]:
+        """Yield the buffer, if it is known, and what is in it."""
+        waiting = [
+            operand
+            for computation in self._executed(entry)
+            for instruction in computation.instructions
+            if instruction.does not in _SAME and self._name(computation, instruction).phase in BACKWARD
+            for operand in self._backward.operands(Value(Frame(computation), instruction))
+        ]
+        seen: set[tuple[str, str, tuple[int, ...]]] = set()
+        while waiting:
+            value = self._begun(waiting.pop())
+            instruction = value.instruction
+            key = (value.frame.computation.name, instruction.name, value.path)
+            if key in seen or instruction.does in WITHOUT_DATA:
+                continue
+            seen.add(key)
+            if self._passes_on(instruction):
+                waiting += self._sources(value)
+                continue
+            phase = self._name(value.frame.computation, instruction).phase
+            if phase in ("forward", "unknown") and not self._from_arguments(value):
+                kept = self._array(value)
+                if kept is not None and kept.name.phase == "forward":
+                    yield self._buffer(value, kept), kept
+                elif phase == "unknown" and instruction.does not in ("fusion", "update"):
+                    waiting += self._backward.operands(value)
+
+    def _executed(
+        self, entry: Computation, calls: Container[Does] = ("while", "call", "conditional")
+    ) -> Iterator[Computation]:
+        """Yield the entry and the computations that operations of these kinds run, each once."""
+        seen, waiting = {entry.name}, [entry]
+        while waiting:
+            computation = waiting.pop()
+            yield computation
+            for instruction in computation.instructions:
+                if instruction.does not in calls:
+                    continue
+                for called in instruction.called:
+                    callee = self._module.by_name.get(called.computation)
+                    if callee is not None and callee.name not in seen and called.role != "condition":
+                        seen.add(callee.name)
+                        waiting.append(callee)
+
+    def _begun(self, value: Value) -> Value:
+        """Return what an asynchronous operation begins, other values as they are."""
+        instruction = begun(value.instruction)
+        return value if instruction is value.instruction else Value(value.frame, instruction, value.path[1:])
+
+    def _buffer(self, value: Value, kept: _Kept) -> Buffer | None:
+        written = self._buffers.get((value.frame.computation.name, value.instruction.name), ())
+        return next((buffer for buffer in written if buffer.bytes >= kept.bytes), None)
+
+    def _sources(self, value: Value) -> list[Value]:
+        """Return the values that this one is, or has the elements of."""
+        if value.instruction.does == "custom":
+            return self._backward.operands(value)
+        sources = self._backward.sources(value, _THROUGH)
+        # A loop returns what its body does.
+        return sources[:1] if value.instruction.does == "while" else sources
+
+    def _passes_on(self, instruction: Instruction) -> bool:
+        """Return whether the result is an operand, or the same elements of it in another form."""
+        if instruction.does == "custom":
+            return instruction.target in ANNOTATIONS or instruction.target in KEEPS_DATA
+        # JAX marks a value that it saves with a reduction to its own precision.
+        return instruction.does in _SAME or instruction.does == "broadcast"
+
+    def _from_arguments(self, value: Value) -> bool:
+        """Return whether a value is made from arguments and constants without arithmetic."""
+        waiting, seen = [value], set()
+        while waiting:
+            at = waiting.pop()
+            key = (at.frame.computation.name, at.instruction.name, at.path)
+            if key in seen:
+                continue
+            seen.add(key)
+            if at.instruction.does not in _FROM_ARGUMENTS or len(seen) > _MOST_STEPS:
+                return False
+            if at.instruction.does == "custom" and not self._passes_on(at.instruction):
+                return False
+            if at.instruction.does in WITHOUT_DATA:
+                continue
+            custom = at.instruction.does == "custom"
+            sources = self._backward.operands(at) if custom else self._backward.sources(at, _FROM_ARGUMENTS)
+            entry = at.frame.computation.entry and at.instruction.does == "parameter"
+            if not sources and not entry and at.instruction.does == "parameter":
+                return False  # of several calls
+            waiting += sources
+        return True
+
+    def _array(self, value: Value) -> _Kept | None:
+        """Return the array of a value. A loop writes the values of its iterations into one array."""
+        shape = _part(value)
+        if shape is None or not shape.bytes or not shape.dimensions:
+            return None
+        item, one, source = self._written(value)
+        one = one or shape
+        name = self._name(item.frame.computation, item.instruction)
+        if item.instruction.does == "parameter":
+            name = OpName("forward", "", CARRY)
+        elif item is not value and self._from_arguments(item):
+            return None
+        host = HOST in (shape.memory_space, one.memory_space)
+        return _Kept(name, one, shape.bytes, host, source)
+
+    def _written(self, value: Value) -> tuple[Value, Shape | None, str | None]:
+        """Return the value that is written into a part of an array, its shape there, and its line.
+
+        The shape is None for another value, which is returned itself.
+        """
+        line: str | None = None
+        shape: Shape | None = None
+        for _ in range(_MOST_STEPS):
+            instruction = value.instruction
+            # JAX marks a value that it saves, on the line that names it. The mark can be a collective.
+            marks = self._name(value.frame.computation, instruction).primitive == _MARK
+            if marks and line is None:
+                line = self._module.source(instruction.metadata)
+            if instruction.does == "update":
+                sources = self._backward.operands(value, slice(1, 2))
+                part = _part(sources[0]) if sources else None
+                if part is not None and part.dimensions[:1] == (1,):
+                    shape = replace(part, dimensions=part.dimensions[1:])
+            elif instruction.does == "fusion":
+                sources = [
+                    replaced
+                    for root in self._backward.sources(value, {"fusion"})
+                    if (replaced := self._update_in(root)) is not None
+                ]
+            elif marks:
+                sources = self._backward.operands(value, slice(1))
+            else:
+                sources = self._sources(value) if self._passes_on(instruction) else []
+            if not sources or (instruction.does == "parameter" and len(sources) > 1):
+                break  # of a loop: the value of the previous iteration
+            value = self._begun(sources[0])
+        return value, shape, line or self._module.source(value.instruction.metadata)
+
+    def _update_in(self, root: Value) -> Value | None:
+        """Return the update by which a fusion writes into a part of an array; None if it does not."""
+        fused = root.frame.computation
+        output = root.instruction
+        if output.does == "tuple":
+            operands = (
+                self._backward.operands(root, slice(root.path[0], root.path[0] + 1)) if root.path else []
+            )
+            output = operands[0].instruction if operands else output
+        updates, _ = updated_in_place(fused, output)
+        if len(updates) != 1 or updates[0].does != "update":
+            return None
+        return Value(root.frame, updates[0])
+
+    def _recomputed(self, entry: Computation) -> Residuals:
+        """Return the operations that the backward pass runs again, without what is kept."""
+        rows: dict[tuple[object, ...], RecomputedOperation] = {}
+        matmul: dict[str, float] = {}
+        total: float | None = 0.0
+        by_compiler = 0
+        count = Count(self._analysis)
+        for computation in self._executed(entry, RUNS):
+            times = self._analysis.runs[computation.name].count
+            for instruction in computation.instructions:
+                by_compiler += _BY_COMPILER.search(instruction.name) is not None
+                if (
+                    instruction.does in _SAME
+                    or self._name(computation, instruction).phase != "rematerialised"
+                ):
+                    continue
+                work = count.alone(computation, instruction)
+                if times is None or work.flops.value is None:
+                    total = None
+                    continue
+                flops = times * work.flops.value
+                total = None if total is None else total + flops
+                for dtype, product in work.products.items():
+                    if dtype is not None:
+                        matmul[dtype] = matmul.get(dtype, 0.0) + times * (product.value or 0)
+                shape = instruction.shape
+                if shape is None or shape.parts is not None or instruction.does in _NOT_SHOWN:
+                    continue
+                name = self._name(computation, instruction)
+                source = self._module.source(instruction.metadata)
+                key = (without_layer_numbers(name.module), name.primitive, str(shape), source)
+                before = rows.get(key) or RecomputedOperation(*key[:3], 0, 0, 0.0, source)
+                size = (
+                    None
+                    if before.bytes is None or shape.bytes is None
+                    else before.bytes + times * shape.bytes
+                )
+                again = before.count + times
+                rows[key] = replace(before, count=again, bytes=size, flops=before.flops + flops)
+        ranked = sorted(rows.values(), key=lambda row: (-row.flops, -(row.bytes or 0)))
+        return Residuals((), tuple(ranked[:_MOST]), total, matmul, by_compiler=by_compiler)
+
+
+def with_traffic(residuals: Residuals, analysis: Analysis, traffic: FusedTraffic) -> Residuals:
+    """Return the record with the HBM traffic of values that are computed again.
+
+    traffic: that of the program before its compile.
+    """
+    again = sum(
+        traffic.bytes[instruction.name]
+        for _, instruction in analysis.module.instructions
+        if instruction.name in traffic.bytes
+        and parse_op_name(instruction.metadata.get("op_name"))[0].phase == "rematerialised"
+    )
+    return replace(residuals, fused_bytes=again)
+
+
+def _part(value: Value) -> Shape | None:
+    """Return the shape of a value; None if it is a tuple or unknown."""
+    shape = value.instruction.shape
+    for number in value.path:
+        parts = None if shape is None else shape.parts
+        shape = parts[number] if parts is not None and number < len(parts) else None
+    return None if shape is None or shape.parts is not None else shape

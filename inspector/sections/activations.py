@@ -1,0 +1,191 @@
+"""Activations of a step: what is kept on the device and on the host, what is computed again, and its cost."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from inspector.assessment.activations import Activation, Activations, Place, activations
+from inspector.core.formatting import and_text, bytes_text, counted, seconds_text, share_text
+from inspector.core.program_names import subject
+from inspector.core.snapshot import Snapshot
+from inspector.machines.cost import si_text
+from inspector.machines.evidence import for_chip
+from inspector.machines.hardware import Chip
+from inspector.sections import unknown
+from inspector.sections.section import Block, Column, Section, Table, listing, more_text, text
+
+HEADING = "Activations: kept or computed again"
+UNKNOWN = (
+    "What the backward pass reads and computes again is unknown: the text of the programs has no names of "
+    "operations, or an earlier version has written the Snapshot. `inspect` and `run` record them."
+)
+_PLACES: dict[Place, str] = {
+    "device": "kept on the device",
+    "host": "kept on the host",
+    "recomputed": "computed again",
+}
+_MOST_ROWS = 40
+_SMALL = 0.001  # of the bytes and of the FLOPs of all rows
+
+
+def known_of(snapshot: Snapshot, chip: Chip | None) -> list[Activations]:
+    """Return the activations of each program with a backward pass.
+
+    Args:
+      chip: that of the prediction. None for no seconds.
+    """
+    snapshot = for_chip(snapshot, chip)
+    known = (activations(snapshot, program, chip) for program in snapshot.programs)
+    return [one for one in known if one is not None]
+
+
+def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
+    """Return a section for each program with a backward pass, or why it is unknown.
+
+    The arguments are those of `known_of`.
+    """
+    known = known_of(snapshot, chip)
+    read = [program for program in snapshot.programs if program.collectives is not None]
+    if read and not known and all(program.residuals is None for program in read):
+        return (Section("activations", HEADING, (unknown.unknown(UNKNOWN),)),)
+    return tuple(Section(f"activations_{one.program}", HEADING, tuple(_blocks(one))) for one in known)
+
+
+def sentences(snapshot: Snapshot, name: str, chip: Chip | None) -> list[Block]:
+    """Return what a program keeps and computes again, with the costs; nothing if it computes none again."""
+    known = [one for one in known_of(snapshot, chip) if one.program == name and one.amounts.flops]
+    return [text(sentence(one)) for one in known]
+
+
+def to_json(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
+    """Return the same for `--json`, with `as_asked` null if it is unknown. Arguments as `known_of`."""
+    return [
+        {
+            **dataclasses.asdict(known),
+            "as_asked": known.as_asked,
+            "sentences": [sentence(known), *compiler_sentences(known)],
+        }
+        for known in known_of(snapshot, chip)
+    ]
+
+
+def _blocks(known: Activations) -> Iterator[Block]:
+    yield text(sentence(known))
+    yield listing(*compiler_sentences(known))
+    rows = _shown(known)
+    yield _table(known.program, rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        yield text(more_text(len(rows) - _MOST_ROWS, "row"), quiet=True)
+
+
+def sentence(known: Activations) -> str:
+    """Return what a program keeps and computes again, with the costs."""
+    amounts = known.amounts
+    host = f" and {bytes_text(amounts.host)} in memory of the host" if amounts.host else ""
+    kept = (
+        f"{subject(known.program)} keeps {bytes_text(amounts.device)} of activations on each device{host} "
+        "for its backward pass"
+    )
+    if amounts.flops == 0:
+        return f"{kept}, and computes none again."
+    if amounts.flops is None:
+        return f"{kept}. How much it computes again is unknown, because a trip count is."
+    share = "" if known.share is None else f", {share_text(known.share)} of its FLOPs"
+    again = f"{kept}, and computes {si_text(amounts.flops, 'FLOP')} again{share}."
+    if known.seconds is None or known.step is None:
+        return again
+    return (
+        f"{again} This takes about {seconds_text(known.seconds)} of the {seconds_text(known.step)} of a step."
+    )
+
+
+def compiler_sentences(known: Activations) -> list[str]:
+    """Return whether the compiler did what the code and its policy ask for, and what is unknown."""
+    said = list(_differences(known))
+    if known.as_asked:
+        said.append("The compiler did what the policy asks for.")
+    elif not known.compiled:
+        said.append(
+            "This is what the code asks for. A compiler can compute cheap activations again instead of "
+            "keeping them, and a compile for the chip shows whether it follows the policy."
+        )
+    elif known.asked is None:
+        said.append(
+            "Whether the compiler did what the policy asks for is unknown, because the program before its "
+            "compile is not recorded. `inspect` and `run` record it."
+        )
+    if not known.has_names:
+        said.append(
+            "Names of checkpoint_name are unknown: a compiled program does not contain them. `inspect` and "
+            "`run` read them from the code."
+        )
+    return said
+
+
+def _differences(known: Activations) -> Iterator[str]:
+    amounts, asked = known.amounts, known.asked
+    for asked_place, does, why in (
+        ("host", "moves {} to the host", " CPU devices have one memory." if known.emulated else ""),
+        ("recomputed", "computes {} again", " XLA computes equal operations once, without prevent_cse=True."),
+    ):
+        rows = [row for row in known.moved if row.asked == asked_place]
+        if rows:
+            names = and_text(list(dict.fromkeys(row.label for row in rows)))
+            size = bytes_text(sum(row.bytes or 0 for row in rows))
+            yield f"The policy {does.format(names)}, but {size} stay on the device.{why}"
+    if asked is not None and not known.same_work:
+        more = "more" if amounts.matmul > asked.matmul else "less"
+        products, wanted = si_text(amounts.matmul, "FLOP"), si_text(asked.matmul, "FLOP")
+        yield (
+            f"The compiler computes {more} again than the policy asks for: {products} in matrix products "
+            f"instead of {wanted}."
+        )
+    if asked is not None and not known.same_bytes:
+        yield (
+            f"The compiler keeps {bytes_text(amounts.device + amounts.host)}, and the policy asks for "
+            f"{bytes_text(asked.device + asked.host)}."
+        )
+    if known.by_compiler:
+        again = counted(known.by_compiler, "instruction")
+        yield f"To save memory, the compiler computes {again} again on its own."
+
+
+def _shown(known: Activations) -> list[Activation]:
+    """Return the rows without small ones: kept ones by their bytes, others by their FLOPs."""
+    kept = known.amounts.device + known.amounts.host
+    flops = sum(row.flops for row in known.rows)
+    return [
+        row
+        for row in known.rows
+        if row.named
+        or (row.flops > _SMALL * flops if row.place == "recomputed" else (row.bytes or 0) > _SMALL * kept)
+    ]
+
+
+def _table(program: str, rows: Sequence[Activation]) -> Table:
+    return Table.of(
+        f"activations_{program}",
+        rows,
+        {
+            Column(
+                "Activation", "code", "The name of checkpoint_name, or else the module and the operation"
+            ): (lambda row: row.label),
+            "Place": _place,
+            Column("Bytes", "bytes", "Bytes on one device: kept, or saved by computing them again"): (
+                lambda row: row.bytes
+            ),
+            Column("FLOPs again", "count", "Floating-point operations of one device in one step"): (
+                lambda row: round(row.flops)
+            ),
+            "Values:int": lambda row: row.count,
+            "Shape on one device:code": lambda row: row.shape,
+            "Source:code": lambda row: row.source or "",
+        },
+    )
+
+
+def _place(row: Activation) -> str:
+    asked = "" if row.asked is None else f", asked: {_PLACES[row.asked]}"
+    return f"{_PLACES[row.place]}{asked}"
