@@ -15,8 +15,10 @@ from jax.ad_checkpoint import checkpoint_name
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import flash_attention
 from inspector.model.built_in.layer import Config, Layer
+from inspector.model.built_in.ring import ring_attention
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
+_ATTENTION = {"plain": dot_product_attention, "flash": flash_attention, "ring": ring_attention}
 
 
 class Attention(Layer):
@@ -67,9 +69,8 @@ class Attention(Layer):
 
 
 def attended(config: Config, query: jax.Array, key: jax.Array, value: jax.Array, window: int) -> jax.Array:
-    """Return the attention of the layout: that of a kernel, or of matrix products."""
-    attention = flash_attention if config.attention == "flash" else dot_product_attention
-    return attention(query, key, value, window)
+    """Return the attention of the layout: that of a kernel, of a ring of devices, or of matrix products."""
+    return _ATTENTION[config.attention](query, key, value, window)
 
 
 def rotated(x: jax.Array, first: jax.Array | None = None) -> jax.Array:

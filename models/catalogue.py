@@ -15,6 +15,7 @@ from inspector.model.built_in import published, remat_names
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
 STORED = ("int8", "int4", "fp8")  # types of weights with scales, which cannot be trained
+RING = "ring"
 POSITIONS = ("rotary", "learned", "none")
 
 MLP_SIZES = (
@@ -88,8 +89,9 @@ TRANSFORMER_SIZES = (
         "attention",
         "plain",
         "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere; a "
-        "plan for GPUs has the cost of a flash kernel, which cannot be compiled without a GPU",
-        choices=("plain", "flash"),
+        "plan for GPUs has the cost of a flash kernel, which cannot be compiled without a GPU; ring: devices "
+        "that share a sequence pass blocks of keys and values around instead of gathering them",
+        choices=("plain", "flash", RING),
     ),
     Size(
         "q_rank", 0, "width from which latent attention computes queries; 0 for embed", least=0, most=65_536
@@ -308,6 +310,7 @@ CATALOGUE = {
             presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
             extents=TRANSFORMER_EXTENTS,
             multiples=TRANSFORMER_MULTIPLES,
+            on_mesh={"attention": RING},
             programs_of=language_programs,
         ),
         ModelEntry(
@@ -330,6 +333,7 @@ CATALOGUE = {
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
             multiples=TRANSFORMER_MULTIPLES,
+            on_mesh={"attention": RING},
             programs_of=language_programs,
             on_mesh={"routing": "dropless"},
         ),

@@ -42,17 +42,7 @@ def splash_attention(
       window: positions that a query sees, itself included; 0 for all.
       interpret: run the kernel as JAX operations, for a device that is not a TPU.
     """
-    by_query, by_key = ("batch", "seq", "heads", None), ("batch", None, "kv_heads", None)
-    if mesh_spec(by_query, logical=True)[2] != mesh_spec(by_key, logical=True)[2]:
-        # A device has all heads of the keys but only some of the queries: give each query head its own key.
-        groups = query.shape[2] // key.shape[2]
-        key, value = jnp.repeat(key, groups, axis=2), jnp.repeat(value, groups, axis=2)
-        by_key = ("batch", None, "heads", None)
-    if has_explicit_axes():
-        query, key, value = (
-            resharded(array, names) for array, names in ((query, by_query), (key, by_key), (value, by_key))
-        )
-    of_query, of_key = mesh_spec(by_query, logical=True), mesh_spec(by_key, logical=True)
+    query, key, value, of_query, of_key = on_devices(query, key, value, key_seq=None)
     heads = query.shape[2] // ways(of_query[2])
     kernel = splash_kernel(query.shape[1], heads, ways(of_query[1]), window, interpret)
     # A device has the part of the mask of its queries.
@@ -63,6 +53,26 @@ def splash_attention(
         out_specs=of_query,
         check_vma=False,  # the kernel does not say over which mesh axes its results vary
     )(kernel, query, key, value)
+
+
+def on_devices(
+    query: jax.Array, key: jax.Array, value: jax.Array, key_seq: str | None
+) -> tuple[jax.Array, jax.Array, jax.Array, PartitionSpec, PartitionSpec]:
+    """Return queries, keys and values for `shard_map`, with the specs of queries, and of keys and values.
+
+    key_seq: the logical axis of the sequence of keys and values; None gathers it.
+    """
+    by_query, by_key = ("batch", "seq", "heads", None), ("batch", key_seq, "kv_heads", None)
+    if mesh_spec(by_query, logical=True)[2] != mesh_spec(by_key, logical=True)[2]:
+        # A device has all heads of the keys but only some of the queries: give each query head its own key.
+        groups = query.shape[2] // key.shape[2]
+        key, value = jnp.repeat(key, groups, axis=2), jnp.repeat(value, groups, axis=2)
+        by_key = ("batch", key_seq, "heads", None)
+    if has_explicit_axes():
+        query, key, value = (
+            resharded(array, names) for array, names in ((query, by_query), (key, by_key), (value, by_key))
+        )
+    return query, key, value, mesh_spec(by_query, logical=True), mesh_spec(by_key, logical=True)
 
 
 def ways(axes: Any) -> int:

@@ -36,7 +36,8 @@ class Config:
       remat: what is kept for the backward pass, a value of `remat_names`.
       activation: the name of a function of `jax.nn`.
       gated: whether an MLP multiplies the activation by a second product.
-      attention: `flash` for a kernel where the devices have one, or `plain`.
+      attention: `flash` for a kernel where the devices have one, `ring` for blocks of keys that devices pass
+        around, or `plain`.
       parallel: whether the MLP reads what attention reads, instead of the sum after it.
       q_rank, kv_rank: widths of the short vectors of latent attention; 0 for none.
       rotary_dim: rotated elements of its queries and keys.

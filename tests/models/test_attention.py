@@ -16,6 +16,7 @@ from inspector.model.built_in.attention import Attention, rotated
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import splash_attention
 from inspector.model.built_in.latent_attention import LatentAttention
+from inspector.model.built_in.ring import ring_attention
 from tests.models.language_models import CONFIG, built
 
 
@@ -117,3 +118,30 @@ def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None],
         found = jax.jit(jax.grad(squares(splash), (0, 1, 2)))(*arrays)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.parametrize("window", [0, 5, 20])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        (("seq", "context"), ("heads", "tensor"), ("kv_heads", "tensor")),
+        (("seq", "context"), ("heads", "tensor")),
+        (("seq", ("context", "tensor")),),
+    ],
+)
+def test_ring_attention_is_that_of_jax_with_its_gradients(rules: tuple, window: int) -> None:
+    shapes = ((2, 32, 4, 6), (2, 32, 2, 6), (2, 32, 2, 6), (2, 32, 4, 6))
+    *arrays, weight = (jax.random.normal(jax.random.key(at), shape) for at, shape in enumerate(shapes))
+    local = (window - 1, 0) if window else None
+
+    def of_jax(*arrays: jax.Array) -> jax.Array:
+        return (jax.nn.dot_product_attention(*arrays, is_causal=True, local_window_size=local) * weight).sum()
+
+    expected, gradients = jax.value_and_grad(of_jax, argnums=(0, 1, 2))(*arrays)
+    mesh = jax.make_mesh((4, 2), ("context", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
+        loss = lambda *arrays: (ring_attention(*arrays, window) * weight).sum()  # noqa: E731
+        found = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(*arrays)
+    assert found[0] == pytest.approx(float(expected), abs=1e-4)
+    for gradient, wanted in zip(found[1], gradients, strict=True):
+        np.testing.assert_allclose(gradient, wanted, atol=1e-5)

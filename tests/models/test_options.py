@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from inspector.assessment.assess import traffic_of
+from inspector.core.errors import InvalidInput
 from inspector.model.built_in import remat_names
+from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import small
 
@@ -42,3 +45,51 @@ def test_the_policies_of_maxtext() -> None:
     # `minimal_with_context` is `minimal` and the result of attention.
     saved, _ = remat_names.kept("minimal")
     assert set(kept["minimal_with_context"][0]) == {*saved, "context"} - {"mlpwi_0", "mlpwi_1"}
+
+
+RING = {"attention": "ring", "mesh": "2x4", "axes": "data,context", "rules": "batch=data,seq=context"}
+
+
+@pytest.mark.parametrize(
+    ("options", "blocks"),
+    [({"scan": "true"}, 4), ({"window": "3"}, 2), ({"scan": "true", "kv_rank": "8"}, 4)],
+)
+def test_a_ring_passes_blocks_along_the_axis_of_the_sequence(options: dict[str, str], blocks: int) -> None:
+    """A layer passes the keys and values, and in the backward pass their gradients, too, and those home."""
+    latent = {"kv_heads": "4", "q_rank": "8", "rotary_dim": "4"} if "kv_rank" in options else {}
+    layout = small("transformer", **RING, **options, **latent)
+    (program,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
+    sent = [one for one in program.collectives or () if one.op == "collective-permute"]
+    assert {one.mesh_axes for one in sent} == {("context",)}
+    layers = 2
+    assert sum(one.executions or 0 for one in sent) == layers * (3 * 2 * (blocks - 1) + 2)
+    if not latent:
+        # Of 8 sequences with 16 tokens, a device has 4 with 4: two heads with 8 elements of 4 bytes.
+        assert {one.payload_bytes for one in sent} == {4 * 4 * 2 * 8 * 4}
+    # No device has all keys: nothing else crosses the axis but sums of gradients.
+    others = {one.op for one in program.collectives or () if "context" in (one.mesh_axes or ())}
+    assert others == {"collective-permute", "all-reduce"}
+    assert not program.pipelines
+
+
+def test_a_ring_needs_blocks_of_one_size() -> None:
+    layout = small("transformer", **RING, seq="18")
+    with pytest.raises(InvalidInput, match="seq is 18, but must be a multiple of 4 for ring attention"):
+        partitioned_programs(layout, origins=False, only=("train_step",))
+
+
+def test_a_sequence_on_one_device_needs_no_ring() -> None:
+    layout = small("transformer", **RING | {"rules": "batch=data"})
+    (program,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
+    assert "collective-permute" not in {one.op for one in program.collectives or ()}
+
+
+@pytest.mark.nightly
+def test_the_costs_of_a_ring_are_those_of_the_compiled_program() -> None:
+    layout = small("transformer", **RING, scan="true")
+    (partitioned,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
+    compiled = run_layout(layout, lambda *_, **__: None).program("train_step")
+    assert compiled is not None and compiled.work is not None and partitioned.work is not None
+    assert traffic_of(partitioned, layout.mesh()) == traffic_of(compiled, layout.mesh()) is not None
+    assert partitioned.work.matmul_flops == pytest.approx(compiled.work.matmul_flops, rel=0.01)
+    assert not compiled.pipelines
