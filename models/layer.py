@@ -20,6 +20,7 @@ from inspector.model.built_in.quantized import (
     stored_scale,
     stored_values,
 )
+from inspector.model.built_in.remat_names import QUANTIZED
 from inspector.model.built_in.watching import watch
 
 NORM_EPSILON = 1e-5  # as in Llama and Mixtral
@@ -129,7 +130,8 @@ class Layer(nn.Module):
             return stored_product(subscripts, quantization, sharding, x, weight)
         if quantization == "none":
             return jnp.einsum(subscripts, x, weight, out_sharding=sharding)
-        return quantized_product(subscripts, quantization, sharding, x, weight)
+        keeps = QUANTIZED in self.config.remat
+        return quantized_product(subscripts, quantization, sharding, keeps, x, weight)
 
     def sharding(self, names: tuple[str | None, ...]) -> PartitionSpec | None:
         """Return the argument `out_sharding` of an operation with a result of these names."""

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 
 import jax
 from jax import numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.explicit import has_explicit_axes
+from inspector.model.built_in.remat_names import QUANTIZED as KEPT
 
 # By name: the type of operands, and that of incoming gradients.
 FORMATS = {
@@ -31,31 +33,41 @@ STORED = {name: operand for name, (operand, _) in FORMATS.items()} | {"int4": jn
 _CLIPPED = 4.0  # standard deviations of random weights that the largest number of a small type stands for
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))
 def quantized_product(
-    subscripts: str, name: str, out_sharding: Any, x: jax.Array, weight: jax.Array
+    subscripts: str, name: str, out_sharding: Any, keeps: bool, x: jax.Array, weight: jax.Array
 ) -> jax.Array:
-    """Return `jnp.einsum(subscripts, x, weight)` of operands in a format of `FORMATS`, with the type of x."""
-    operand, _ = FORMATS[name]
-    return _product(subscripts, _quantized(x, operand), _quantized(weight, operand), x.dtype, out_sharding)
+    """Return `jnp.einsum(subscripts, x, weight)` of operands in a format of `FORMATS`, with the type of both.
+
+    keeps: whether the gradients use the quantized operands, named `quantization`, and not quantize again.
+    """
+    return _forward(subscripts, name, out_sharding, keeps, x, weight)[0]
 
 
-def _forward(subscripts: str, name: str, out_sharding: Any, x: jax.Array, weight: jax.Array) -> Any:
-    return quantized_product(subscripts, name, out_sharding, x, weight), (x, weight)
+def _forward(
+    subscripts: str, name: str, out_sharding: Any, keeps: bool, x: jax.Array, weight: jax.Array
+) -> Any:
+    left, right = (_quantized(array, FORMATS[name][0]) for array in (x, weight))
+    if keeps:
+        left, right = jax.tree.map(lambda part: checkpoint_name(part, KEPT), (left, right))
+    result = _product(subscripts, left, right, x.dtype, out_sharding)
+    return result, ((left, right) if keeps else ((x, None), (weight, None)))
 
 
-def _backward(subscripts: str, name: str, out_sharding: Any, kept: Any, gradient: jax.Array) -> Any:
-    x, weight = kept
+def _backward(
+    subscripts: str, name: str, out_sharding: Any, keeps: bool, kept: Any, gradient: jax.Array
+) -> Any:
     operand, incoming = FORMATS[name]
+    x, weight = kept if keeps else [_quantized(array, operand) for array, _ in kept]
     operands, of_result = subscripts.split("->")
     of_x, of_weight = operands.split(",")
     to_x, to_weight = f"{of_result},{of_weight}->{of_x}", f"{of_x},{of_result}->{of_weight}"
     # On explicit mesh axes, a gradient is sharded as its operand.
-    of_types = [jax.typeof(array).sharding.spec if has_explicit_axes() else None for array in kept]
+    of_types = [jax.typeof(array).sharding.spec if has_explicit_axes() else None for array, _ in kept]
     small_gradient = _quantized(gradient, incoming)
     return (
-        _product(to_x, small_gradient, _quantized(weight, operand), x.dtype, of_types[0]),
-        _product(to_weight, _quantized(x, operand), small_gradient, weight.dtype, of_types[1]),
+        _product(to_x, small_gradient, weight, gradient.dtype, of_types[0]),
+        _product(to_weight, x, small_gradient, gradient.dtype, of_types[1]),
     )
 
 

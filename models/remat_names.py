@@ -15,13 +15,19 @@ from inspector.core.errors import InvalidInput, shown
 # A gated MLP has two products with x, `mlpwi_0` and `mlpwi_1`; `mlpwi` is both of them, or the only one.
 MLP_INPUTS = ("mlpwi", "mlpwi_0", "mlpwi_1")
 MINIMAL = ("query_proj", "key_proj", "value_proj", "out_proj", *MLP_INPUTS, "mlpwo")
-NAMES = ("decoder_layer_input", "context", *MINIMAL)
+# The operands of products that are quantized.
+QUANTIZED = "quantization"
+NAMES = ("decoder_layer_input", "context", *MINIMAL, QUANTIZED)
 POLICIES = ("none", "full", "minimal")
 _PROJECTIONS = "query_proj+key_proj+value_proj"
-# `get_remat_policy` of MaxText's layers/decoders.py (02bc28ce), without those of the same name here.
+# `get_remat_policy` of MaxText's layers/decoders.py (e591f30c), without those of the same name here.
 OF_MAXTEXT = {
     "minimal_flash": f"save:{_PROJECTIONS}+context+out_proj+mlpwi+mlpwo",
     "minimal_with_context": f"save:{_PROJECTIONS}+context+out_proj+mlpwi+mlpwo",
+    "minimal_with_quantization": f"save:{_PROJECTIONS}+out_proj+mlpwi+mlpwo+{QUANTIZED}",
+    "minimal_with_context_and_quantization": (
+        f"save:{_PROJECTIONS}+context+out_proj+mlpwi+mlpwo+{QUANTIZED}"
+    ),
     "save_dot_with_context_except_mlp": f"save:{_PROJECTIONS}+context+out_proj",
     "save_dot_except_mlpwi": f"save:{_PROJECTIONS}+out_proj+mlpwo",
     "save_dot_except_mlp": f"save:{_PROJECTIONS}+out_proj",

@@ -20,13 +20,14 @@ PRODUCTS = [
 ]
 
 
+@pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(("subscripts", "left", "right"), PRODUCTS)
-def test_a_product_and_its_gradients_are_near_the_exact_ones(name, subscripts, left, right) -> None:
+def test_a_product_and_its_gradients_are_near_the_exact_ones(name, subscripts, left, right, keeps) -> None:
     x = jax.random.normal(jax.random.key(0), left)
     weight = jax.random.normal(jax.random.key(1), right)
     exact, pull_exact = jax.vjp(lambda *both: jnp.einsum(subscripts, *both), x, weight)
-    found, pull = jax.vjp(lambda *both: quantized_product(subscripts, name, None, *both), x, weight)
+    found, pull = jax.vjp(lambda *both: quantized_product(subscripts, name, None, keeps, *both), x, weight)
     incoming = jax.random.normal(jax.random.key(2), exact.shape)
     # e5m2 rounds to 2 bits after the first one, int8 to 1/254 of the largest element.
     for ours, theirs in zip((found, *pull(incoming)), (exact, *pull_exact(incoming)), strict=True):
@@ -38,7 +39,7 @@ def test_a_product_and_its_gradients_are_near_the_exact_ones(name, subscripts, l
 def test_small_integers_are_multiplied_exactly() -> None:
     x = jnp.array([[127.0, -3.0, 50.0]])
     weight = jnp.array([[127.0], [2.0], [-1.0]])
-    assert quantized_product("sm,mh->sh", "int8", None, x, weight) == pytest.approx(127 * 127 - 6 - 50)
+    assert quantized_product("sm,mh->sh", "int8", None, False, x, weight) == pytest.approx(127 * 127 - 6 - 50)
 
 
 @pytest.mark.parametrize(("name", "dtypes"), [("fp8", {"f8e4m3fn", "f8e5m2"}), ("int8", {"s8"})])
@@ -68,3 +69,14 @@ def test_a_quantized_model_learns(model: str) -> None:
     step = jax.jit(found.step)
     after, first = step(state, batch)
     assert step(after, batch)[1] < first
+
+
+def test_a_policy_keeps_quantized_operands() -> None:
+    """They have 8 bits. The policy without them quantizes again."""
+    kept = {}
+    for remat in ("minimal", "minimal_with_quantization"):
+        layout = small("transformer", quantization="int8", scan="true", remat=remat, mesh="2", axes="data")
+        (step,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
+        assert step.residuals is not None
+        kept[remat] = sum(row.bytes for row in step.residuals.kept if row.shape.startswith("s8"))
+    assert kept["minimal"] == 0 < kept["minimal_with_quantization"]

@@ -16,7 +16,7 @@ class CheckpointName(Record):
     """A name that the model gives a value with `checkpoint_name`, and what its policy does with it.
 
     Attributes:
-      name: The name.
+      name: The name. Empty for a value on the host without one.
       module: Path of the module that computes the value, with * for the numbers of layers.
       primitive: The JAX primitive that computes it. `carry` for a value that a loop passes on.
       dtype: Element type as JAX names it.
@@ -47,7 +47,7 @@ class KeptActivation(Record):
       module: Path of the module that computes them, with * for the numbers of layers.
       primitive: The JAX primitive that computes them. `carry` for a value that a loop passes on.
       shape: Element type and shape of one of them on one device as HLO writes them, such as bf16[8,1024].
-      count: How many there are, such as one for each layer.
+      count: Number of them, such as one for each layer.
       bytes: Bytes of all of them on one device.
       host: Whether they are in the memory of the host.
       source: File and line of the operation, such as file.py:31. None if unknown.
@@ -67,10 +67,13 @@ class RecomputedOperation(Record):
     """Equal operations of the forward pass that the backward pass runs again.
 
     Attributes:
-      module, primitive, shape, source: As for a kept activation; the shape is that of one result.
+      module: Path of the module that runs them, with * for the numbers of layers.
+      primitive: The JAX primitive that they run.
+      shape: Element type and shape of one result on one device as HLO writes them, such as bf16[8,1024].
       count: How often one step runs them again.
       bytes: Bytes of their results on one device, if all were kept. None if unknown.
       flops: Their floating-point operations on one device in one step.
+      source: File and line of the operation, such as file.py:31. None if unknown.
     """
 
     module: str
