@@ -15,7 +15,6 @@ from inspector.model.built_in import published, remat_names
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")
 STORED = ("int8", "int4", "fp8")  # types of weights with scales, which cannot be trained
-RING = "ring"
 POSITIONS = ("rotary", "learned", "none")
 
 MLP_SIZES = (
@@ -91,7 +90,7 @@ TRANSFORMER_SIZES = (
         "plain: matrix products; flash: splash attention, JAX's Pallas kernel, on TPUs, plain elsewhere; a "
         "plan for GPUs has the cost of a flash kernel, which cannot be compiled without a GPU; ring: devices "
         "that share a sequence pass blocks of keys and values around instead of gathering them",
-        choices=("plain", "flash", RING),
+        choices=("plain", "flash", "ring"),
     ),
     Size(
         "q_rank", 0, "width from which latent attention computes queries; 0 for embed", least=0, most=65_536
@@ -310,8 +309,8 @@ CATALOGUE = {
             presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
             extents=TRANSFORMER_EXTENTS,
             multiples=TRANSFORMER_MULTIPLES,
-            on_mesh={"attention": RING},
             programs_of=language_programs,
+            on_mesh={"attention": "ring"},
         ),
         ModelEntry(
             name="moe",
@@ -333,9 +332,8 @@ CATALOGUE = {
             presets=(published.MIXTRAL_8X7B,),
             extents=TRANSFORMER_EXTENTS | {"expert": "experts"},
             multiples=TRANSFORMER_MULTIPLES,
-            on_mesh={"attention": RING},
             programs_of=language_programs,
-            on_mesh={"routing": "dropless"},
+            on_mesh={"attention": "ring", "routing": "dropless"},
         ),
     )
 }

@@ -61,7 +61,7 @@ class ModelEntry:
       presets: sizes to start from.
       extents: the size that is the extent of a logical axis, where it has another name or is known.
       multiples: the size that another one must be a multiple of.
-      on_mesh: the value of a size with which programs depend on the mesh, as those of `jax.shard_map` do.
+      on_mesh: the values of sizes with which programs depend on the mesh, as those of `jax.shard_map` do.
       names, rules_semantics: as in `Model`.
       own: whether it is the user's own model.
       mesh_axes: the mesh axes that the rules, names and code of a user's model have.
