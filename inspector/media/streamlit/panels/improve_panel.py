@@ -49,7 +49,6 @@ _MAX_CHANGES = 200  # that a session keeps
 _CHANGES = "findings_changes"
 _PANEL, _FIRST = "panel", "Summary"
 _JOB = "effects"
-_PROGRAMS = ("train_step", "apply", "init")
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -135,7 +134,7 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
 
 def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
     """Return the Snapshot with the effects on the program that the tab shows, if they are known."""
-    program = program_choice.chosen("Improve") or _PROGRAMS[0]
+    program = program_choice.chosen("Improve") or layout.step_program
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
     request = service.effects(layout, program, None if chip is None else chip.name)
     known = asked.of(_JOB).ask(request, start=False).result
@@ -263,7 +262,7 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
     """
     choices, status = page_width.beside([1, 1], align="center")
     with choices, st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        names = [program.name for program in snapshot.programs] or list(_PROGRAMS)
+        names = [program.name for program in snapshot.programs] or [*layout.programs, "init"]
         program = program_choice.choose(names, program_choice.KEYS["Improve"])
         if layout.machine is None:
             chip = chip_choice.draw(snapshot, label_visibility="collapsed", width=190)

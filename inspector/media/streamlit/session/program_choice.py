@@ -11,6 +11,7 @@ import streamlit as st
 
 from inspector.core.printable import one_line
 from inspector.core.program_names import title
+from inspector.core.step_program import STEPS
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import kept_field, selection
 
@@ -57,7 +58,7 @@ def choose(names: Sequence[str], key: str) -> str:
     if st.session_state.get(_LINKED) in names:
         st.session_state[key] = st.session_state.pop(_LINKED)
     if st.session_state.get(key) not in names:
-        st.session_state[key] = FIRST if FIRST in names else names[0]
+        st.session_state[key] = next((name for name in STEPS if name in names), names[0])
     names = tuple(dict.fromkeys((*_pending.get(), *names)))
     if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
         # A list reads no Markdown.

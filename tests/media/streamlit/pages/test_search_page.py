@@ -32,6 +32,8 @@ FIELDS = {
     "search-locks": "mesh",
     "search-vary": "batch=16,32",
     "search-sensitivity": "true",
+    "search-weights": "train_step=2,apply=1",
+    "search-limits": "apply=1s",
     "chip": "v5e",
 }
 
@@ -64,6 +66,7 @@ def test_a_link_opens_the_same_search_and_starts_nothing(service, started) -> No
     assert widget_of(page.text_input, search_link.LOCKS).value == "mesh"
     assert widget_of(page.checkbox, search_link.SENSITIVITY).value is True
     assert widget_of(page.selectbox, search_link.CHIP).value == "v5e"
+    assert widget_of(page.text_input, search_link.WEIGHTS).value == "train_step=2,apply=1"
     assert url(page) == SMALL | FIELDS
     page.button(key="start_search").click().run()
     other = opened(**url(page))
@@ -72,6 +75,13 @@ def test_a_link_opens_the_same_search_and_starts_nothing(service, started) -> No
     assert first == second
     layout = started[0].space.layout
     assert (layout.mesh_shape, layout.sizes["depth"], layout.target) == ((2, 2), 64, "plan")
+
+
+def test_wrong_weights_are_named_and_nothing_can_be_started(service) -> None:
+    page = opened(**SMALL, **FIELDS | {"search-weights": "decode=1"})
+    (error,) = page.error
+    assert "decode=1" in error.value
+    assert not [button for button in page.button if button.key == "start_search"]
 
 
 def test_the_url_follows_the_fields_and_back_undoes_them(service) -> None:
