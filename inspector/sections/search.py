@@ -322,7 +322,7 @@ def table(result: SearchResult) -> Table:
             Column(
                 "State and batch",
                 "bytes",
-                "Train state and batch on one device, a lower bound of its memory",
+                "State and batch on one device, a lower bound of its memory",
             ): lambda candidate: candidate.state_bytes,
             "Source": stage_text,
         },
@@ -385,7 +385,7 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
     ]
     if current.state_bytes is not None and candidate.state_bytes is not None:
         items.append(
-            f"Train state and batch on one device: {bytes_text(current.state_bytes)} → "
+            f"State and batch on one device: {bytes_text(current.state_bytes)} → "
             f"{bytes_text(candidate.state_bytes)}."
         )
     steps, stage = (current.seconds, candidate.seconds), _STAGES[candidate.stage]
@@ -395,6 +395,12 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
     if before_step and step:
         change = f"{step / before_step - 1:+.0%}"
         items.append(f"Step, {stage}: {seconds_text(before_step)} → {seconds_text(step)} ({change}).")
+    runs = {program.name: program.seconds for program in current.programs}
+    for program in candidate.programs if candidate.stage == current.stage else ():
+        was = runs.get(program.name)
+        if was and program.seconds and program.seconds != candidate.seconds:
+            ratio = f"{program.seconds / was - 1:+.0%}"
+            items.append(f"{program.name}: {seconds_text(was)} → {seconds_text(program.seconds)} ({ratio}).")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 

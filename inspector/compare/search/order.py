@@ -73,18 +73,19 @@ def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
     limit, those that were not partitioned with the least bound first, and those that cannot run.
     """
 
-    def rank(figure: Figure) -> tuple[int, float, float, str]:
+    def rank(figure: Figure) -> tuple[int, float, float, float, str]:
         cost = figure.cost
         if cost is None or cost.stage == "rejected":
-            return 5, math.inf, math.inf, figure.key
+            return 5, math.inf, math.inf, math.inf, figure.key
         if cost.stage == "planned":
             least = least_value(cost, figure.examples, objective)
-            return 4, least, cost.state_bytes or math.inf, figure.key
+            return 4, least, 0.0, cost.state_bytes or math.inf, figure.key
         before = figure.compiled is None
         group = (1 if before else 0) if cost.allowed else (3 if before else 2)
         return (
             group,
             value(cost, figure.examples, objective),
+            math.fsum(program.seconds or 0.0 for program in cost.programs),
             cost.state_bytes or math.inf,
             figure.key,
         )

@@ -58,6 +58,13 @@ def test_a_layout_above_a_limit_is_not_the_best() -> None:
     assert best_of(figures[:1], "time") is None
 
 
+def test_of_equal_decode_steps_the_one_with_the_shorter_prefill_comes_first() -> None:
+    goal = goal_of(LAYOUT, CHIP)
+    costs = {"a": goal.applied(cost(0.01, 0.2), LAYOUT), "b": goal.applied(cost(0.01, 0.1), LAYOUT)}
+    figures = [Figure(name, one, None, 64.0, name) for name, one in costs.items()]
+    assert [figure.key for figure in ranked(figures, "time")] == ["b", "a"]
+
+
 def test_a_bound_above_a_limit_excludes_a_layout() -> None:
     bounds = Evaluated(
         "planned",
