@@ -397,10 +397,10 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
         items.append(f"Step, {stage}: {seconds_text(before_step)} → {seconds_text(step)} ({change}).")
     runs = {program.name: program.seconds for program in current.programs}
     for program in candidate.programs if candidate.stage == current.stage else ():
-        was = runs.get(program.name)
-        if was and program.seconds and program.seconds != candidate.seconds:
-            ratio = f"{program.seconds / was - 1:+.0%}"
-            items.append(f"{program.name}: {seconds_text(was)} → {seconds_text(program.seconds)} ({ratio}).")
+        run = runs.get(program.name)
+        if run and program.seconds and program.seconds != candidate.seconds:
+            ratio = f"{program.seconds / run - 1:+.0%}"
+            items.append(f"{program.name}: {seconds_text(run)} → {seconds_text(program.seconds)} ({ratio}).")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 
