@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from inspector.core.rules import RulesSemantics
 from inspector.core.snapshot import Snapshot
-from inspector.model import ModelEntry, Size, SizeValue, own_model
+from inspector.model import ModelEntry, PipelineSizes, Size, SizeValue, own_model
 from inspector.model.built_in import published, remat_names
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
@@ -174,6 +174,14 @@ MLP_FORM = (
     Size("activation", "silu", "activation function of each MLP", choices=("silu", "gelu", "relu")),
     Size("gated", True, "multiply the activation by a second product: three matrices per MLP"),
     Size("parallel", False, "the MLP of a block reads what its attention reads, as in GPT-J"),
+    Size(
+        "stages",
+        1,
+        "stages of a pipeline, each with the same number of layers; 1 for none",
+        least=1,
+        most=1024,
+    ),
+    Size("microbatches", 4, "parts of the batch that go through the stages", least=1, most=65_536),
 )
 
 TRANSFORMER_LOGICAL_AXES = {
@@ -206,7 +214,13 @@ MOE_RULES = (
     ("embed", ("fsdp", "expert")),
     ("embed", ("fsdp",)),
 )
-TRANSFORMER_RULES = tuple(rule for rule in MOE_RULES if "expert" not in (rule[0], *rule[1]))
+_WITHOUT_EXPERTS = tuple(rule for rule in MOE_RULES if "expert" not in (rule[0], *rule[1]))
+# Outside of the stages of a pipeline, their mesh axis shards the vocabulary.
+TRANSFORMER_RULES = (
+    ("stages", ("stage",)),
+    *(("vocab", ("stage", *axes)) for axes in (("model",), ("tensor",), ())),
+    *_WITHOUT_EXPERTS,
+)
 
 ATTENTION_CONSTRAINTS = ("query", "key", "value", "attended")
 TRANSFORMER_CONSTRAINTS = (
@@ -302,13 +316,14 @@ CATALOGUE = {
             title="Transformer",
             build="inspector.model.built_in.transformer:transformer",
             sizes=(*TRANSFORMER_SIZES, *MLP_FORM),
-            logical_axes=TRANSFORMER_LOGICAL_AXES,
+            logical_axes=TRANSFORMER_LOGICAL_AXES | {"stages": "stages of a pipeline"},
             rules=TRANSFORMER_RULES,
             partitions={},
             constraints=TRANSFORMER_CONSTRAINTS,
             presets=(published.SMALL_125M, published.LLAMA_3_8B, published.LLAMA_3_70B),
-            extents=TRANSFORMER_EXTENTS,
-            multiples=TRANSFORMER_MULTIPLES,
+            extents=TRANSFORMER_EXTENTS | {"stages": "stages"},
+            multiples=TRANSFORMER_MULTIPLES | {"layers": "stages"},
+            pipeline=PipelineSizes("stages", "microbatches", ("vocab",)),
             programs_of=language_programs,
             on_mesh={"attention": "ring"},
         ),

@@ -47,6 +47,7 @@ class Config:
         `quantized.FORMATS`, or `none`.
       window: tokens that a query of a layer with a sliding window sees, itself included; 0 for all.
       global_every: with a window, every so many layers one sees all tokens; 0 if none does.
+      stages, microbatches: those of a pipeline; a single stage is none.
       positions: how attention knows the order of tokens, one of `catalogue.POSITIONS`.
       stored: the type in which the weights of a block are held, a key of `quantized.STORED`; `same` for
         `weight_dtype`.
@@ -86,6 +87,8 @@ class Config:
     cache: int = 0
     cache_dtype: str = "same"
     program: str = "forward"
+    stages: int = 1
+    microbatches: int = 4
 
 
 class Layer(nn.Module):
@@ -199,11 +202,16 @@ class Layer(nn.Module):
         """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
         names = self.named(names)
         if name in self.config.unconstrained:
-            watch("/".join(("activation", *self.path, name)), value)
+            self._watch(name, value)
             return value
         if has_explicit_axes():
             value = resharded(value, names)
         else:
             value = nn.with_logical_constraint(value, names)
-        watch("/".join(("activation", *self.path, name)), value, names)
+        self._watch(name, value, names)
         return value
+
+    def _watch(self, name: str, value: jax.Array, names: tuple[str | None, ...] | None = None) -> None:
+        # All stages of a pipeline are one array, which JAX cannot report from inside of `vmap`.
+        if "stages" not in self.path:
+            watch("/".join(("activation", *self.path, name)), value, names)

@@ -11,6 +11,7 @@ Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_r
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -27,6 +28,7 @@ from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.flash import LANES
 from inspector.model.built_in.latent_attention import LatentAttention
 from inspector.model.built_in.layer import Config, Layer
+from inspector.model.built_in.pipeline import pipelined
 from inspector.model.built_in.quantized import STORED
 from inspector.model.built_in.remat import rematerialized
 from inspector.model.built_in.serving import inference_model, served_model
@@ -103,6 +105,16 @@ def repeated(x: jax.Array, config: Config, feed_forward: FeedForward, name: str)
     return x
 
 
+class Stage(Layer):
+    """The blocks of one stage of a pipeline, one after the other."""
+
+    feed_forward: FeedForward = MLP
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return repeated(x, self.config, self.feed_forward, "block")
+
+
 class Transformer(Layer):
     """Tokens (batch, seq) → logits of the token after each (batch, seq, vocab)."""
 
@@ -132,7 +144,19 @@ class Transformer(Layer):
             dense = dataclasses.replace(c, layers=c.dense_layers, mlp=c.dense_mlp)
             x = repeated(x, dense, MLP, "dense_block")
         rest = dataclasses.replace(c, layers=c.layers - c.dense_layers)
-        x = repeated(x, rest, self.feed_forward, "block")
+        if c.stages == 1:
+            x = repeated(x, rest, self.feed_forward, "block")
+        else:
+            stage = nn.vmap(
+                Stage,
+                variable_axes={"params": 0},
+                split_rngs={"params": True},
+                axis_size=c.stages,
+                metadata_params={nn.PARTITION_NAME: "stages"},
+            )
+            of_one = dataclasses.replace(rest, layers=rest.layers // c.stages)
+            stages = functools.partial(stage, of_one, self.feed_forward, name="stages")
+            x = pipelined(x, stages, c.stages, c.microbatches)
         names: tuple[str | None, ...] = ("batch", "seq", "vocab")
         if c.program == "prefill":
             x, names = x[:, -1:], ("batch", None, "vocab")  # only the token after a prompt is needed
@@ -183,6 +207,8 @@ def transformer(
     cache: int = 0,
     cache_dtype: str = "same",
     prefill_batch: int = 1,
+    stages: int = 1,
+    microbatches: int = 4,
     feed_forward: FeedForward = MLP,
 ) -> Model:
     """Build the model with its training, or with a cache its prefill and decode step.
@@ -200,6 +226,20 @@ def transformer(
         )
     if dense_layers >= layers:
         raise InvalidInput(f"dense_layers is {dense_layers}, but must be less than layers, which is {layers}")
+    if layers % stages:
+        raise InvalidInput(f"layers is {layers}, but must be a multiple of stages, which is {stages}")
+    if stages > 1 and batch // accumulate % microbatches:
+        raise InvalidInput(
+            f"batch is {batch}, but must be a multiple of microbatches, which is {microbatches}"
+            + (f", times accumulate, which is {accumulate}" if accumulate > 1 else "")
+        )
+    if stages > 1 and cache:
+        raise InvalidInput(f"stages is {stages}, but must be 1 with a cache, which is {cache}")
+    if stages > 1 and window and global_every and layers // stages % global_every:
+        raise InvalidInput(
+            f"layers is {layers}, but each of {stages} stages must have a multiple of global_every, which is "
+            f"{global_every}"
+        )
     if positions == "rotary" and head_dim % 2:
         raise InvalidInput(f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs")
     if batch % accumulate:
@@ -233,7 +273,7 @@ def transformer(
         *(quantization, q_rank, kv_rank, rotary_dim, dense_layers, dense_mlp),
         *(stored, cache, cache_dtype),
     )
-    config = Config(*values)
+    config = Config(*values, stages=stages, microbatches=microbatches)
     if cache:
         config = dataclasses.replace(config, remat="none")
         modules = (

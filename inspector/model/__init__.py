@@ -49,6 +49,21 @@ class SizePreset:
 
 
 @dataclass(frozen=True)
+class PipelineSizes:
+    """The sizes of a model that are the stages of a pipeline and its microbatches, by their names.
+
+    The logical axis with the name of the stages is that of the parameters of all stages. With one stage,
+    there is no pipeline. The microbatches divide `batch`.
+
+    outside: logical axes of arrays outside of the stages, which their mesh axis can shard too.
+    """
+
+    stages: str
+    microbatches: str
+    outside: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class ModelEntry:
     """A model in the catalogue, described without importing JAX.
 
@@ -62,6 +77,7 @@ class ModelEntry:
       extents: the size that is the extent of a logical axis, where it has another name or is known.
       multiples: the size that another one must be a multiple of.
       on_mesh: the values of sizes with which programs depend on the mesh, as those of `jax.shard_map` do.
+      pipeline: the sizes that a search varies with the mesh axis of stages. None for a model without stages.
       names, rules_semantics: as in `Model`.
       own: whether it is the user's own model.
       mesh_axes: the mesh axes that the rules, names and code of a user's model have.
@@ -87,6 +103,7 @@ class ModelEntry:
     extents: Mapping[str, str] = field(default_factory=dict)
     multiples: Mapping[str, str] = field(default_factory=dict)
     on_mesh: Mapping[str, SizeValue] = field(default_factory=dict)
+    pipeline: PipelineSizes | None = None
     names: Names = "logical"
     rules_semantics: RulesSemantics = "linen"
     own: bool = False
@@ -162,6 +179,9 @@ class Model:
         name of the kernel, the target of the call or its line: `{"my_attention": (2e9, 1e6)}`. Or a function
         of the sizes of the mesh axes by name that returns this, because a device of a larger mesh computes
         less. Predictions count them, as with `--kernel-cost`, and list them as assumptions.
+      pipeline: the names of two sizes, ("stages", "microbatches"), if the model is a pipeline with more than
+        one stage. A search gives the first one the size of the mesh axis `stage`, which shards the logical
+        axis of this name, and varies the second one.
 
     Example:
       >>> import jax
@@ -199,6 +219,7 @@ class Model:
     kernel_costs: (
         Mapping[str, tuple[float, float]] | Callable[[Mapping[str, int]], Mapping[str, tuple[float, float]]]
     ) = field(default_factory=dict)
+    pipeline: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.names or ("logical" if self.state_specs is None else "mesh"))

@@ -16,7 +16,7 @@ from typing import Any
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import MeshAxis, Spec
 from inspector.core.state_specs import Fsdp, SpecRow
-from inspector.model import ModelEntry, Size
+from inspector.model import ModelEntry, PipelineSizes, Size
 
 # Environment variable with the registered models, which workers inherit.
 VARIABLE = "SHARDING_INSPECTOR_OWN_MODELS"
@@ -68,6 +68,7 @@ def from_json(plain: dict[str, Any]) -> ModelEntry:
         "programs": tuple(plain["programs"]),
         "mesh_axes": tuple(plain["mesh_axes"]),
         "mesh": tuple(MeshAxis(axis["name"], axis["size"], axis["type"]) for axis in plain["mesh"]),
+        "pipeline": None if plain["pipeline"] is None else PipelineSizes(**plain["pipeline"]),
         "state_specs": None
         if rows is None
         else tuple(SpecRow(row["pattern"], _spec_of(row["spec"])) for row in rows),

@@ -10,7 +10,7 @@ import os
 import site
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -35,6 +35,7 @@ from inspector.model import (
     Model,
     ModelEntry,
     Names,
+    PipelineSizes,
     PyTree,
     RulesSemantics,
     Size,
@@ -112,8 +113,27 @@ def entry_of(name: str) -> ModelEntry:
         mesh=of_mesh,
         programs=programs_of(model),
         traceable=not is_changed(model),
+        pipeline=_pipeline(model, name, sizes),
         named_arrays=use.state is not None and has_named_arrays(use.state),
     )
+
+
+def _pipeline(model: Model, name: str, sizes: Sequence[Size]) -> PipelineSizes | None:
+    """Return the sizes of the model's pipeline.
+
+    Raises:
+      InvalidInput: they are not the names of two sizes with whole numbers.
+    """
+    if model.pipeline is None:
+        return None
+    known = [size.name for size in sizes if type(size.default) is int]
+    given = model.pipeline if isinstance(model.pipeline, (tuple, list)) else (model.pipeline,)
+    if len(given) != 2 or not set(given) <= set(known):
+        raise InvalidInput(
+            f"{name}: pipeline is {shown(repr(model.pipeline))}, but must be the names of two sizes, that of "
+            f"the stages and that of the microbatches; the whole numbers are {', '.join(known) or 'none'}"
+        )
+    return PipelineSizes(*given)
 
 
 def costs_of_kernels(model: Model, name: str, sizes: Mapping[str, int]) -> KernelCosts:

@@ -33,6 +33,7 @@ from inspector.model import PyTree
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
+from inspector.producers.jax_internals.mapped_constraints import with_whole_specs
 from inspector.producers.mlir import xla_partitioner
 from inspector.producers.mlir.walk import operations
 from inspector.producers.model.abstract import abstract_mesh
@@ -239,7 +240,8 @@ class _Programs:
     @contextlib.contextmanager
     def _tracing(self) -> Iterator[None]:
         layout = self._layout
-        with traced_under(layout, self._mesh), reading_rules(layout), code_of(layout):
+        whole = with_whole_specs() if self._logical else contextlib.nullcontext()
+        with traced_under(layout, self._mesh), reading_rules(layout), code_of(layout), whole:
             yield
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import traceback
 from collections import Counter
@@ -17,7 +18,7 @@ from jax.extend import backend
 from jax.extend.mlir import ir, passmanager
 from jax.extend.sharding import GSPMDSharding
 from jax.interpreters import mlir
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from inspector.producers import jax_internals
 from inspector.producers.jax_internals import (
@@ -29,6 +30,7 @@ from inspector.producers.jax_internals import (
     hlo_proto,
     hlo_shardings,
     lowering_hook,
+    mapped_constraints,
     mosaic,
     moved_lowering,
     partitioner_dump,
@@ -365,3 +367,25 @@ def test_the_body_of_a_kernel_is_parsed() -> None:
     assert list(ir.VectorType(operation.results[0].type).shape) == [8, 128]
     with pytest.raises(ir.MLIRError):
         mosaic.parse(b"module {")
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 2)])
+@pytest.mark.parametrize("mapped", [0, 1])
+def test_a_constraint_inside_of_vmap_has_the_mapped_dimension_too(
+    sizes: tuple[int, int], mapped: int
+) -> None:
+    mesh = AbstractMesh(sizes, ("rows", "columns"), axis_types=(AxisType.Auto,) * 2)
+
+    def constrained(x: jax.Array) -> jax.Array:
+        sharding = NamedSharding(mesh, PartitionSpec("rows", "columns"))
+        return jax.lax.with_sharding_constraint(x, sharding)
+
+    with mapped_constraints.with_whole_specs():
+        traced = jax.jit(jax.vmap(constrained, mapped, mapped)).trace(
+            jax.ShapeDtypeStruct((4, 4, 4), "float32")
+        )
+    text = traced.lower(lowering_platforms=("cpu",)).as_text()
+    (written,) = re.findall(r"sharding_constraint \S+ <@\w+, (\[.*?\])>", text)
+    expected = ['{"rows"}', '{"columns"}']
+    expected.insert(mapped, "{?}")
+    assert written == f"[{', '.join(expected)}]"
