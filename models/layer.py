@@ -202,16 +202,11 @@ class Layer(nn.Module):
         """Return the value with its logical constraint, unless the layout leaves it to the compiler."""
         names = self.named(names)
         if name in self.config.unconstrained:
-            self._watch(name, value)
+            watch("/".join(("activation", *self.path, name)), value)
             return value
         if has_explicit_axes():
             value = resharded(value, names)
         else:
             value = nn.with_logical_constraint(value, names)
-        self._watch(name, value, names)
+        watch("/".join(("activation", *self.path, name)), value, names)
         return value
-
-    def _watch(self, name: str, value: jax.Array, names: tuple[str | None, ...] | None = None) -> None:
-        # All stages of a pipeline are one array, which JAX cannot report from inside of `vmap`.
-        if "stages" not in self.path:
-            watch("/".join(("activation", *self.path, name)), value, names)

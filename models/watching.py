@@ -42,7 +42,12 @@ _marking: contextvars.ContextVar[bool] = contextvars.ContextVar("marking", defau
 
 
 def watch(path: str, value: jax.Array, names: tuple[Any, ...] | None = None) -> None:
-    """Report the sharding of `value` to the listener when the program is compiled."""
+    """Report the sharding of `value` to the listener when the program is compiled.
+
+    Values inside of the stages of a pipeline are not reported, as JAX cannot inside of `vmap`.
+    """
+    if "/stages/" in path:
+        return
     if _marking.get():
         _mark.bind(value, text=json.dumps({"path": path, "names": names, "dtype": str(value.dtype)}))
     listener = _listener.get()

@@ -132,6 +132,7 @@ def _known(layout: Layout) -> dict[str, bool]:
         for choice in _choices(layout, name)
     }
     known["has_explicit_axes()"] = bool(layout.explicit_axes)
+    known["c.stages == 1"] = layout.sizes.get("stages", 1) == 1
     known["loss == 'mse'"] = layout.sizes.get("loss") == "mse"
     if not layout.unconstrained:
         known |= {f"name in {owner}.unconstrained": False for owner in ("self", "self.config")}
