@@ -273,7 +273,7 @@ def transformer(
         *(quantization, q_rank, kv_rank, rotary_dim, dense_layers, dense_mlp),
         *(stored, cache, cache_dtype),
     )
-    config = Config(*values, stages=stages, microbatches=microbatches)
+    config = dataclasses.replace(Config(*values), stages=stages, microbatches=microbatches)
     if cache:
         config = dataclasses.replace(config, remat="none")
         modules = (
