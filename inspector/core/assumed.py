@@ -120,8 +120,12 @@ def _kernels(program: Program) -> Iterator[str]:
                 yield from filter(None, (operation.uncounted, operation.name, operation.source))
 
 
-def assume(program: Program, assumed: Assumed) -> Program:
-    """Return a program that runs its loops and branches so often, with one clause for each assumption."""
+def assume(program: Program, assumed: Assumed, how: str = "") -> Program:
+    """Return a program that runs its loops and branches so often, with one clause for each assumption.
+
+    Args:
+      how: how the trip counts are known, at the end of their clauses.
+    """
     trips = _by_instruction(program.open_choices, "loop", assumed.trips)
     stated = _by_instruction(program.open_choices, "conditional", assumed.shares)
     kernels = {name: assumed.kernels[name] for name in _kernels(program) if name in assumed.kernels}
@@ -133,7 +137,8 @@ def assume(program: Program, assumed: Assumed) -> Program:
     shares = {name: _shares(choices[name], share) for name, share in stated.items()}
     factors = _Factors(trips, shares)
     clauses = [
-        f"the loop {choices[name].label} runs {counted(number, 'time')}" for name, number in trips.items()
+        f"the loop {choices[name].label} runs {counted(number, 'time')}{how}"
+        for name, number in trips.items()
     ] + [
         f"the branch of {choices[name].label} is taken in {share:.4g} of its executions"
         for name, share in stated.items()

@@ -428,8 +428,8 @@ class InstructionTime(Record):
         or not. None for other instructions, and if unknown.
       collective: Position in the program's `collectives`. None if it is none of them.
       start: Mean seconds from the start of a run to its first event. None if unknown.
-      executions: Events of one complete run on one device: the number that more than half of these pairs
-        have, or else the mean. None if unknown.
+      executions: Number of its events in one complete run on one device: that of more than half of these
+        pairs, or else the mean. None if unknown.
       by_device: Seconds of all events on each device of the trace. Empty if that would be too many numbers.
     """
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from inspector.compiled import hlo
 from inspector.compiled.hlo.module import Module
 from inspector.compiled.hlo.shardings import NamedMesh
+from inspector.compiled.measured_program import with_trips
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, share_text
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot, Source
@@ -306,7 +307,8 @@ def _measured(
     times, numbers = times_of(recorded, programs, records)
     for record, own in zip(records, numbers, strict=True):
         measured = times.of(own)
-        yield replace(record, stage="measured", seconds=Seconds(steps=measured.runs), trace=measured.trace)
+        seconds = Seconds(steps=measured.runs)
+        yield with_trips(replace(record, stage="measured", seconds=seconds, trace=measured.trace))
 
 
 def times_of(

@@ -181,7 +181,7 @@ class Folder:
 
     def _add_times(self, profile: Snapshot) -> None:
         """Write the times that a profile has of the programs."""
-        from inspector.compiled.measured_program import with_times
+        from inspector.compiled.measured_program import with_times, with_trips_of
 
         for entry in self._read:
             timed = with_times(entry.program, profile)
@@ -191,7 +191,10 @@ class Folder:
             own = tuple(
                 program for program in (with_times(one, profile) for one in found.programs) if program
             )
-            _write(replace(found, programs=own or found.programs), self.path / entry.record.file)
+            known = with_trips_of(found.propagated or (), entry.program, profile)
+            found = replace(found, programs=own or found.programs, propagated=known or found.propagated)
+            _write(found, self.path / entry.record.file)
+            entry.propagated = with_trips_of(entry.propagated, entry.program, profile)
             entry.program = timed
         self._write_snapshot()
 

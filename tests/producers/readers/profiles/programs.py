@@ -84,6 +84,28 @@ def inference_loop() -> tuple[Callable[..., Any], tuple[jax.Array, ...]]:
     return decode, (placed((8, 64), "data", None), placed((64, 64), None, "model"))
 
 
+GENERATED, LAYERS = 7, 2  # iterations of a loop that depends on data, and of one in it
+
+
+def generation() -> tuple[Callable[..., Any], tuple[jax.Array, ...]]:
+    """Return a program with a loop whose end depends on an argument. It is none of the ten."""
+
+    @functools.partial(
+        jax.shard_map, mesh=MESH, in_specs=(P("data", "model"), P()), out_specs=P("data", "model")
+    )
+    def generate(x: jax.Array, most: jax.Array) -> jax.Array:
+        def layer(_: int, y: jax.Array) -> jax.Array:
+            return jnp.sin(lax.psum(y, "model") * 0.1 + y)
+
+        def token(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            number, y = state
+            return number + 1, lax.fori_loop(0, LAYERS, layer, y @ y.T @ y)
+
+        return lax.while_loop(lambda state: state[0] < most, token, (jnp.int32(0), x))[1]
+
+    return generate, (placed((64, 64), "data", "model"), placed((), dtype=jnp.int32) * GENERATED)
+
+
 def ring() -> tuple[Callable[..., Any], tuple[jax.Array, ...]]:
     @functools.partial(jax.shard_map, mesh=MESH, in_specs=P("model"), out_specs=P("model"))
     def shifted(x: jax.Array) -> jax.Array:

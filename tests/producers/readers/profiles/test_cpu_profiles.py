@@ -7,7 +7,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import jax
 import pytest
 
 from inspector.compiled import hlo
-from inspector.compiled.measured_program import joined
+from inspector.compiled.measured_program import joined, with_trips_of
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Program, Snapshot
 from inspector.producers.capture.capture import capture_compiled
@@ -256,3 +256,26 @@ def test_a_million_events_take_at_most_30_seconds_and_2_gigabytes(tmp_path: Path
     seconds, memory, count, steps = map(float, done.stdout.split())
     assert (count, steps) == (1_000_000, 100)
     assert seconds < 30 and memory < 2e9
+
+
+def test_the_trip_counts_of_a_profile_are_those_that_the_text_lacks(tmp_path: Path) -> None:
+    text = programs.profiled(programs.generation, tmp_path / "trace").as_text()
+    (tmp_path / "text.hlo").write_text(text)
+    known = hlo_text.read(tmp_path / "text.hlo", "text.hlo")
+    (before,) = known.programs
+    assert before.collectives and all(own.executions is None for own in before.collectives)
+    (choice,) = (choice for choice in before.open_choices if choice.kind == "loop")
+    imported = profile.read(tmp_path / "trace", "trace")
+    measured = own_program(imported, text)
+    for program in (measured, joined(imported, known, "text").programs[0]):
+        assert program.open_choices == () and program.collectives
+        counts = {own.executions for own in program.collectives}
+        assert counts == {programs.GENERATED * programs.LAYERS}
+        assert any("as measured" in clause and choice.label in clause for clause in program.assumptions)
+        assert program.trace is not None and program.schedule is not None
+        loops = [own for each in program.schedule.computations for own in each.operations if own.runs]
+        assert {own.times for own in loops if own.opcode == "while"} == {programs.GENERATED, programs.LAYERS}
+    # The partitioned program has the same line, and another text.
+    (record,) = with_trips_of([replace(before, schedule=None, stage="partitioned")], before, imported)
+    assert choice.source is not None and record.open_choices == () and record.collectives
+    assert {own.executions for own in record.collectives} == counts
