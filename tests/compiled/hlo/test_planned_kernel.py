@@ -16,7 +16,10 @@ def test_the_tiles_that_a_mask_leaves(kind, tile, window) -> None:
     query, key = np.indices((seq, seq))
     seen = (key <= query) & ((key > query - window) if window else True)
     tiles = seen.reshape(seq // tile, tile, seq // tile, tile).any(axis=(1, 3))
-    assert visited_share(seq, window, kind) == pytest.approx(tiles.mean())
+    whole = seen.reshape(seq // tile, tile, seq // tile, tile).all(axis=(1, 3))
+    # On tpu7x, tiles that an edge of the mask crosses take longer.
+    more = 0.6 * (tiles & ~whole) if kind == "tpu7x" else 0
+    assert visited_share(seq, window, kind) == pytest.approx((tiles + more).mean())
 
 
 def test_the_products_of_kernels() -> None:
