@@ -6,7 +6,6 @@ Figures set no color of text or ground, so that they follow the theme of the pag
 from __future__ import annotations
 
 import html
-import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -213,8 +212,8 @@ def legend_px(names: Sequence[str], width_px: float) -> float:
 
 def note_lines(notes: Sequence[str], width_px: float) -> list[str]:
     """Wrap each note to the figure's width. The lines are not escaped."""
-    most = max(labels.fitting(width_px, NOTE_PX), 20)
-    return [line for note in notes if note for line in textwrap.wrap(note, most)]
+    room = max(width_px - 4, 120)
+    return [line for note in notes if note for line in labels.wrapped_px(note, room, NOTE_PX)]
 
 
 def notes_above(lines: Sequence[str], left_px: float, above_px: float = 0) -> dict[str, Any]:

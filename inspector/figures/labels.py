@@ -65,6 +65,19 @@ def arial_px(text: str, size_px: float) -> float:
     return size_px * sum(map(_em, text))
 
 
+def wrapped_px(text: str, room_px: float, size_px: float) -> list[str]:
+    """Wrap a text at its spaces to lines of this width in Arial; a longer word is broken."""
+    lines = [""]
+    for word in text.split():
+        if lines[-1] and arial_px(f"{lines[-1]} {word}", size_px) > room_px:
+            lines.append("")
+        for character in f" {word}" if lines[-1] else word:
+            if lines[-1] and arial_px(lines[-1] + character, size_px) > room_px:
+                lines.append("")
+            lines[-1] += character
+    return lines
+
+
 @functools.lru_cache(4096)
 def _em(character: str) -> float:
     if character in _NARROW:

@@ -276,11 +276,7 @@ class _Drawing:
     ) -> float:
         """Draw a bar with its heading and its legend, and return its lower end."""
         self.lines.append(f"{bar.name or title}: {bar.values[0]}")
-        name, most = bar.name or title, labels.fitting(_BOLD * width, frame.NOTE_PX + 1) - 2
-        least = min(len(name), _LEAST_NAME)
-        fitting = (value for value in bar.values if len(value) <= most - least)
-        value = next(fitting, labels.cut(bar.values[-1], most - least)) if values else ""
-        name = labels.middle_cut(name, max(most - len(value), least))
+        name, value = _fitting(bar.name or title, bar.values if values else [""], width)
         self.write(f"{labels.escape(name)}  <b>{labels.escape(value)}</b>", left, top, frame.NOTE_PX + 1)
         top += HEAD_PX
         if not bar.segments:
@@ -422,7 +418,8 @@ class _Drawing:
         lines: list[str] = []
         used = width
         for text, mark in entries.items():
-            need = labels.width_px(f"{'■' * max(mark.count('</span>'), 1)} {text}   ", frame.TICK_PX)
+            signs = max(mark.count("</span>"), 1) * frame.TICK_PX
+            need = signs + labels.arial_px(f" {text}   ", frame.TICK_PX)
             entry = f"{mark} {labels.escape(text)}"
             if used + need > width:
                 lines.append(entry)
@@ -432,6 +429,24 @@ class _Drawing:
                 used += need
         self.write("<br>".join(lines), left, top, frame.TICK_PX)
         return top + 1.35 * frame.TICK_PX * len(lines)
+
+
+def _fitting(name: str, values: Sequence[str], room: float) -> tuple[str, str]:
+    """Return a name and the first value beside which it fits. The name is cut if none is short enough."""
+    size = frame.NOTE_PX + 1
+
+    def fits(name: str, value: str) -> bool:
+        return labels.arial_px(f"{name}  ", size) + labels.arial_px(value, size) / _BOLD <= room
+
+    shorter = (labels.middle_cut(name, most) for most in range(len(name), _LEAST_NAME - 1, -1))
+    for own in (name, *shorter):
+        for value in values:
+            if fits(own, value):
+                return own, value
+    least, value = labels.middle_cut(name, _LEAST_NAME), values[-1]
+    while value and not fits(least, f"{value}…"):
+        value = value[:-1]
+    return least, f"{value}…"
 
 
 def _hidden_text(bar: _Bar) -> str:

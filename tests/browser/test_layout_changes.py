@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 import pytest
@@ -303,3 +304,27 @@ def test_no_figure_is_unknown_while_a_rule_is_typed(open_dashboard):
     assert page.evaluate("() => [...window.unknownTexts]") == []
     shown = page.evaluate("() => [...window.figureTexts]")
     assert len([text for text in shown if "computing" not in text]) > 8, "two more sets of figures"
+
+
+def test_a_link_keeps_the_number_that_was_typed_before(open_dashboard):
+    """The field sends its number when the click takes the focus from it."""
+    dashboard = open_dashboard("?depth=64&layers=2")
+    for label, typed in (("Layers", "3"), ("Batch", "16")):
+        field = dashboard.page.locator(f'input[aria-label="{label}"]')
+        field.fill(typed)
+        dashboard.open_board()
+        dashboard.go_to("Layout")
+        expect(field).to_have_value(typed)
+
+
+def test_the_logo_is_on_the_page_after_the_layout_page(open_dashboard):
+    dashboard = open_dashboard("?depth=64&layers=2")
+    logo = dashboard.page.locator('[data-testid="stSidebarLogo"], [data-testid="stHeaderLogo"]')
+    before = logo.get_attribute("src")
+    dashboard.open_board()
+    expect(logo).to_be_visible()
+    box, links = logo.bounding_box(), dashboard.page.get_by_test_id("stTopNav").bounding_box()
+    assert box["width"] > 100 and box["x"] < 40 and box["x"] + box["width"] <= links["x"] + 1
+    # Its colors are those of the scheme at any time.
+    assert logo.get_attribute("src") == before
+    assert "prefers-color-scheme" in base64.b64decode(before.partition(",")[2]).decode()

@@ -36,11 +36,7 @@ def cut(text: str, room: float, size: float, bold: bool = False) -> str:
 
 def wrapped(text: str, room: float, size: float, most_lines: int) -> list[str]:
     """Wrap a text at its spaces to lines that have this room; what exceeds `most_lines` is cut."""
-    lines = [""]
-    for word in text.split(" "):
-        if lines[-1] and width_px(f"{lines[-1]} {word}", size) > room:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".lstrip(" ")
+    lines = labels.wrapped_px(text, room / _NARROWER, size)
     kept = [cut(line, room, size) for line in lines[:most_lines]]
     if len(lines) > most_lines:
         kept[-1] = cut(f"{lines[most_lines - 1]} {lines[most_lines]}", room, size)

@@ -17,9 +17,8 @@ _SENT = "style_sent"  # in the session, whether a run has sent the style
 
 
 def wordmark() -> str:
-    """Return the name of the product as SVG, in the text color of the theme."""
-    color = "#fafafa" if st.context.theme.type == "dark" else "#31333f"
-    return page_files.text("wordmark.html").strip().replace("COLOR", color)
+    """Return the name of the product as SVG, whose text has the color of the theme also after a change."""
+    return page_files.text("wordmark.html").strip()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,35 @@ let opened // its URL, until the user acts
 let waits = false // for the end of its run
 let repeats = false // the same event again, for Streamlit alone
 
+// A field sends its text when it loses the focus, and a link that gets it asks for another page at once. Streamlit
+// answers both requests as one, without the text. So the link waits until a run for the text has begun.
+const LINKS = ["stTopNavLink", "stSidebarNavLink", "stPageLink-NavLink", "stLogoLink"]
+  .map((name) => `[data-testid="${name}"]`)
+  .join()
+const MOST_WAIT_MS = 1000
+let unsent = false // whether something was typed since the last run began
+
+function keepTyped() {
+  addEventListener("input", () => (unsent = true), true)
+  const begun = ([{ target }]) => target.dataset.testScriptState === "running" && (unsent = false)
+  const state = { attributeFilter: ["data-test-script-state"], subtree: true }
+  new MutationObserver(begun).observe(document.body, state)
+  const clicked = (event) => {
+    const link = event.target.closest?.(LINKS)
+    if (!link || !unsent || event.ctrlKey || event.metaKey || event.shiftKey) return
+    event.preventDefault()
+    event.stopImmediatePropagation()
+    const end = performance.now() + MOST_WAIT_MS
+    const follow = () => {
+      if (unsent && performance.now() < end) return setTimeout(follow, 20)
+      unsent = false
+      link.click()
+    }
+    follow()
+  }
+  addEventListener("click", clicked, true)
+}
+
 const fields = ({ searchParams }) => [...searchParams].map(String).sort().join("\n") // in any order
 
 function openAgain() {
@@ -27,6 +56,7 @@ export default function ({ data, setTriggerValue }) {
   wentBack = () => setTriggerValue("back", true)
   if (waits) ended(data)
   if (history.pushState.joins) return
+  keepTyped()
   const push = history.pushState.bind(history)
   const replace = history.replaceState.bind(history)
   let acted = false // whether the user has acted since the last entry
