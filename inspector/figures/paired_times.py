@@ -16,7 +16,7 @@ from inspector.core import formatting
 from inspector.core.formatting import ratio_text
 from inspector.core.program_names import title
 from inspector.figures import frame, labels, palette, ticks
-from inspector.figures.timings import jitter
+from inspector.figures.timings import EMULATED, jitter
 
 COLORS = {
     "slower": palette.BAD,
@@ -68,7 +68,7 @@ def ratio_intervals(
         [_rounds(rows), *(_interval(place, ratio, names) for place, ratio in rows)],
         width_px,
         y,
-        heading="Timed together, emulated on this machine",
+        heading=f"Timed together, {EMULATED}",
         notes=_notes([ratio for _, ratio in rows], names[base], low, high),
         left=left,
         right=right,
