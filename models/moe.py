@@ -66,6 +66,9 @@ class MixtureOfExperts(Layer):
         )
         choices, balance = chosen(jax.nn.softmax(logits), self.experts_per_token)
         self.sow("losses", "balance", BALANCE_WEIGHT * balance)
+        if self.is_mutable_collection("intermediates"):
+            chose = jax.nn.one_hot(choices.experts, experts, dtype=jnp.int32)
+            self.sow("intermediates", "tokens", jnp.sum(chose, axis=(1, 2)))
         if self.routing == "dropless":
             output = self.routed_by_groups(x, choices)
         else:

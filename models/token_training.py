@@ -21,11 +21,14 @@ def next_token_model(
     shape: tuple[int, int],
     vocab: int,
     accumulate: int,
+    routed: bool = False,
 ) -> Model:
     """Train `module` from tokens of `shape` (batch, seq) to logits (batch, seq, vocab) of the next token.
 
     A step adds the gradients of `accumulate` microbatches. Losses that layers sow into the
     collection `losses` are added to the cross-entropy.
+
+    routed: whether layers sow the tokens of each expert into the collection `intermediates`.
     """
 
     def loss_of(params: Any, batch: Batch) -> jax.Array:
@@ -38,9 +41,15 @@ def next_token_model(
         tokens = jax.random.randint(key, (rows, seq + 1), 0, vocab, jnp.int32)
         return {"tokens": tokens[:, :-1], "targets": tokens[:, 1:]}
 
+    def routing(state: Any, batch: Batch) -> jax.Array:
+        """Return the tokens of each sequence that chose each expert: (layer, sequence, expert)."""
+        _, sown = module.apply({"params": state.params}, batch["tokens"], mutable=["intermediates"])
+        counts = jax.tree.leaves(sown)
+        return jnp.concatenate([count.reshape(-1, *count.shape[-2:]) for count in counts])
+
     axes = {"tokens": ("batch", "seq"), "targets": ("batch", "seq")}
     output_axes = ("batch", "seq", "vocab")
-    facts = {"batch_axes": axes, "output_axes": output_axes}
+    facts = {"batch_axes": axes, "output_axes": output_axes, "routing": routing if routed else None}
     gradients_of = accumulated(loss_of, accumulate, axes)
     return trained(module, optimizer, "tokens", gradients_of, batch=batch, **facts)
 

@@ -96,7 +96,7 @@ def repeated(x: jax.Array, config: Config, feed_forward: FeedForward, name: str)
     blocks = nn.scan(
         Period if period else block,
         length=config.layers // (period or 1),
-        variable_axes={"params": 0, "losses": 0, "cache": 0},
+        variable_axes={"params": 0, "losses": 0, "cache": 0, "intermediates": 0},
         split_rngs={"params": True},
         check_constancy_invariants=False,  # would trace the block a second time
         metadata_params={nn.PARTITION_NAME: "layers"},
@@ -289,4 +289,5 @@ def transformer(
         shape=(batch, seq),
         vocab=vocab,
         accumulate=accumulate,
+        routed=feed_forward is not MLP,
     )

@@ -175,6 +175,8 @@ class Model:
       axis_types: `auto` or `explicit` for all its axes, or one for each. None takes those of `mesh`, and auto
         if it has none.
       set_mesh: whether programs are traced under `jax.set_mesh`. None does so unless the code fails under it.
+      routing: of a mixture of experts, (state, batch) -> the tokens of each sequence that chose each expert,
+        integers (layer, sequence, expert). A run calls it once, after the last step. None if unknown.
       kernel_costs: FLOPs and bytes of one execution on one device of custom kernels that state none, by the
         name of the kernel, the target of the call or its line: `{"my_attention": (2e9, 1e6)}`. Or a function
         of the sizes of the mesh axes by name that returns this, because a device of a larger mesh computes
@@ -216,6 +218,7 @@ class Model:
     mesh: Any = None
     axis_types: Any = None
     set_mesh: bool | None = None
+    routing: Callable[[Any, Batch], Any] | None = None
     kernel_costs: (
         Mapping[str, tuple[float, float]] | Callable[[Mapping[str, int]], Mapping[str, tuple[float, float]]]
     ) = field(default_factory=dict)

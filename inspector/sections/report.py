@@ -21,6 +21,7 @@ from inspector.sections import (
     assessed,
     collectives,
     comparison,
+    expert_load,
     exposed,
     glance,
     improvements,
@@ -145,6 +146,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         *partitioned_traffic.sections(before),
         *reshards.sections(snapshot, chip),
         *exposed.section(snapshot, chip),
+        *expert_load.section(snapshot),
     ]
     folds = fold(arrays.state_arrays(snapshot))
     if folds:

@@ -46,6 +46,7 @@ from inspector.core.snapshot.programs import (
     Conflict,
     ConflictSide,
     Donation,
+    ExpertLoad,
     InstructionTime,
     KeptGather,
     KernelCalls,

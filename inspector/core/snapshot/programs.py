@@ -295,6 +295,31 @@ class RepeatedWork(Record):
 
 
 @dataclass(frozen=True)
+class ExpertLoad(Record):
+    """The tokens that chose each expert of a mixture in a run, also those that were dropped.
+
+    Attributes:
+      layers: Number of layers with experts.
+      tokens: Number of tokens that chose each expert, summed over the layers.
+      devices: Number of tokens for the experts of each device, summed over the layers, in the order of the
+        mesh's devices. None if unknown.
+      busiest: Number of tokens of the busiest device of each layer, summed over the layers. None if unknown.
+    """
+
+    layers: PositiveInt
+    tokens: tuple[NonNegativeInt, ...]
+    devices: tuple[NonNegativeInt, ...] | None = None
+    busiest: NonNegativeInt | None = None
+
+    @property
+    def imbalance(self) -> float | None:
+        """The busiest device of a layer as a multiple of the mean device. None if unknown."""
+        if self.devices is None or self.busiest is None or not sum(self.devices):
+            return None
+        return self.busiest * len(self.devices) / sum(self.devices)
+
+
+@dataclass(frozen=True)
 class OpenChoice(Record):
     """A loop whose trip count, or a conditional whose branch, depends on data, so that it is unknown.
 
@@ -853,6 +878,7 @@ class Program(Record):
       device: Id of the only device that it runs on, if it is on no mesh. None if it is on one, or if unknown.
       open_choices: Loops whose trip count, and conditionals whose branch, depends on data.
       assumptions: What was assumed of those, one clause each.
+      expert_load: Tokens of each expert in a run. None if unknown.
       fingerprint: Digest of its compiled instructions without their names, equal for equal programs. None if
         its text is unknown.
       first_used: Paths of the inputs that it computes with, in the order in which it first does. None if its
@@ -891,6 +917,7 @@ class Program(Record):
     fingerprint: str | None = field(default=None, metadata=OMIT_NONE)
     open_choices: tuple[OpenChoice, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assumptions: tuple[str, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    expert_load: ExpertLoad | None = field(default=None, metadata=OMIT_NONE)
     first_used: tuple[str, ...] | None = field(default=None, metadata=OMIT_NONE)
     residuals: Residuals | None = field(default=None, metadata=OMIT_NONE)
     checkpoint_names: tuple[CheckpointName, ...] | None = field(default=None, metadata=OMIT_NONE)

@@ -26,6 +26,7 @@ from inspector.sections import (
     activations,
     causes,
     collectives,
+    expert_load,
     exposed,
     partitioned_traffic,
     pipelines,
@@ -159,10 +160,12 @@ def _collective(snapshot: Snapshot, name: str, chip: Chip | None) -> Answer:
         **typed_json.encode(collective),
         **({"pipeline": own[0]} if own else {}),
         **exposed.of_collective_json(snapshot, program, collective, chip),
+        **expert_load.of_collective_json(snapshot, program, collective),
     }
     return plain, [
         collectives.cause(program, collective, planned=snapshot.layout is not None),
         *exposed.of_collective(snapshot, program, collective, chip),
+        *expert_load.of_collective(snapshot, program, collective),
     ]
 
 

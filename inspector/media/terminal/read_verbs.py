@@ -33,6 +33,7 @@ from inspector.sections import (
     assessed,
     collectives,
     devices,
+    expert_load,
     exposed,
     improvements,
     measured,
@@ -80,6 +81,7 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
         **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
         **exposed.json_of(snapshot, targets.chip_for(snapshot, chip)),
         **({"activations": kept} if (kept := activations.to_json(snapshot, chip)) else {}),
+        **expert_load.json_of(snapshot),
     }
 
 
@@ -123,7 +125,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
         blocks += arrays.packed(snapshot.arrays)
     if snapshot.programs:
         blocks.append(collectives.section(snapshot, listed=True))
-        blocks += partitioned_traffic.sections(before)
+        blocks += [*expert_load.section(snapshot), *partitioned_traffic.sections(before)]
     blocks += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
         blocks.append(memory.section(snapshot, chip, replicated=False))

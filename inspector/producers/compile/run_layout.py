@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -24,6 +25,7 @@ from inspector.producers.compile.compiled_program import (
     unsafe_findings,
     unsafe_text,
 )
+from inspector.producers.compile.expert_load import expert_load
 from inspector.producers.model.abstract import versions
 from inspector.producers.model.build import (
     first_inputs,
@@ -65,6 +67,8 @@ def run_layout(layout: Layout, report: JobReport, memory: int | None = None) -> 
             refuse_too_large(needed, layout, memory, "this layout as compiled")
 
         batch, state, output = _executed(programs, layout, *first_inputs(model, wanted[0]))
+        dropless = dict(layout.sizes).get("routing") == "dropless"
+        load = expert_load(model, mesh, state, batch, dropless)
 
     report("read")
     logical = model.names == "logical"
@@ -93,7 +97,10 @@ def run_layout(layout: Layout, report: JobReport, memory: int | None = None) -> 
             ),
             *watched_arrays(watched, mesh_of_record, logical, list_shards=True),
         ),
-        programs=tuple(program.record() for program in programs),
+        programs=tuple(
+            replace(program.record(), expert_load=None if program.name == "init" else load)
+            for program in programs
+        ),
         findings=unsafe_findings(),
         live=alive,
     )

@@ -17,7 +17,15 @@ from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import chip_choice, program_choice, selection
-from inspector.sections import causes, collectives, exposed, partitioned_traffic, reshards, unknown
+from inspector.sections import (
+    causes,
+    collectives,
+    expert_load,
+    exposed,
+    partitioned_traffic,
+    reshards,
+    unknown,
+)
 from inspector.sections.collectives import UNKNOWN_AXES
 
 _MAX_BUTTONS = 24  # further arrays are only counted
@@ -45,7 +53,7 @@ def show(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
     render.show(collectives.of_program(program, snapshot, computing=computing), {f"conflicts:{name}": pick})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
-    render.show(partitioned_traffic.sections(snapshot))
+    render.show([*expert_load.section(snapshot, [program]), *partitioned_traffic.sections(snapshot)])
     render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
 
 
@@ -84,6 +92,7 @@ def show_one(snapshot: Snapshot, program: Program, collective: Collective) -> No
         render.show(collectives.cause(program, collective).blocks)
         chip = targets.chip_for(snapshot, chip_choice.chosen_chip())
         render.show(exposed.of_collective(snapshot, program, collective, chip))
+        render.show(expert_load.of_collective(snapshot, program, collective))
         if collective.op_name:
             st.code(one_line(collective.op_name), language=None, wrap_lines=True)
         known = {array.path for array in snapshot.arrays}
