@@ -57,6 +57,8 @@ class StepPart(Record):
       bytes: Bytes that one device sends. None if unknown, and for other parts.
       messages: Number of collectives in one step, as a compiler combines them. 0 for other parts.
       latency: Seconds that these take even with no bytes, hidden or not.
+      kinds: Number of different ones, by operation and partners, which no larger one can combine. 0 for other
+        parts.
     """
 
     kind: PartKind
@@ -66,6 +68,7 @@ class StepPart(Record):
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     messages: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
     latency: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
+    kinds: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
 
     @property
     def is_communication(self) -> bool:
@@ -75,7 +78,7 @@ class StepPart(Record):
     @property
     def is_latency(self) -> bool:
         """Whether its collectives take most of their time without regard to their bytes."""
-        return self.messages > 1 and self.latency > (self.seconds + self.hidden) / 2
+        return self.messages > max(self.kinds, 1) and self.latency > (self.seconds + self.hidden) / 2
 
     @property
     def larger(self) -> tuple[int, float]:
@@ -85,7 +88,7 @@ class StepPart(Record):
         """
         each = self.latency / self.messages
         sending = max(self.seconds + self.hidden - self.latency, 0.0)
-        count = max(1, math.floor(sending / each))
+        count = max(self.kinds, 1, math.floor(sending / each))
         return count, sending + count * each
 
 

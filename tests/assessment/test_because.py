@@ -191,6 +191,9 @@ def test_many_small_messages_have_latency_as_their_reason() -> None:
     why = because(assessed(None, part, StepPart("compute", 1e-3)))
     for named in ("`x`", "latency", "4,000", "2.0 KiB", seconds_text(latency), "31", seconds_text(seconds)):
         assert named in why
+    # Exchanges with 40 different partners are no fewer than 40 collectives, and 4,000 are not combined.
+    assert replace(part, kinds=40).larger == (40, pytest.approx(sending + 40 * 5.8e-6))
+    assert not replace(part, kinds=4000).is_latency
     large = replace(part, messages=4, latency=4 * 5.8e-6)
     assert not large.is_latency
     assert "latency" not in because(assessed(None, large, StepPart("compute", 1e-3)))

@@ -668,7 +668,7 @@ def _totals_before_compile(
             ):
                 if seconds:
                     totals.waits[key], totals.transfers[key] = seconds * share, seconds
-                    totals.messages[key] = term.messages
+                    totals.messages[key], totals.kinds[key] = term.messages, term.kinds
                     totals.latency[key] = min(term.latency, seconds)
     # Transfers that take longer than all of the computation cannot be hidden behind it.
     transfers = [term for term in bounds.terms if term.kind == "communication" and term.seconds]

@@ -34,7 +34,7 @@ from inspector.machines.links import (
 from inspector.machines.mesh_links import link_of, links_of
 from inspector.machines.prediction.calibration import Constants, default_constants
 from inspector.machines.prediction.collective_cost import expected
-from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
+from inspector.machines.prediction.simulation import SIGNS, CollectiveKind, executions, kind_of, shift_of
 
 Kind = Literal["compute", "memory", "communication"]
 # Of collectives: operation, executions, direction of a permute, and the link that they use.
@@ -62,6 +62,7 @@ class Term:
     inside, between: expected seconds of a communication on the links of a slice, and on the network between
       slices (`collective_cost`). XLA combines collectives of one operation up to `COMBINED_BYTES`.
     messages, latency: in how many collectives then, and their seconds without any bytes.
+    kinds: the operations and partners of these.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
       of a ring take as long as those in one.
@@ -82,6 +83,7 @@ class Term:
     latency: float = 0.0
     combined: float = 0.0
     anywhere: float | None = None
+    kinds: frozenset[CollectiveKind] = frozenset()
 
     @property
     def least(self) -> float | None:
@@ -373,6 +375,7 @@ def _along(
         *_expected(payloads, instructions, constants),
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
+        kinds=frozenset(kind_of(collective) for collective in collectives if collective.executions),
     )
 
 

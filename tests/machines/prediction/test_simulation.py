@@ -211,3 +211,16 @@ def test_the_critical_path_passes_through_what_the_core_waits_for():
         *((0, "core"), (4, "core")),
         *((number, f"data {sign}") for number in (1, 2) for sign in "→←"),
     }
+
+
+def test_permutes_between_other_devices_are_other_kinds():
+    ahead = replace(collective(), op="collective-permute", source_target_pairs=((0, 1), (1, 2)))
+    back = replace(ahead, source_target_pairs=((1, 0), (2, 1)))
+    listed = (ahead, back, ahead, collective())
+    steps = [operation(str(place), one.op, collective=place) for place, one in enumerate(listed)]
+    found = simulate(Program("step", collectives=listed, schedule=schedule(*steps)), CHIP, LINKS, CONSTANTS)
+    (kinds,) = found.totals.kinds.values()
+    assert kinds == {("collective-permute", one.source_target_pairs) for one in (ahead, back)} | {
+        ("all-gather", None)
+    }
+    assert found.totals.messages == {("data", False): 4}
