@@ -6,6 +6,7 @@ meanwhile follows from the operations that read each other's results (`machines.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -293,6 +294,22 @@ class _Program:
     chip: Chip | None
     seconds: Mapping[str, Sequence[float]]
 
+    @functools.cached_property
+    def _loops(self) -> dict[str, int | None]:
+        """How often the body of each loop runs, None if unknown, by its name."""
+        return {
+            body: operation.times
+            for computation in self.schedule.computations
+            for operation in computation.operations
+            if operation.opcode == "while"
+            for body in operation.runs or ()
+        }
+
+    def _place(self, computation: str) -> Place:
+        if computation in self._loops:
+            return "iteration"
+        return "program" if computation == self.schedule.entry else "branch"
+
     def reasons(
         self,
         exposed_by: Mapping[int, float],
@@ -308,17 +325,9 @@ class _Program:
           queued: seconds in which others use its links, by the position of the other one.
           step: seconds of a run.
         """
-        platform = platform_of(self.snapshot, self.program)
-        options = overlap_options.given(self.snapshot)
+        platform, options = platform_of(self.snapshot, self.program), overlap_options.given(self.snapshot)
         collectives = self.program.collectives or ()
         causes = []
-        loops = {
-            body: operation.times
-            for computation in self.schedule.computations
-            for operation in computation.operations
-            if operation.opcode == "while"
-            for body in operation.runs or ()
-        }
         for computation in self.schedule.computations:
             operations = computation.operations
             starts = {
@@ -332,10 +341,8 @@ class _Program:
                 continue
             seconds = self.seconds[computation.name]
             transfers = [transfer_of(operations, starts[number]) for number in numbers]
-            in_loop = computation.name in loops
-            is_entry = computation.name == self.schedule.entry
-            place: Place = "iteration" if in_loop else "program" if is_entry else "branch"
-            repeats = in_loop and loops[computation.name] != 1
+            place = self._place(computation.name)
+            repeats = place == "iteration" and self._loops[computation.name] != 1
             independent = independent_seconds(operations, seconds, transfers, repeats)
             for number, transfer, amounts in zip(numbers, transfers, independent, strict=True):
                 synchronous = operations[transfer.start].begins is not True

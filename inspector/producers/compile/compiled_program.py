@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import jax
 
@@ -77,8 +77,9 @@ class CompiledProgram:
         self._timeit: Timeit | None = None
         self._trace: Trace | None = None
         self._signature: Signature
-        self._lowered: jax.stages.Lowered
-        self._executable: jax.stages.Compiled
+        # None until they are made; a program that does not fit into memory has no executable.
+        self._lowered = cast(jax.stages.Lowered, None)
+        self._executable = cast(jax.stages.Compiled, None)
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
         self._facts = program_text.ProgramFacts()

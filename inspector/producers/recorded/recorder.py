@@ -65,7 +65,7 @@ class Recorder:
         self._hook = hook
         self._started = settings["started"]
         self._lock = threading.RLock()
-        self._count = 0
+        self._numbers = itertools.count(1)
         self._last: dict[str, Any] = {}  # function -> weak reference to the object compiled last
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
@@ -118,13 +118,12 @@ class Recorder:
         if not self._is_new_executable(executable):
             return
         with self._lock:
-            number, self._count = self._count + 1, self._count + 1
+            stem = f"{next(self._numbers):04d}"
         seconds = {"trace": None if traced is None else traced.seconds, **seconds}
         compiled, paths = _compiled(computation, executable, traced)
         record = with_argument_names(capture_compiled(compiled, name=name), name, paths)
         programs_of_record = (replace(program, checkpoint_names=names) for program in record.programs)
         record = replace(record, programs=tuple(programs_of_record))
-        stem = f"{number:04d}"
         self._write_text(stem, executable)
         meta = {
             "name": name,
