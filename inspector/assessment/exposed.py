@@ -21,8 +21,8 @@ from inspector.machines.hardware import Chip
 from inspector.machines.overlap_options import Overlap
 from inspector.machines.prediction.independent import (
     independent_seconds,
-    transfer_of,
-    user_of,
+    transfers_of,
+    users_of,
 )
 from inspector.machines.prediction.simulation import directions, executions
 from inspector.machines.prediction.step_parts import collective_of
@@ -340,13 +340,13 @@ class _Program:
             if not numbers or computation.name not in self.seconds:
                 continue
             seconds = self.seconds[computation.name]
-            transfers = [transfer_of(operations, starts[number]) for number in numbers]
+            transfers = transfers_of(operations, (starts[number] for number in numbers))
+            users = users_of(operations, transfers)
             place = self._place(computation.name)
             repeats = place == "iteration" and self._loops[computation.name] != 1
             independent = independent_seconds(operations, seconds, transfers, repeats)
-            for number, transfer, amounts in zip(numbers, transfers, independent, strict=True):
+            for number, transfer, user, amounts in zip(numbers, transfers, users, independent, strict=True):
                 synchronous = operations[transfer.start].begins is not True
-                user = user_of(operations, transfer)
                 others = queued.get(number, {})
                 waited = min(sum(others.values()), taken_by.get(number, 0.0))
                 overlap = overlap_options.overlap_of(platform, collectives[number].op, self.chip)

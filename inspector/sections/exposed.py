@@ -32,6 +32,7 @@ KEY = "exposed_collectives"
 HEADING = "Why communication is not hidden"
 _MOST_ROWS = 20
 _MOST_OTHERS = 3
+_MOST_PLAIN = 200  # in JSON, the longest first
 UNTRIED = "Which option makes it asynchronous on this chip was not tried."
 _AT_ONCE = 0.05  # of the time of a collective
 _BASIS = {"profile": "Measured", "schedule": "Predicted"}
@@ -204,7 +205,7 @@ def of_collective_json(
     if known is None:
         return {}
     own = known.of(collective)
-    return {KEY: _plain(replace(known, collectives=() if own is None else (own,)))}
+    return {KEY: [_plain(replace(known, collectives=() if own is None else (own,)))]}
 
 
 def _plain(known: Exposed) -> dict[str, object]:
@@ -213,6 +214,8 @@ def _plain(known: Exposed) -> dict[str, object]:
         "basis": known.basis,
         "unknown": known.unknown or None,
         "remedy": known.remedy or None,
+        "count": len(known.collectives),
+        "seconds": None if known.basis is None else sum(own.seconds for own in known.collectives),
         "collectives": [
             {
                 "name": own.collective.name,
@@ -234,6 +237,6 @@ def _plain(known: Exposed) -> dict[str, object]:
                 "queued": own.queued,
                 "shared_with": [other.name for other in own.others],
             }
-            for own in known.collectives
+            for own in known.collectives[:_MOST_PLAIN]
         ],
     }

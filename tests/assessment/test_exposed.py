@@ -375,8 +375,9 @@ def test_every_door_has_the_same_sentence(tmp_path: Path, capsys: pytest.Capture
     verbs = (["predict", str(file)], ["show", str(file)], ["explain", str(file), "--collective", "start"])
     for verb in verbs:
         assert sentence in printed(*verb), verb
-        plain = json.loads(printed(*verb, "--json"))["exposed_collectives"]
-        (own,) = (plain if isinstance(plain, list) else [plain])[0]["collectives"]
+        (plain,) = json.loads(printed(*verb, "--json"))["exposed_collectives"]
+        (own,) = plain["collectives"]
+        assert (plain["count"], plain["seconds"]) == (1, own["seconds"])
         assert (own["name"], own["sentence"]) == ("start", sentence)
     for ending in ("md", "html"):
         report = tmp_path / f"report.{ending}"

@@ -6,7 +6,7 @@ depends on it, follows through these; the rest is independent of it, wherever th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,26 +31,42 @@ class Transfer:
     inside: bool = True
 
 
-def transfer_of(operations: Sequence[ScheduledOperation], start: int) -> Transfer:
-    """Return the transfer that begins at a position of a computation."""
-    if not operations[start].begins:
-        return Transfer(start, start)
-    ends = (place for place, operation in enumerate(operations) if operation.awaits == start)
-    end = next(ends, None)
-    return Transfer(start, start, False) if end is None else Transfer(start, end)
-
-
-def user_of(operations: Sequence[ScheduledOperation], transfer: Transfer) -> tuple[int, bool] | None:
-    """Return the position of the first operation that needs the result, and whether that is in the next
-    iteration of a loop; None if no operation of the computation does.
-    """
-    for place in range(transfer.end + 1, len(operations)):
-        if transfer.end in (operations[place].operands or ()):
-            return place, False
+def transfers_of(operations: Sequence[ScheduledOperation], starts: Iterable[int]) -> list[Transfer]:
+    """Return the transfers that begin at these positions of a computation."""
+    ends: dict[int, int] = {}
     for place, operation in enumerate(operations):
-        if transfer.end in (operation.carried or ()):
-            return place, True
-    return None
+        if operation.awaits is not None:
+            ends.setdefault(operation.awaits, place)
+    return [
+        Transfer(start, start)
+        if not operations[start].begins
+        else Transfer(start, ends.get(start, start), start in ends)
+        for start in starts
+    ]
+
+
+def users_of(
+    operations: Sequence[ScheduledOperation], transfers: Iterable[Transfer]
+) -> list[tuple[int, bool] | None]:
+    """Return the position of the first operation that needs the result of each transfer.
+
+    With it, whether that is in the next iteration of a loop. None if no operation of the computation does.
+    """
+    users: dict[int, int] = {}
+    in_next: dict[int, int] = {}
+    for place, operation in enumerate(operations):
+        for source in _places(operation.operands, place):
+            users.setdefault(source, place)
+        for source in operation.carried or ():
+            in_next.setdefault(source, place)
+    return [
+        (users[transfer.end], False)
+        if transfer.end in users
+        else (in_next[transfer.end], True)
+        if transfer.end in in_next
+        else None
+        for transfer in transfers
+    ]
 
 
 def independent_seconds(

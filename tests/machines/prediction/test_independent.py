@@ -13,8 +13,8 @@ from inspector.core.snapshot import ScheduledOperation
 from inspector.machines.prediction.independent import (
     Transfer,
     independent_seconds,
-    transfer_of,
-    user_of,
+    transfers_of,
+    users_of,
 )
 
 ITERATIONS = 3
@@ -81,7 +81,7 @@ def computations(draw: st.DrawFn) -> tuple[list[ScheduledOperation], list[float]
     ]
     alone = {place for place in range(count) if place not in pairs and place not in ends}
     chosen = [*pairs, *draw(st.sets(st.sampled_from(sorted(alone)), max_size=1) if alone else st.just(set()))]
-    return operations, seconds, [transfer_of(operations, start) for start in chosen]
+    return operations, seconds, transfers_of(operations, chosen)
 
 
 @given(computations())
@@ -101,9 +101,18 @@ def test_the_first_user_can_be_in_the_next_iteration() -> None:
     gather = ScheduledOperation("g", "all-gather", collective=0, operands=())
     product = ScheduledOperation("p", "fusion", operands=(), carried=(0,))
     last = ScheduledOperation("q", "fusion", operands=(0,))
-    assert user_of([gather, product], Transfer(0, 0)) == (1, True)
-    assert user_of([gather, product, last], Transfer(0, 0)) == (2, False)
-    assert user_of([gather], Transfer(0, 0)) is None
+    own = [Transfer(0, 0)]
+    assert users_of([gather, product], own) == [(1, True)]
+    assert users_of([gather, product, last], own) == [(2, False)]
+    assert users_of([gather], own) == [None]
+
+
+def test_a_transfer_ends_where_something_waits_for_it() -> None:
+    start = ScheduledOperation("s", "all-gather-start", collective=0, begins=True, operands=())
+    done = ScheduledOperation("d", "all-gather-done", awaits=0, operands=(0,))
+    whole = ScheduledOperation("g", "all-gather", collective=1, operands=())
+    assert transfers_of([start, whole, done], [0, 1]) == [Transfer(0, 2), Transfer(1, 1)]
+    assert transfers_of([start, whole], [0]) == [Transfer(0, 0, inside=False)]
 
 
 def test_positions_that_a_file_invents_are_left_out() -> None:
@@ -128,5 +137,6 @@ def test_many_collectives_of_a_long_computation_take_linear_time() -> None:
     transfers = [Transfer(place, place) for place in range(0, 20_000, 40)]
     begun = time.process_time()
     amounts = independent_seconds(operations, [1.0] * len(operations), transfers, False)
+    users = users_of(operations, transfers)
     assert time.process_time() - begun < 5
-    assert len(amounts) == 500 and all(0 <= here < 20_000 for here, _ in amounts)
+    assert len(amounts) == len(users) == 500 and all(0 <= here < 20_000 for here, _ in amounts)
