@@ -1,6 +1,6 @@
 """Ring attention: devices that share a sequence pass keys and values around, one block after the other.
 
-Each device has one block of the queries, keys and values (Liu et al. 2023, arXiv:2310.01889). It computes the
+Each device holds a block of the queries, keys and values (Liu et al. 2023, arXiv:2310.01889). It computes the
 attention of its queries to one block while the next one arrives, with the softmax of all blocks so far. No
 device has all keys. All devices compute every block, also those after their queries, which are masked.
 """
@@ -87,7 +87,7 @@ def _forward(
 
     def pass_on(carry: Any, step: jax.Array) -> tuple[Any, None]:
         state, key, value = carry
-        # The transfer does not depend on the products, so that it runs beside them.
+        # The transfer does not depend on the products, so both can run at once.
         following = [_shifted(array, axes, devices, 1) for array in (key, value)]
         return (add(step, state, key, value), *following), None
 
@@ -161,5 +161,5 @@ def _by_query(values: jax.Array) -> jax.Array:
 
 
 def _shifted(array: jax.Array, axes: Any, devices: int, places: int) -> jax.Array:
-    """Return the array of the device so many places before this one, around the ring."""
+    """Return the array of the device `places` before this one, around the ring."""
     return jax.lax.ppermute(array, axes, [(source, (source + places) % devices) for source in range(devices)])

@@ -40,7 +40,7 @@ _UNNAMED = parse_op_name(None)[0]
 _WORK = frozenset({"fusion", "product", "custom", "bitcast", "copy", "reorder", "tuple", "element"})
 _MOST_USERS = 8
 _MOST_STEPS = 64
-_MOST = 200  # rows of a kind in a record
+_MOST = 60  # rows of operations in a record
 
 
 def residuals(analysis: Analysis, live: LiveValues | None = None) -> Residuals | None:

@@ -22,8 +22,8 @@ UNKNOWN = (
     "operations, or an earlier version has written the Snapshot. `inspect` and `run` record them."
 )
 _PLACES: dict[Place, str] = {
-    "device": "kept on the device",
-    "host": "kept on the host",
+    "device": "device",
+    "host": "host",
     "recomputed": "computed again",
 }
 _MOST_ROWS = 40
@@ -118,8 +118,8 @@ def compiler_sentences(known: Activations) -> list[str]:
         )
     if not known.has_names:
         said.append(
-            "Names of checkpoint_name are unknown: a compiled program does not contain them. `inspect` and "
-            "`run` read them from the code."
+            "Names of checkpoint_name are unknown: the text of a program does not contain them. `inspect` "
+            "and `run` read them from the code."
         )
     return said
 
@@ -172,7 +172,7 @@ def _table(program: str, rows: Sequence[Activation]) -> Table:
             Column(
                 "Activation", "code", "The name of checkpoint_name, or else the module and the operation"
             ): (lambda row: row.label),
-            "Place": _place,
+            Column("Place", "text", "The memory in which it is kept, or that it is computed again"): _place,
             Column("Bytes", "bytes", "Bytes on one device: kept, or saved by computing them again"): (
                 lambda row: row.bytes
             ),

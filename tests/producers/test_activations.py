@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -162,11 +163,15 @@ def test_a_policy_that_has_no_effect_is_named() -> None:
 
 
 def test_a_compiler_that_merges_both_computations_is_named() -> None:
-    """XLA for CPUs drops the barriers, too, but later."""
+    """XLA for CPUs of JAX 0.10 drops the barriers, so that its program has fewer products than was asked."""
     snapshot, program = inspected(None, scan=False)
+    assert program.residuals is not None
+    third = {dtype: flops / 3 for dtype, flops in snapshot.propagated[0].residuals.matmul.items()}
+    program = replace(program, residuals=replace(program.residuals, matmul=third))
+    snapshot = replace(snapshot, programs=(program,))
     known = activations(snapshot, program, None)
     assert known is not None and known.asked is not None
-    assert known.asked.matmul > known.amounts.matmul
+    assert known.asked.matmul == pytest.approx(3 * known.amounts.matmul) and known.amounts.matmul > 0
     assert known.as_asked is False and not known.same_work
     record = section.to_json(snapshot, None)[0]
     assert record["as_asked"] is False and record["asked"]["matmul"] == known.asked.matmul
@@ -227,7 +232,7 @@ def test_a_program_without_a_backward_pass_keeps_nothing() -> None:
 
 # A loop of three layers of a TPU program as its compiler writes it: the values that the backward pass reads
 # are in the memory of the host, S(5), where an asynchronous operation writes those of each iteration.
-ON_HOST = (OWN_CASES / "hlo" / "activations_on_host.hlo").read_text()
+ON_HOST = (OWN_CASES / "activations_on_host.hlo").read_text()
 
 
 def test_memory_of_the_host_is_read_from_the_text_of_a_compiler() -> None:
