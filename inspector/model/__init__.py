@@ -183,7 +183,7 @@ class Model:
         less. Predictions count them, as with `--kernel-cost`, and list them as assumptions.
       pipeline: the names of two sizes, ("stages", "microbatches"), if the model is a pipeline with more than
         one stage. A search gives the first one the size of the mesh axis `stage`, which shards the logical
-        axis of this name, and varies the second one.
+        axis of this name, and varies the second one. Layers and result must be the same with any of them.
 
     Example:
       >>> import jax

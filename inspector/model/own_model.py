@@ -68,7 +68,9 @@ def from_json(plain: dict[str, Any]) -> ModelEntry:
         "programs": tuple(plain["programs"]),
         "mesh_axes": tuple(plain["mesh_axes"]),
         "mesh": tuple(MeshAxis(axis["name"], axis["size"], axis["type"]) for axis in plain["mesh"]),
-        "pipeline": None if plain["pipeline"] is None else PipelineSizes(**plain["pipeline"]),
+        "pipeline": None
+        if plain["pipeline"] is None
+        else PipelineSizes(**plain["pipeline"] | {"outside": ()}),
         "state_specs": None
         if rows is None
         else tuple(SpecRow(row["pattern"], _spec_of(row["spec"])) for row in rows),

@@ -23,7 +23,7 @@ from inspector.core.errors import InvalidInput
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
-from inspector.model import ModelEntry, Size, own_model
+from inspector.model import ModelEntry, PipelineSizes, Size, own_model
 from inspector.model.built_in import catalogue
 from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
@@ -182,6 +182,14 @@ def test_sizes_are_the_parameters_with_a_plain_default(module) -> None:
     assert own_model.from_json(json.loads(json.dumps(own_model.to_json(entry)))) == entry
     (again,) = own_model.from_environment({own_model.VARIABLE: os.environ[own_model.VARIABLE]})
     assert again == entry
+
+
+def test_a_model_names_the_sizes_of_its_pipeline(module) -> None:
+    stages = PLAIN.replace("def build(*,", "def build(*, stages: int = 2, microbatches: int = 4,")
+    text = stages.replace("rules=[", "pipeline=('stages', 'microbatches'), rules=[")
+    entry = registered(f"{module(text)}:build")
+    assert entry.pipeline == PipelineSizes("stages", "microbatches")
+    assert own_model.from_json(json.loads(json.dumps(own_model.to_json(entry)))) == entry
 
 
 def test_optional_parts_may_be_absent(module) -> None:
@@ -366,6 +374,10 @@ MODEL = """
         (MODEL.format(0, "{'init': 3}"), r"init is '3', but must be a function"),
         (MODEL.format(0, "{'names': 'x'}"), r"names is 'x', but must be one of logical, mesh"),
         (MODEL.format(0, "{'rules': [3]}"), r"rules has '3', but a rule is"),
+        (
+            MODEL.format(0, "{'pipeline': ('bad', 'x')}"),
+            r"pipeline is .*, but must be the names",
+        ),
         (MODEL.format(0, "{'batch': lambda key: [key]}"), r"batch.key. returns list"),
         (MODEL.format(0, "{'init': lambda key, batch: batch['y']}"), r"_\w+.py:\d+: KeyError"),
     ],

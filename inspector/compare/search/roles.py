@@ -18,8 +18,8 @@ from inspector.model import ModelEntry
 
 # Roles in mesh order. Devices that are neighbors on the last axis are nearest to each other, and the first
 # axis is the one that crosses slices.
-DATA, FSDP, EXPERT, CONTEXT, TENSOR = "data", "fsdp", "expert", "context", "tensor"
-MESH_ORDER = (DATA, FSDP, EXPERT, CONTEXT, TENSOR)
+DATA, STAGE, FSDP, EXPERT, CONTEXT, TENSOR = "data", "stage", "fsdp", "expert", "context", "tensor"
+MESH_ORDER = (DATA, STAGE, FSDP, EXPERT, CONTEXT, TENSOR)
 
 # Logical axes with one of these names are experts, or layers that a scan stacks.
 _EXPERTS = ("expert", "experts")
@@ -49,6 +49,7 @@ class LogicalAxes:
       experts: Experts of a mixture.
       width: The axis with the most bytes of parameters, which FSDP shards.
       parallel: Axes of parameters that tensor parallelism shards.
+      stages: Stages of a pipeline, if their number varies; with axes outside of them that take its mesh axis.
     """
 
     batch: str | None
@@ -56,10 +57,14 @@ class LogicalAxes:
     experts: tuple[str, ...]
     width: str | None
     parallel: tuple[str, ...]
+    stages: tuple[str, ...] = ()
 
 
-def logical_axes_of(entry: ModelEntry, state: AbstractState) -> LogicalAxes:
-    """Return the logical axes of a model by their part in it."""
+def logical_axes_of(entry: ModelEntry, state: AbstractState, stages: bool = False) -> LogicalAxes:
+    """Return the logical axes of a model by their part in it.
+
+    stages: whether the number of stages varies.
+    """
     arrays = _named_arrays(entry, state)
     inputs = [names for group, names, _ in arrays if group == "batch"]
     batch = next((names[0] for names in inputs if names and names[0]), None)
@@ -70,13 +75,18 @@ def logical_axes_of(entry: ModelEntry, state: AbstractState) -> LogicalAxes:
         for name in dict.fromkeys(filter(None, names)):
             bytes_of[name] = bytes_of.get(name, 0) + size
     experts = tuple(name for name in bytes_of if name in _EXPERTS)
-    kept = {name: size for name, size in bytes_of.items() if name not in (*experts, *_STACKED, batch)}
+    staged: tuple[str, ...] = () if entry.pipeline is None else (entry.pipeline.stages,)
+    kept = {
+        name: size for name, size in bytes_of.items() if name not in (*experts, *_STACKED, *staged, batch)
+    }
     # Of two equal ones, the dimension that the input has too.
     width = max(kept, key=lambda name: (kept[name], name in inside), default=None)
     names_of = [frozenset(filter(None, names)) for names, _ in parameters]
     parallel = _parallel({k: v for k, v in kept.items() if k != width}, names_of)
     sequence = tuple(sorted(inside - set(bytes_of)))
-    return LogicalAxes(batch, sequence, experts, width, parallel)
+    if stages and entry.pipeline is not None:
+        staged += tuple(name for name in entry.pipeline.outside if name in parallel)
+    return LogicalAxes(batch, sequence, experts, width, parallel, staged if stages else ())
 
 
 def _named_arrays(entry: ModelEntry, state: AbstractState) -> list[tuple[str, tuple[str | None, ...], int]]:
@@ -117,6 +127,8 @@ def roles_of(axes: LogicalAxes) -> dict[str, tuple[Role, ...]]:
         found[DATA].append(batch)
     if width:
         found[FSDP].append((*batch, *width))
+    if axes.stages:
+        found[STAGE].append(axes.stages)
     for name in axes.experts:
         found[EXPERT] += [(name, *batch, *width), (name,)]
     for name in axes.sequence:
@@ -159,7 +171,7 @@ def rules_of(
     Args:
       fixed: rules that come first and replace those of their logical axes.
     """
-    order = (*axes.experts, *axes.parallel, axes.batch, axes.width, *axes.sequence)
+    order = (*axes.stages[:1], *axes.experts, *axes.parallel, axes.batch, axes.width, *axes.sequence)
     replaced = {name for name, _ in fixed}
     every = dict.fromkeys([*filter(None, order), *(n for role in roles for n in role.logical)])
     rules: list[Rule] = list(fixed)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from inspector.compare.search.neighbors import neighbors
 from inspector.compare.search.roles import (
     MESH_ORDER,
+    STAGE,
     LogicalAxes,
     Role,
     logical_axes_of,
@@ -25,10 +26,12 @@ from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
 from inspector.layout.fields import parse_rules
 from inspector.layout.mesh_shapes import factorings
 from inspector.layout.presets import fitting
+from inspector.model import SizeValue
 
 MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
 # Fields that a search can vary in addition to the mesh, the rules and the sizes of the model.
 VARIED = ("donate", "device_order", "optimizer_axes")
+_ROUNDS = (1, 2, 4, 8)  # microbatches for each stage of a pipeline
 _NO_AXES = "none"  # the value of optimizer_axes that shards the optimizer state as its parameters
 
 
@@ -76,15 +79,21 @@ class Space:
 
     def count(self) -> int:
         """Return the number of candidates, without making them."""
-        meshes = {
-            names: sum(1 for _ in self._shapes(names))
-            for names in dict.fromkeys(names for names, _ in self._uses())
-        }
-        optimizer = {names: len(self._optimizer_axes(names)) for names in meshes}
-        uses = sum(meshes[names] * optimizer[names] for names, _ in self._uses())
         seeds = sum(len(self._optimizer_axes(seed.axis_names)) for seed in self._seeds())
         others = math.prod(len(values) for values in self._fields.values())
-        return (uses + seeds) * others
+        if not self._varies_stages or seeds * others > MOST_CANDIDATES:
+            return (self._count_uses(self.layout) + seeds) * others
+        return sum(map(self._count_uses, self._variations())) + seeds * others
+
+    def _count_uses(self, layout: Layout) -> int:
+        """Return the number of candidates with these sizes and fields, without seeds."""
+
+        @functools.cache
+        def on_meshes(names: tuple[str, ...], stage_axes: tuple[str, ...]) -> int:
+            meshes = sum(1 for _ in self._on_meshes(layout, names, stage_axes))
+            return meshes * len(self._optimizer_axes(names))
+
+        return sum(on_meshes(names, self._stage_axes(layout, rules)) for names, rules in self._uses())
 
     def groups(self) -> Iterator[Group]:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
@@ -93,16 +102,69 @@ class Space:
                 for axis in self._with_optimizer_axes((seed,)):
                     yield Group(axis)
             for names, rules in self._uses():
-                layouts = tuple(self._candidate(layout, names, shape, rules) for shape in self._shapes(names))
+                meshes = self._on_meshes(layout, names, self._stage_axes(layout, rules))
+                layouts = tuple(self._candidate(*on_mesh, rules) for on_mesh in meshes)
                 if layouts:
                     for axis in self._with_optimizer_axes(layouts):
                         yield Group(axis)
+
+    @property
+    def _varies_stages(self) -> bool:
+        return self.layout.entry.pipeline is not None and (self.axes is None or bool(self.axes.stages))
+
+    def _stage_axes(self, layout: Layout, rules: tuple[Rule, ...] | None) -> tuple[str, ...]:
+        """Return the mesh axes that shard the stages of a pipeline; () if their number does not vary."""
+        pipeline = layout.entry.pipeline
+        if pipeline is None or not self._varies_stages:
+            return ()
+        if not layout.entry.has_rules:
+            return (STAGE,)
+        rules = layout.rules if rules is None else rules
+        return next((axes for name, axes in rules if name == pipeline.stages), ())
+
+    def _on_meshes(
+        self, layout: Layout, names: tuple[str, ...], stage_axes: tuple[str, ...]
+    ) -> Iterator[tuple[Layout, tuple[str, ...], tuple[int, ...]]]:
+        """Yield the layout with the sizes of its pipeline, and the names and shape of each mesh."""
+        for shape in self._shapes(names):
+            if not self._varies_stages:
+                yield layout, names, shape
+                continue
+            sizes = dict(zip(names, shape, strict=True))
+            stages = math.prod(sizes.get(axis, 1) for axis in stage_axes)
+            for own in self._pipelines(layout, stages):
+                yield replace(layout, sizes={**layout.sizes, **own}), names, shape
+
+    def _pipelines(self, layout: Layout, stages: int) -> Iterator[dict[str, SizeValue]]:
+        """Yield the stages and microbatches with one stage on each device; nothing if layers are left.
+
+        There are `_ROUNDS` microbatches for each stage, or as many as now.
+        """
+        pipeline = layout.entry.pipeline
+        assert pipeline is not None
+        divided = (
+            layout.sizes[name] for name, base in layout.entry.multiples.items() if base == pipeline.stages
+        )
+        if any(isinstance(size, int) and size % stages for size in divided):
+            return
+        if pipeline.stages in self.vary and layout.sizes[pipeline.stages] != stages:
+            return
+        if stages == 1 or pipeline.microbatches in self.vary:
+            yield {pipeline.stages: stages}
+            return
+        batch, now = layout.sizes.get("batch"), layout.sizes[pipeline.microbatches]
+        for count in dict.fromkeys((*(stages * rounds for rounds in _ROUNDS), now)):
+            if not isinstance(batch, int) or not isinstance(count, int) or batch % count == 0:
+                yield {pipeline.stages: stages, pipeline.microbatches: count}
 
     def near(self, layout: Layout) -> tuple[Layout, ...]:
         """Return the candidates that differ from another one in one rule, on the same mesh."""
         if self.locks.rules:
             return ()
-        return tuple(neighbors(layout, [name for name, _ in self.locks.logical]))
+        fixed = [name for name, _ in self.locks.logical]
+        if self.axes is not None:
+            fixed += self.axes.stages[:1]  # as many stages as their mesh axis has devices
+        return tuple(neighbors(layout, fixed))
 
     @property
     def _fields(self) -> dict[str, tuple[str, ...]]:
@@ -141,6 +203,8 @@ class Space:
         if self.axes is not None and self.locks == Locks():
             for preset in fitting(layout.entry):
                 applied = without_single_axes(preset.applied_to(layout))
+                if self.axes.stages:  # no preset has a mesh axis for stages
+                    applied = replace(applied, sizes={**applied.sizes, self.axes.stages[0]: 1})
                 seeds.setdefault(applied.key("mesh", "axes", "rules", "specs"), applied)
         return list(seeds.values())
 
@@ -236,7 +300,8 @@ def space_of(
         `MOST_CANDIDATES`.
     """
     searched = (layout.entry.has_rules or layout.entry.partitions) and state.names == "logical"
-    axes = logical_axes_of(layout.entry, state) if searched else None
+    varies = _varies_stages(layout, vary)
+    axes = logical_axes_of(layout.entry, state, varies) if searched else None
     if axes is not None and not any(roles_of(axes)):
         raise InvalidInput(
             f"model {layout.model} names no dimensions of its batch or parameters, so layouts do not differ"
@@ -255,6 +320,15 @@ def space_of(
             "each other"
         )
     return space
+
+
+def _varies_stages(layout: Layout, vary: Sequence[str]) -> bool:
+    """Return whether the number of stages varies: in a pipeline, and where the user names them."""
+    pipeline = layout.entry.pipeline
+    if pipeline is None:
+        return False
+    named = any(text.partition("=")[0].strip() == pipeline.stages for text in vary)
+    return named or layout.entry.own or layout.sizes[pipeline.stages] != 1
 
 
 def without_single_axes(layout: Layout) -> Layout:

@@ -183,3 +183,43 @@ def test_a_prime_number_of_devices_has_meshes_of_one_axis():
 def test_a_model_without_named_dimensions_is_refused():
     with pytest.raises(InvalidInput, match="names no dimensions"):
         space_of(layout(), state(w=("params", "", ())))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "locks", "vary"),
+    [
+        ({"stages": "2"}, (), ()),
+        ({"stages": "4", "microbatches": "16"}, ("stage=4",), ()),
+        ({"stages": "2"}, (), ("batch=16,32", "remat=none,full")),
+        ({}, (), ("stages=1,4",)),
+        ({}, (), ("stages=2,4", "microbatches=4,8")),
+    ],
+)
+def test_stages_follow_their_mesh_axis_and_microbatches_vary(sizes, locks, vary):
+    space = space_of(layout(batch="32", layers="12", **sizes), STATE, locks, vary)
+    found = every(space)
+    assert len(found) == space.count()
+    on_stages = [dict(zip(one.axis_names, one.mesh_shape, strict=True)).get("stage", 1) for one in found]
+    pipelines = [(one, stages) for one, stages in zip(found, on_stages, strict=True) if stages > 1]
+    for one, stages in pipelines:
+        assert one.sizes["stages"] == stages
+        assert 12 % stages == 0 == one.sizes["batch"] % one.sizes["microbatches"]
+        assert partition_spec(("stages", "batch", "seq", "embed"), one.rules)[0] == ("stage",)
+    counts = {
+        stages: {one.sizes["microbatches"] for one, own in pipelines if own == stages}
+        for _, stages in pipelines
+    }
+    if "microbatches=4,8" in vary:
+        assert counts == {2: {4, 8}, 4: {4, 8}}
+    elif vary == ("stages=1,4",) or locks:
+        assert counts == {4: {4, 8, 16, 32}}
+    else:
+        assert counts == {2: {2, 4, 8, 16}, 4: {4, 8, 16, 32}}
+    if sizes == {"stages": "2"} and not vary:  # the layout itself, and others without a pipeline
+        assert found[0].key() == space.layout.key()
+        without = zip(found[1:], on_stages[1:], strict=True)
+        assert {one.sizes["stages"] for one, stages in without if stages == 1} == {1}
+
+
+def test_stages_do_not_vary_in_a_model_with_one():
+    assert all("stage" not in one.axis_names for one in every(space_of(layout(), STATE)))
