@@ -69,22 +69,17 @@ class MixtureOfExperts(Layer):
         if self.is_mutable_collection("intermediates"):
             chose = jax.nn.one_hot(choices.experts, experts, dtype=jnp.int32)
             self.sow("intermediates", "tokens", jnp.sum(chose, axis=(1, 2)))
-        if self.routing == "dropless":
-            output = self.routed_by_groups(x, choices)
-        else:
-            places = capacity(x.shape[1], experts, self.experts_per_token, self.capacity_factor)
-            by_masks = self.routing == "masks"
-            output = (self.routed_by_masks if by_masks else self.routed_by_sorting)(x, choices, places)
+        output = self.routed(x, choices)
         if self.shared_mlp:
             shared = dataclasses.replace(c, mlp=self.shared_mlp)
             output = output + MLP(shared, name="shared")(x)
         return output
 
-    def routed_by_groups(self, x: jax.Array, choices: Choices) -> jax.Array:
-        """Return the weighted sum of the outputs of experts that drop no token (`dropless`)."""
-        names = self.named(("batch", "seq", "embed"))
-        output = grouped_experts(x, *choices, self.matrices(), names, self.buffer_factor, self.imbalance)
-        return self.constrained("combine", output, ("batch", "seq", "embed"))
+    def routed(self, x: jax.Array, choices: Choices) -> jax.Array:
+        """Return the weighted sum of the outputs of each token's experts, by buffers."""
+        places = capacity(x.shape[1], self.experts, self.experts_per_token, self.capacity_factor)
+        by_masks = self.routing == "masks"
+        return (self.routed_by_masks if by_masks else self.routed_by_sorting)(x, choices, places)
 
     def matrices(self) -> tuple[Any, Any, Any]:
         """Return the matrices gate and up, and down, of all experts."""
@@ -133,6 +128,16 @@ class MixtureOfExperts(Layer):
         returned = self.product("ebch,ehm->ebcm", hidden, down, by_expert)
         returned = self.constrained("returned", returned, by_expert)
         return self.constrained("received", returned, by_sequence)
+
+
+class DroplessExperts(MixtureOfExperts):
+    """The same without buffers, which drops no token."""
+
+    def routed(self, x: jax.Array, choices: Choices) -> jax.Array:
+        """Return the weighted sum of the outputs of each token's experts, by groups of rows (`dropless`)."""
+        names = self.named(("batch", "seq", "embed"))
+        output = grouped_experts(x, *choices, self.matrices(), names, self.buffer_factor, self.imbalance)
+        return self.constrained("combine", output, ("batch", "seq", "embed"))
 
 
 class Choices(NamedTuple):
@@ -239,8 +244,11 @@ def mixture_of_experts(
                 f"{name} is {value}, but must be {allowed} with dropless routing: JAX does not quantize its "
                 "products"
             )
+    kind = MixtureOfExperts
+    if routing == "dropless":
+        kind = DroplessExperts
     layer = functools.partial(
-        MixtureOfExperts,
+        kind,
         experts=experts,
         experts_per_token=experts_per_token,
         capacity_factor=capacity_factor,

@@ -15,7 +15,7 @@ from jax import numpy as jnp
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Program
 from inspector.model.built_in import dropless
-from inspector.model.built_in.moe import MixtureOfExperts
+from inspector.model.built_in.moe import DroplessExperts, MixtureOfExperts
 from inspector.producers.model import build
 from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import CONFIG, SMALL, small
@@ -43,7 +43,8 @@ CASES: tuple[tuple[str, Rules], ...] = (
 
 def layer(routing: str, **sizes: Any) -> MixtureOfExperts:
     config = replace(CONFIG, embed=EMBED, mlp=COLUMNS)
-    return MixtureOfExperts(config, EXPERTS, CHOICES, capacity_factor=EXPERTS, routing=routing, **sizes)
+    kind = DroplessExperts if routing == "dropless" else MixtureOfExperts
+    return kind(config, EXPERTS, CHOICES, capacity_factor=EXPERTS, routing=routing, **sizes)
 
 
 def values(of: MixtureOfExperts, params: Any, x: jax.Array) -> Any:

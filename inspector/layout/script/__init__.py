@@ -127,13 +127,13 @@ def _known(layout: Layout) -> dict[str, bool]:
         for owner in ("self", "c")
     }
     known |= {
-        f"c.{name} == {choice!r}": value == choice
+        f"{owner}{name} == {choice!r}": value == choice
         for name, value in layout.sizes.items()
         for choice in _choices(layout, name)
+        for owner in ("c.", "")
     }
     known["has_explicit_axes()"] = bool(layout.explicit_axes)
     known["c.stages == 1"] = layout.sizes.get("stages", 1) == 1
-    known["loss == 'mse'"] = layout.sizes.get("loss") == "mse"
     if not layout.unconstrained:
         known |= {f"name in {owner}.unconstrained": False for owner in ("self", "self.config")}
     return known
