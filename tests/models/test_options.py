@@ -78,6 +78,14 @@ def test_a_ring_needs_blocks_of_one_size() -> None:
         partitioned_programs(layout, origins=False, only=("train_step",))
 
 
+def test_a_ring_on_more_devices_than_can_be_emulated_is_unknown() -> None:
+    layout = small(
+        "transformer", **RING | {"mesh": "64x64", "target": "plan"}, seq="1024", batch="64", scan="true"
+    )
+    with pytest.raises(InvalidInput, match=r"the mesh has 4,096 devices, .* its shard_map"):
+        partitioned_programs(layout, origins=False, only=("train_step",))
+
+
 def test_a_sequence_on_one_device_needs_no_ring() -> None:
     layout = small("transformer", **RING | {"rules": "batch=data"})
     (program,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs

@@ -58,6 +58,7 @@ from inspector.layout.plan import NOT_PARTITIONED
 from inspector.machines.hardware import Kind
 from inspector.producers.arrays.live_arrays import with_spec
 from inspector.producers.mlir.kernel_bodies import with_costs
+from inspector.producers.mlir.walk import operations
 from inspector.producers.mlir.xla_partitioner import MOST_DEVICES, partitioned_prepared
 from inspector.producers.partition import collector, shardy
 from inspector.producers.partition.causes import Causes
@@ -72,6 +73,7 @@ from inspector.producers.partition.origins import Sources, origins_of_value
 from inspector.producers.partition.planned_kernel import planned_kernel
 from inspector.producers.partition.rewritable import RewritableModule
 from inspector.producers.partition.shardings import (
+    MANUAL,
     axes_of_dimensions,
     sharding_of,
     spec_of,
@@ -549,6 +551,11 @@ def partitioned_module(
     *others, last = smaller(mesh) or (None,)
     if last is None:
         return on(mesh), mesh
+    if any(operation.name == MANUAL for operation in operations(lowered.module.operation)):
+        raise InvalidInput(
+            f"the mesh has {mesh.size:,} devices, of which at most {MOST_DEVICES:,} are emulated, and the "
+            "shapes inside of its shard_map are those of this mesh"
+        )
     for meshes in others:
         with contextlib.suppress(InvalidInput):
             return on_large_mesh(on(meshes.first), on(meshes.second), meshes), meshes.first

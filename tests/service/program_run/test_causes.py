@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from inspector.assessment.activations import activations
 from inspector.checks import audit
 from inspector.core import program_run
 from inspector.core.snapshot import Snapshot
@@ -121,3 +122,41 @@ def test_an_interrupt_while_causes_are_sought_leaves_a_complete_record(tmp_path:
     names = {program.name for program in folder_snapshot.read(tmp_path / "recorded").programs}
     assert names == {"step", "accumulated"}
     assert not (tmp_path / "recorded" / "raw").exists()
+
+
+REMATERIALIZED = """
+import jax, jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+weights = jax.device_put(jnp.ones((3, 64, 64)), NamedSharding(mesh, P()))
+batch = jax.device_put(jnp.ones((16, 64)), NamedSharding(mesh, P("data")))
+
+
+def block(x, w):
+    return jnp.sin(checkpoint_name(jnp.tanh(checkpoint_name(x @ w, "up")) @ w.T, "down"))
+
+
+@jax.jit
+def step(weights, batch):
+    saved = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names("up"))
+    return jax.grad(lambda w: jax.lax.scan(lambda x, w: (saved(x, w), None), batch, w)[0].sum())(weights)
+
+
+jax.block_until_ready(step(weights, batch))
+"""
+
+
+def test_the_activations_of_a_recorded_program_have_the_names_in_its_code(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(REMATERIALIZED)
+    ended = call(tmp_path, *RUN, "script.py")
+    assert ended.returncode == 0, ended.stderr
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
+    program = snapshot.program("step")
+    assert program is not None
+    known = activations(snapshot, program, None)
+    assert known is not None and known.as_asked
+    kept = {row.label: (row.place, row.count, row.bytes) for row in known.rows if row.named}
+    assert kept["up"] == ("device", 3, 3 * 2 * 64 * 4)  # of 16 rows, a device has 2
+    assert kept["down"][0] == "recomputed"
