@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from inspector.compiled.collective_roles import EXPERTS, by_role
 from inspector.core.collectives import OPERATIONS
-from inspector.core.formatting import and_text, bytes_text, counted
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Collective, ExpertLoad, Program, Snapshot
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.sections.programs import main_first
-from inspector.sections.section import Block, Section, Table, more_text, text, unknown
+from inspector.sections.section import Block, Section, Table, more_text, text, unknown, with_code
 
 KEY = "expert_load"
 HEADING = "Tokens of experts"
@@ -151,23 +151,24 @@ def _waits(known: Exchange) -> str:
     if not known.waits:
         return f"{sent}, whatever the load: buffers have a fixed size, and drop tokens beyond it."
     expected = "" if known.expected is None else f" The layout expects {known.expected:g} ×."
-    return f"{sent}, and waits for this device.{expected}"
+    return f"{sent}, and wait for this device.{expected}"
 
 
 def _sends(known: Exchange) -> str:
-    operations = and_text([*dict.fromkeys(collective.op for collective in known.collectives)])
-    return f"The {operations} of the tokens sends {bytes_text(known.sent)} from each device in one run"
+    return f"All-to-alls of their tokens send {bytes_text(known.sent)} from each device in one run"
 
 
 def _unknown(snapshot: Snapshot, known: Exchange) -> tuple[Block, ...]:
     reason, remedy = _why_unknown(snapshot)
     expected = "" if known.expected is None else f" Its times assume {known.expected:g} × the equal share."
     who = f"Tokens of each expert and device in {noun(known.program)}: unknown."
-    return (unknown(f"{who} {reason}{expected} {_sends(known)}. {remedy}"),)
+    return (unknown(*with_code(f"{who} {reason}{expected} {_sends(known)}. {remedy}")),)
 
 
 def _why_unknown(snapshot: Snapshot) -> tuple[str, str]:
     """Return the reason and the remedy if the tokens of each expert are unknown."""
     if snapshot.layout is None:
         return NOT_SAID, "Describe the program as a Model with `routing`, and run it with `inspect`."
-    return NOT_RUN, "Run the layout, on emulated devices or `local`. An own Model needs `routing`."
+    own = ":" in str(snapshot.layout.get("model"))
+    needs = " The model needs `Model.routing`." if own else ""
+    return NOT_RUN, f"Run the layout, on emulated devices or those of this machine.{needs}"
