@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compare.search.answer import Answer, answer_of, name_of
+from inspector.compare.search.answer import Answer, answer_of, name_of, round_of
 from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
@@ -60,7 +60,7 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         traces,
         width_px,
         _PLOT_PX,
-        heading="Time of a step against memory of a device",
+        heading=f"Time of {round_of(result)} against memory of a device",
         notes=notes,
         left=_LEFT_PX,
         right=_RIGHT_PX,
@@ -70,7 +70,9 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         xaxis=frame.axis(
             **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
-                "predicted time of a step" if predicted else "time of a step, predicted or measured"
+                f"predicted time of {round_of(result)}"
+                if predicted
+                else f"time of {round_of(result)}, predicted or measured"
             ),
             showgrid=True,
         ),

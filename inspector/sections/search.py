@@ -149,7 +149,7 @@ def bars(result: SearchResult) -> Picture | None:
 
 def picture(result: SearchResult) -> Picture:
     """Return the candidates by time and memory."""
-    words = "Time of a step against memory of a device, one point for each candidate."
+    words = f"Time of {round_of(result)} against memory of a device, one point for each candidate."
     said = answer_text(result)
     words += "" if said is None else f" {said.replace('`', '')}"
     return Picture.of("search_front", words, search_front, result)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 from inspector.checks.policy.fields import Fields
 from inspector.checks.policy.outcome import Check, Violation, name
 from inspector.compare.search import result as results
+from inspector.compare.search.goal import Goal
 from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, seconds_text
 from inspector.core.snapshot import Snapshot
+from inspector.core.step_program import step_program
 from inspector.layout import from_json
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted_in
-
-_PROGRAM = "train_step"
 
 
 def search(fields: Fields) -> Check:
@@ -38,7 +40,7 @@ def search(fields: Fields) -> Check:
             return [], f"{file} is for {name(result.target)}, not for {snapshot.source.target}"
         pair = _seconds(snapshot, result, best)
         if pair is None:
-            return [], f"the predicted step of {_PROGRAM} is unknown"
+            return [], "the predicted step is unknown"
         own, least = pair
         if own <= least * (1 + float(within) / 100):
             return [], None
@@ -55,11 +57,27 @@ def search(fields: Fields) -> Check:
 
 
 def _seconds(snapshot: Snapshot, result: SearchResult, best: Candidate) -> tuple[float, float] | None:
-    """Return the step of the Snapshot and of the best layout, from the same stage; None if unknown."""
-    program = snapshot.program(_PROGRAM)
-    if program is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:
+    """Return the step of the Snapshot and of the best layout, from the same stage; None if unknown.
+
+    Of a search with weights, these are the rounds of all programs that count.
+    """
+    step = step_program(snapshot)
+    if step is None or snapshot.mesh is None or result.chip not in hardware.CHIPS:
         return None
+    runs = {step.name: 1.0}
+    if result.weights is not None:
+        if snapshot.layout is None:
+            return None
+        runs = Goal(result.weights).runs(from_json(snapshot.layout))
+    own = []
+    for program_name in (program_name for program_name, number in runs.items() if number):
+        program = snapshot.program(program_name)
+        if program is None or program.before_compile != step.before_compile:
+            return None
+        seconds = predicted_in(snapshot, program, hardware.CHIPS[result.chip or ""]).seconds
+        if seconds is None:
+            return None
+        own.append(seconds * runs[program_name])
     compiled = best.seconds if best.stage == "compiled" else None
-    least = best.propagated_seconds if program.before_compile else compiled
-    own = predicted_in(snapshot, program, hardware.CHIPS[result.chip or ""]).seconds
-    return None if own is None or not least else (own, least)
+    least = best.propagated_seconds if step.before_compile else compiled
+    return (math.fsum(own), least) if least else None

@@ -17,6 +17,7 @@ import jax
 
 from inspector.compiled import program_text
 from inspector.core.assumed import with_costs_of_model
+from inspector.core.dtypes import BITS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.job_report import JobReport
 from inspector.core.snapshot import (
@@ -163,10 +164,24 @@ class CompiledProgram:
         self._facts = program_text.read(text, mesh, self._shardings, memory, local=True)
 
     def first(self, *arguments: PyTree) -> PyTree:
-        """Run the program for the first time, wait for its result, and return it."""
+        """Run the program for the first time, wait for its result, and return it.
+
+        Raises:
+          InvalidInput: it has arrays of int4 or smaller, which compiled programs of JAX 0.10 refuse on CPUs.
+        """
         self._report("first run", program=self.name)
         started = time.perf_counter()
-        result = jax.block_until_ready(self._executable(*arguments))
+        try:
+            result = jax.block_until_ready(self._executable(*arguments))
+        except ValueError:
+            leaves = jax.tree.leaves(arguments)
+            packed = BITS.keys() & {str(getattr(leaf, "dtype", None)) for leaf in leaves}
+            if not packed:
+                raise
+            raise InvalidInput(
+                f"JAX {jax.__version__} cannot run {self.name} with arrays of {', '.join(sorted(packed))} "
+                "here: plan the layout, or compile it for a machine"
+            ) from None
         self._seconds = replace(self._seconds, first=time.perf_counter() - started)
         return result
 

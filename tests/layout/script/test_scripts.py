@@ -25,7 +25,7 @@ from inspector.model.built_in.moe import BALANCE_WEIGHT
 from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
 from tests.layout.script import run_scripts
-from tests.layout.script.comparison import refuse_other_arrays, without_jax_settings
+from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays, without_jax_settings
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -158,6 +158,19 @@ def test_branches_that_are_not_taken_are_left_out() -> None:
         }
         packages = {module.partition(".")[0] for module in modules}
         assert packages - set(sys.stdlib_module_names) <= {"jax", "flax", "optax", "numpy"}
+
+
+@pytest.mark.parametrize("fields", [{"cache": "16", "prefill_batch": "4"}, {"weight_dtype": "int8"}])
+def test_a_script_for_inference_places_its_arrays(fields: dict[str, str], tmp_path: Path) -> None:
+    """It needs nothing of this project, and its decode step writes over the caches."""
+    layout = layouts.parse(TRANSFORMER | {"mesh": "2x2", "optimizer": "adam"} | fields).unwrap()
+    text = script(layout)
+    assert "from inspector" not in text.replace(">>> from inspector", "")
+    path = tmp_path / "served.py"
+    path.write_text(text, encoding="utf-8")
+    (made,) = made_by_scripts([path])
+    refuse_other_arrays(made["arrays"], plan(layout, abstract_state(layout)))
+    assert not made["losses"]
 
 
 def test_every_model_that_ships_has_a_script() -> None:

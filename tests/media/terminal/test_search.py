@@ -163,3 +163,36 @@ def test_a_policy_with_a_missing_result_is_refused(tmp_path):
     policy.write_text('[search]\nresult = "none.json"\nwithin_percent = 5\n')
     checked = inspector("check", "any.json", "--policy", str(policy))
     assert checked.returncode == 2 and "none.json" in checked.stderr
+
+
+@pytest.mark.nightly
+def test_prefill_and_decode_are_searched_and_checked_together(tmp_path):
+    """The round of the current layout is that of its programs, and a policy compares rounds."""
+    sizes = {"layers": 1, "embed": 256, "mlp": 1024, "vocab": 1024, "head_dim": 128, "heads": 4}
+    sizes |= {"kv_heads": 4, "batch": 16, "cache": 256, "seq": 128, "prefill_batch": 4}
+    rules = "mlp=tensor,vocab=tensor"
+    layout = ["--model", "transformer", "--mesh", "2", "--axes", "tensor", "--rules", rules]
+    layout += [part for name, size in sizes.items() for part in ("--set", f"{name}={size}")]
+    layout += ["--target", "plan"]
+    path = tmp_path / "result.json"
+    options = ["--chip", "v5e", "--budget", "0", "--lock", "mesh", "--weights", "prefill=1,decode=32"]
+    done = inspector("search", *layout, *options, "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    found = results.read(path)
+    assert found.weights == {"prefill": 1.0, "decode": 32.0}
+    best, current = found.best_candidate, found.current
+    assert best is not None and current is not None
+    prefill, decode = (program.seconds for program in current.programs)
+    assert current.seconds == pytest.approx(4 * prefill + 32 * decode)
+    assert best.seconds < current.seconds
+
+    plan, policy = tmp_path / "plan.json", tmp_path / "policy.toml"
+    assert inspector("inspect", *layout, "-o", str(plan)).returncode == 0
+    longer = current.seconds / best.seconds - 1
+    for within, status in ((longer * 99, 1), (longer * 101, 0)):
+        policy.write_text(f"[search]\nresult = {json.dumps(str(path))}\nwithin_percent = {within:.6f}\n")
+        checked = inspector("check", str(plan), "--policy", str(policy))
+        assert checked.returncode == status, checked.stderr
+
+    refused = inspector("search", *layout, "--chip", "v5e", "--budget", "0", "--limits", "decode=5")
+    assert refused.returncode == 2 and "limits" in refused.stderr
