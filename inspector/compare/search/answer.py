@@ -125,9 +125,12 @@ def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
     for program in best.programs:
         if program.seconds is None or (round_ != "a round" and runs.get(program.name)):
             continue
-        shortest = min(known, key=lambda candidate: _run_of(candidate, program.name))
-        examples = counted(int(examples_of(layout, program.name)), "example")
-        words = f"One run of {program.name} with {examples} takes {seconds_text(program.seconds)}"
+        number = examples_of(layout, program.name)
+        # Of layouts with other batches, a run does other work.
+        equal = [one for one in known if examples_of(layout_of(one), program.name) == number]
+        shortest = min(equal, key=lambda candidate: _run_of(candidate, program.name))
+        words = f"One run of {program.name} with {counted(int(number), 'example')} takes "
+        words += seconds_text(program.seconds)
         ratio = program.seconds / _run_of(shortest, program.name)
         if ratio < _SAME:
             yield f"{words}; it is not shorter in any other layout that is known."

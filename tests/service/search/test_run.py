@@ -17,11 +17,13 @@ from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search import schema
+from inspector.compare.search.answer import answer_text
 from inspector.compare.search.goal import goal_of
 from inspector.compare.search.result import SearchResult
 from inspector.compare.search.space import Space, space_of
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import seconds_text
 from inspector.machines.hardware import CHIPS
 from inspector.service import known_results
 from inspector.service.compile_cache import CompileCache
@@ -272,6 +274,8 @@ def test_a_decode_step_and_its_prefill_are_searched_together(service, store):
     (found,) = [candidate for candidate in both.candidates if candidate.layout == best.layout]
     assert found.seconds == pytest.approx(8 * prefill.seconds + 4 * decode.seconds)
     assert sum(part.seconds for part in found.assessment.step.parts) == pytest.approx(found.seconds)
+
+    assert seconds_text(prefill.seconds) in answer_text(alone)
 
     none = search(space, store, goal=goal_of(layout, CHIP, None, "prefill=1us"))
     assert none.best is None and none.message and "prefill" in none.message
