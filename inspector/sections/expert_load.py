@@ -50,7 +50,8 @@ def exchange(snapshot: Snapshot, program: Program) -> Exchange | None:
         collective
         for role, collectives in by_role(program, snapshot).items()
         for collective in collectives
-        if OPERATIONS[collective.op].route == "all-to-all"
+        if (operation := OPERATIONS.get(collective.op)) is not None
+        and operation.route == "all-to-all"
         and (role == EXPERTS or collective.op == "ragged-all-to-all")
     )
     if not exchanges and program.expert_load is None:
