@@ -121,6 +121,8 @@ def test_escape_closes_a_dialog_after_a_download(open_dashboard: Callable[..., D
     page.get_by_role("button", name="Share").click()
     dialog = page.get_by_role("dialog").filter(has_text="Download a report")
     page.get_by_role("button", name="Report").click()
+    expect(dialog).to_have_count(1)
+    expect(page.get_by_role("dialog")).to_have_count(1)  # the menu closes
     with page.expect_download() as download:
         dialog.get_by_role("button", name="Markdown").click()
     assert download.value.suggested_filename.endswith(".md")

@@ -51,6 +51,11 @@ def _set_open(dialog: str) -> None:
     st.session_state[_KEY] = dialog
 
 
+def name() -> str | None:
+    """Return what identifies the open dialog. A popover with it in its key closes when its dialog opens."""
+    return st.session_state.get(_KEY)
+
+
 def close() -> None:
     """Close the open dialog in the next redraw."""
     st.session_state.pop(_KEY, None)

@@ -9,16 +9,15 @@ import streamlit as st
 
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
-from inspector.media.streamlit.parts import downloads, report_button
+from inspector.media.streamlit.parts import downloads, open_dialog, report_button
 from inspector.media.streamlit.session import screenshot_mode
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 
 
 def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:
     """Draw the menu. Return what draws the link in it, once the URL of the page is written."""
-    with st.popover(
-        "Share", icon=":material/share:", type="tertiary", key=f"share:{screenshot_mode.entered()}"
-    ):
+    key = f"share:{screenshot_mode.entered()}:{open_dialog.name()}"
+    with st.popover("Share", icon=":material/share:", type="tertiary", key=key):
         place = st.empty()
         screenshot_mode.draw_button()
         report_button.show([(name, snapshot)], chip, key="layout_report")
