@@ -395,7 +395,8 @@ def read_program(
         work=with_traffic(work, traffic, setting.kernel, lowered.name),
         memory_use=setting.memory_use(analysis, lowered) if named else None,
         open_choices=open_choices(analysis),
-        pipelines=pipelines(analysis, collectives),
+        # A larger mesh can have other stages than the one that was partitioned.
+        pipelines=pipelines(analysis, collectives) if mesh is setting.mesh else None,
         assumptions=ragged_rows.assumptions(module),
         first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
         residuals=kept,

@@ -83,6 +83,31 @@ def gpipe(w: Any, x: Any, unroll: int = 1, wraps: bool = True, iterations: Any =
     return on_stages(body)(w, x)
 
 
+def sent_first(w: Any, x: Any, begun: int = 0) -> Any:
+    """Send at the beginning of an iteration, as XLA for GPUs does; the first ones can be before the loop."""
+
+    def body(w: Any, x: Any) -> Any:
+        stage, number = jax.lax.axis_index("stage"), x.shape[0]
+
+        def step(carry: Any, t: Any) -> Any:
+            state, outputs = carry
+            state = jnp.where(t == begun, state, jax.lax.ppermute(state, "stage", NEXT))
+            state = layer(w[0], jnp.where(stage == 0, x[jnp.minimum(t, number - 1)], state))
+            done = jnp.maximum(t - STAGES + 1, 0)
+            is_last = (stage == STAGES - 1) & (t >= STAGES - 1)
+            return (state, jnp.where(is_last, outputs.at[done].set(state), outputs)), None
+
+        carry = (varying(jnp.zeros_like(x[0])), varying(jnp.zeros_like(x)))
+        for _ in range(begun):
+            state, outputs = carry
+            state = layer(w[0], jnp.where(stage == 0, x[0], state))
+            carry = (jax.lax.ppermute(state, "stage", NEXT), outputs)
+        (_, outputs), _ = jax.lax.scan(step, carry, jnp.arange(begun, number + STAGES - 1))
+        return jax.lax.psum(jnp.where(stage == STAGES - 1, outputs, 0), "stage")
+
+    return on_stages(body)(w, x)
+
+
 def padded(w: Any, x: Any) -> Any:
     """Scan over microbatches that are followed by zeros, and keep the last results."""
 
@@ -194,6 +219,8 @@ def facts(pipeline: Pipeline) -> tuple[Any, ...]:
         (lambda w, x: gpipe(w, x, wraps=False), WEIGHTS, 8, (8, 1, 1, 11)),
         (lambda w, x: gpipe(w, x, unroll=2), WEIGHTS, 9, (9, 1, 1, 12)),
         (lambda w, x: gpipe(w, x, unroll=2), WEIGHTS, 8, (8, 1, 1, 11)),  # one iteration after the loop
+        (sent_first, WEIGHTS, 8, (8, 1, 1, 11)),
+        (lambda w, x: sent_first(w, x, begun=1), WEIGHTS, 8, (8, 1, 1, 11)),
         (padded, WEIGHTS, 12, (12, 1, 1, 15)),
         (rolled, WEIGHTS, 12, (12, 1, 1, 15)),
         (rotated, WEIGHTS, 4, (4, 1, 1, 7)),
