@@ -18,16 +18,18 @@ GAP = "⋯"
 _ROW_PX, _LEAST_ROW_PX, _MOST_PX = 24, 6, 480
 _LEAST_CELL_PX, _CELL_PX = 3, 34
 _SEPARATED_PX = 6
+_MOST_DEVICES, _MOST_TURNS = 256, 32  # of a picture
 _SHADES = 2  # neighboring microbatches differ, where their numbers have room
 _BUBBLE = palette.REMAINING
 _NUMBER_PX = 10
 
 
 def drawn(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """Return the pipelines whose schedule is known: the first forward and the first backward one."""
+    """Return the pipelines whose schedule is known and fits: the first forward, the first backward one."""
     first: dict[bool, Pipeline] = {}
     for pipeline in pipelines:
-        if pipeline.microbatches is not None:
+        fits = pipeline.stages <= _MOST_DEVICES and pipeline.repeats <= _MOST_TURNS
+        if pipeline.microbatches is not None and fits:
             first.setdefault(pipeline.backward, pipeline)
     return [first[backward] for backward in sorted(first)]
 
@@ -38,7 +40,7 @@ def columns_of(pipelines: Sequence[Pipeline], most: int) -> list[Column]:
     for pipeline in pipelines:
         count = pipeline.iterations or 0
         half = max(most // len(pipelines) - 2, 8) // 2
-        kept: list[int | None] = [*range(count)]
+        kept: list[int | None] = [*range(min(count, 2 * half + 1))]
         if count > 2 * half + 1:
             kept = [*range(half), None, *range(count - half, count)]
         columns += [None] if columns else []

@@ -68,3 +68,12 @@ def test_unknown_microbatches_have_no_picture() -> None:
     assert unknown.bubble == 2 / 6
     assert pipeline_schedule([unknown]) is None
     assert in_text([unknown]) is None
+
+
+def test_a_file_can_have_any_numbers() -> None:
+    huge = replace(GPIPE, microbatches=10**15, delay=10**9)
+    figure = pipeline_schedule([huge])
+    assert figure is not None and len(figure.data[0].z[0]) < 960
+    assert in_text([huge]) is not None
+    for field in ("stages", "repeats"):
+        assert pipeline_schedule([replace(GPIPE, **{field: 10**15})]) is None
