@@ -10,6 +10,7 @@ from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from inspector.compiled import hlo
+from inspector.compiled.hlo import ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_traffic import fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
@@ -86,6 +87,47 @@ def test_groups_have_the_rows_that_a_program_expects(expected: int) -> None:
     share, more = expected / ROWS, 256 * GROUPS / expected if expected else 0
     assert traffic is not None and sum(traffic.grouped.values()) == PRODUCT * share
     assert sum(traffic.grouped_tiles.values()) == pytest.approx(PRODUCT * share * (1 + more))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "tpu"])
+def test_the_rows_that_a_program_expects_count(platform: str) -> None:
+    def stated(x: Any, w: Any, sizes: Any) -> Any:
+        with set_xla_metadata(expected_rows=str(ROWS // 4)):
+            return backward(x, w, sizes)
+
+    module = as_compiled_for(module_of(stated, platform), "tpu")
+    assert products(module) == 3 * PRODUCT // 4
+    (clause,) = ragged_rows.assumptions(module)
+    assert str(ROWS // 4) in clause
+    (clause,) = ragged_rows.assumptions(module_of(backward, "tpu"))
+    assert str(ROWS) in clause
+    read, all_read = (hlo.work(one).bytes_accessed or 0 for one in (module, module_of(backward, platform)))
+    assert read < all_read
+
+
+def test_a_kernel_without_the_statement_has_that_of_others_with_as_many_rows() -> None:
+    """XLA for TPUs drops it from products that it makes itself. The text is shortened."""
+    kernel = (
+        'bf16[48,32] custom-call(%sizes, %x, %w), custom_call_target="tpu_custom_call"{stated}, '
+        'metadata={{op_name="f/ragged-dot-none"}}, backend_config={{"custom_call_config":'
+        '{{"cost_estimate":{{"flops":"{flops}","bytes_accessed":"12288"}}}}}}'
+    )
+    stated = ', frontend_attributes={expected_rows="12"}'
+    text = "\n".join(
+        (
+            "HloModule f",
+            "ENTRY %main (sizes: s32[6], x: bf16[48,16], w: bf16[6,16,32]) -> bf16[48,32] {",
+            "  %sizes = s32[6] parameter(0)",
+            "  %x = bf16[48,16] parameter(1)",
+            "  %w = bf16[6,16,32] parameter(2)",
+            f"  %one = {kernel.format(stated=stated, flops=PRODUCT)}",
+            f"  ROOT %other = {kernel.format(stated='', flops=PRODUCT)}",
+            "}",
+        )
+    )
+    (module,) = hlo.parse(text)
+    assert products(module) == PRODUCT // 4 + PRODUCT
+    assert products(ragged_rows.with_stated_rows(module)) == 2 * PRODUCT // 4
 
 
 def test_another_masked_product_stays() -> None:
