@@ -132,6 +132,8 @@ class Chip:
     clock_hertz: cycles per second of a TPU's cores, which turns the compiler's cycles into seconds; None if
       unknown.
     matrix_width: rows and columns of a matrix unit of a TPU; 1 for a GPU, whose units are small.
+    best_product: share of the bfloat16 peak that the best of many products reaches, which power limits; None
+      if nobody has published it.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Chip:
     device_kind: str = ""
     clock_hertz: float | None = None
     matrix_width: int = 1
+    best_product: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flops_per_second", MappingProxyType({**self.flops_per_second}))
@@ -239,6 +242,10 @@ _HOPPER = {"bf16": 9.9e14, "fp8": 2.0e15, "int8": 1.979e15, "tf32": 4.945e14}  #
 _AMPERE_NCCL = Nccl(8.4e-6, 0.96e-6, 220e9, 87.7e9)
 _HOPPER_NCCL = Nccl(4.4e-6, 0.8e-6, 360e9, 141e9, nvls=257e9)
 _BLACKWELL_NCCL = Nccl(7.5e-6, 1.25e-6, 662e9, 282e9, nvls=410e9)
+
+# best_product: measured on A100, H100 and B200 (stas00/ml-engineering, compute/accelerator). H200 and GB200
+# have the same processors.
+_BEST_ON_HOPPER, _BEST_ON_BLACKWELL = 0.803, 0.776
 
 # Columns: name, title, HBM in B, HBM in B/s, peaks in FLOP/s, network in B/s. Below: DCN and PCIe in B/s.
 _TABLE = (
@@ -333,6 +340,7 @@ _TABLE = (
         {"bf16": 3.1e14, "int8": 6.2e14, "int4": 1.248e15, "tf32": 1.56e14},
         # 12 NVLinks of 25 GB/s. Node: 8 cards of 200 Gbit/s (NVIDIA DGX A100).
         Nodes(8, 300e9, 200e9, _AMPERE_NCCL),
+        best_product=0.869,
         pcie_bytes_per_second=3.2e10,  # one direction; PCIe 4.0 × 16
         device_kind="NVIDIA A100-SXM4-80GB",
     ),
@@ -342,12 +350,14 @@ _TABLE = (
         3.4e12,  # NVIDIA: 3.35e12
         _HOPPER,
         Nodes(8, 450e9, 400e9, _HOPPER_NCCL),  # 18 NVLinks of 25 GB/s. Node: 8 cards of 400 Gbit/s.
+        best_product=_BEST_ON_HOPPER,
         pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
         device_kind="NVIDIA H100 80GB HBM3",
     ),
     _gpu(
         "h200", "NVIDIA H200 SXM",
         141_000_000_000, 4.8e12, _HOPPER, Nodes(8, 450e9, 400e9, _HOPPER_NCCL),
+        best_product=_BEST_ON_HOPPER,
         pcie_bytes_per_second=6.4e10,
         device_kind="NVIDIA H200",
     ),
@@ -357,6 +367,7 @@ _TABLE = (
         # int8, tf32: NVIDIA HGX B200, 72 and 18 PFLOP/s with sparsity for eight.
         {"bf16": 2.3e15, "fp8": 4.5e15, "fp4": 9.0e15, "int8": 4.5e15, "tf32": 1.125e15},
         Nodes(8, 900e9, 400e9, _BLACKWELL_NCCL),  # 18 NVLinks of 50 GB/s. Node: 8 cards of 400 Gbit/s.
+        best_product=_BEST_ON_BLACKWELL,
         pcie_bytes_per_second=6.4e10,  # one direction; PCIe 5.0 × 16
     ),
     _gpu(
@@ -366,6 +377,7 @@ _TABLE = (
         # NVIDIA: fp4 20, fp8 and int8 10, bf16 5, tf32 2.5 PFLOP/s with sparsity. More power than a B200.
         {"bf16": 2.5e15, "fp8": 5.0e15, "fp4": 1.0e16, "int8": 5.0e15, "tf32": 1.25e15},
         Nodes(72, 900e9, 3600e9, _BLACKWELL_NCCL),  # one NVLink domain; 18 × 4 ports of 400 Gbit/s
+        best_product=_BEST_ON_BLACKWELL,
         pcie_bytes_per_second=6.4e10,
         device_kind="NVIDIA GB200",
     ),

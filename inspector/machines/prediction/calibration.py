@@ -81,7 +81,7 @@ class BeforeCompile:
         if chip.name in self.efficiency or chip.kind == "tpu":
             return self.efficiency.get(chip.name, self.efficiency[""])
         share = self.efficiency.get("gpu")
-        best = _BEST_PRODUCTS.get(chip.name)
+        best = chip.best_product
         return share * best if share and best else default_constants(chip).matrix_efficiency
 
 
@@ -99,9 +99,6 @@ _HEAD_WIDTHS = {"v6e": 128}
 _KERNEL_EFFICIENCIES = {"tpu7x": 0.75}
 # Vector units make the masks. Their speed differs little, so that wide matrix units wait longer for them.
 _MASKED = 0.8  # more time, for units of 256 × 256
-# Share of the peak that the best of many bfloat16 products reaches, which power limits: measured on A100,
-# H100 and B200 (stas00/ml-engineering, compute/accelerator). H200 and GB200 have the same processors.
-_BEST_PRODUCTS = {"a100": 0.869, "h100": 0.803, "h200": 0.803, "b200": 0.776, "gb200": 0.776}
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 
