@@ -321,7 +321,8 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     smallest = predict(assumed.least(program))
     loops = [choice for choice in program.open_choices if choice.kind == "loop"]
     branches = [choice for choice in program.open_choices if choice.kind == "conditional"]
-    largest = predict(assumed.once(replace(program, open_choices=tuple(loops))))
+    all_taken = replace(program, open_choices=tuple(loops))
+    largest = predict(assumed.once(all_taken))
     if not loops and largest.seconds and smallest.seconds:
         taken = largest.seconds - smallest.seconds
         if taken < _NEGLIGIBLE * largest.seconds:
@@ -338,11 +339,11 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     reasons = [f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]
-    iterations = (_iteration(program, choice, largest, predict) for choice in loops)
+    iterations = (_iteration(all_taken, choice, largest, predict) for choice in loops)
     limits = {choice.name: choice.most for choice in loops if choice.most is not None}
     most = None
-    if len(limits) == len(loops):
-        most = predict(assumed.once(assumed.assume(program, assumed.Assumed(limits)))).high
+    if loops and len(limits) == len(loops):
+        most = predict(assumed.once(assumed.assume(all_taken, assumed.Assumed(limits)))).high
     bound = smallest.least if smallest.seconds is not None else 0.0
     return replace(
         largest,

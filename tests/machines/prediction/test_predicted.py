@@ -12,6 +12,7 @@ from inspector.core.snapshot import (
     MatmulFlops,
     Mesh,
     MeshAxis,
+    OpenChoice,
     Program,
     ScheduledOperation,
     Snapshot,
@@ -185,3 +186,21 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
     assert found.low is not None
     # Without the partitioned program, only the CPU's schedule is known, which has no interval.
     assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None
+
+
+@pytest.mark.parametrize("with_loop", [False, True])
+def test_a_branch_that_depends_on_data_gives_a_lower_bound(with_loop: bool) -> None:
+    """Of a compiled program, whose loops are bounded or absent."""
+    mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind="TPU v5 lite")
+    work = ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)
+    branch = ScheduledOperation("b", "fusion", cycles=10**9, flops=1.0)
+    conditional = ScheduledOperation("if.1", "conditional", runs=("taken",))
+    choices = (OpenChoice("if.1", "conditional", branches=1),)
+    if with_loop:
+        choices += (OpenChoice("while.2", "loop", most=4),)
+    unknown = Program("step", schedule=schedule(work, conditional, taken=(branch,)), open_choices=choices)
+    found = predicted(unknown, mesh, CHIPS["v5e"])
+    without = predicted(program(work), mesh, CHIPS["v5e"])
+    assert found.at_least and any("if.1" in reason for reason in found.at_least)
+    assert found.seconds is not None and without.seconds is not None
+    assert found.seconds <= without.seconds and (found.most is None) == (not with_loop)
