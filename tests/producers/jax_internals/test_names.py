@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.extend import backend
 from jax.extend.mlir import ir, passmanager
 from jax.extend.sharding import GSPMDSharding
@@ -23,6 +24,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from inspector.producers import jax_internals
 from inspector.producers.jax_internals import (
     arrays,
+    checkpoint_names,
     compiler,
     cpu_clients,
     explicit_axis_errors,
@@ -61,6 +63,7 @@ NAMES = [
     ("jax._src.xla_bridge", "backends_are_initialized", RECORDING),
     ("jax._src.traceback_util", "register_exclusion", "tracebacks of a recorded program change"),
     ("jax._src.source_info_util", "register_exclusion", "operations have lines of the recorder"),
+    ("jax._src.source_info_util", "user_frame", "names of activations have no lines"),
     ("jax._src.pmap", "pmap", "`run` cannot name the arguments of `jax.pmap`"),
     ("jax._src.lib", "xla_client.Device.platform", QUESTIONS),
     ("jax._src.lib", "xla_client.Device.device_kind", QUESTIONS),
@@ -389,3 +392,21 @@ def test_a_constraint_inside_of_vmap_has_the_mapped_dimension_too(
     expected = ['{"rows"}', '{"columns"}']
     expected.insert(mapped, "{?}")
     assert written == f"[{', '.join(expected)}]"
+
+
+def test_the_names_of_activations_and_their_policies_are_read_from_a_trace() -> None:
+    def block(x: jax.Array) -> jax.Array:
+        kept = checkpoint_name(jnp.sin(x), "kept")
+        return jnp.sin(checkpoint_name(jnp.cos(kept), "again")) * kept
+
+    policy = jax.checkpoint_policies.save_only_these_names("kept")
+    traced = jax.jit(jax.grad(lambda x: jax.checkpoint(block, policy=policy)(x).sum())).trace(
+        jnp.ones((4, 2))
+    )
+    names = checkpoint_names.checkpoint_names(traced.jaxpr)
+    assert {(name.name, name.policy, name.primitive, name.elements) for name in names} == {
+        ("kept", "saved", "sin", 8),
+        ("again", "recomputed", "cos", 8),
+    }
+    first = block.__code__.co_firstlineno
+    assert {name.source for name in names} == {f"test_names.py:{line}" for line in (first + 1, first + 2)}
