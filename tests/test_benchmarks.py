@@ -134,12 +134,12 @@ def test_a_run_is_compared_with_the_plain_script(module) -> None:
 def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> None:
     service = Inspection(run_workers=1)
     try:
-        found = agreement.measure("cpu", 1, service)
+        result = agreement.measure("cpu", 1, service)
     finally:
         service.close()
-    assert not found.failed and found.pairs
-    count = len(found.pairs)
-    assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(found)
+    assert not result.failed and result.pairs
+    count = len(result.pairs)
+    assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(result)
 
 
 def test_a_pass_that_is_left_out_moves_pairs_and_amounts() -> None:
@@ -171,27 +171,27 @@ def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models:
 
 @pytest.mark.nightly
 def test_the_preview_is_compared_with_jax() -> None:
-    found = preview.measure(pairs=2, mesh="2x4", arrays=30)
-    assert len(found) == 2
-    for one in found:
+    results = preview.measure(pairs=2, mesh="2x4", arrays=30)
+    assert len(results) == 2
+    for one in results:
         check(one, pairs=2)
 
 
 @pytest.mark.nightly
 def test_the_analysis_is_compared_with_compiling_and_with_half_a_text() -> None:
-    found = analysis.measure(pairs=1, layers=1, megabytes=0.2)
-    assert [one.name for one in found] == [
+    results = analysis.measure(pairs=1, layers=1, megabytes=0.2)
+    assert [result.name for result in results] == [
         "analysis, default MLP", "analysis, 1 layers", "analysis, twice the text",
     ]  # fmt: skip
-    for one in found:
+    for one in results:
         check(one, pairs=1)
 
 
 @pytest.mark.nightly
 def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
-    (found,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
-    check(found, pairs=1)
-    assert found.notes == ("jax.Arrays made while capturing: 0",)
+    (result,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
+    check(result, pairs=1)
+    assert result.notes == ("jax.Arrays made while capturing: 0",)
 
 
 @pytest.mark.nightly
@@ -202,9 +202,9 @@ def test_effects_are_compared_with_lowering() -> None:
     free = ",".join(list(CATALOGUE["transformer"].constraints)[1:])
     layout = {"mesh": "4", "axes": "fsdp", "rules": "batch=fsdp", "unconstrained": free}
     fields = {"target": "cpu", "head_dim": "16", "vocab": "64", **small, **layout}
-    (found,) = effects.measure(1, **fields)
-    check(found, 1)
-    assert "changes take" in found.notes[0]
+    (result,) = effects.measure(1, **fields)
+    check(result, 1)
+    assert "changes take" in result.notes[0]
 
 
 @pytest.mark.nightly
@@ -241,9 +241,9 @@ def test_the_preview_has_1000_arrays_on_512_devices() -> None:
     assert layout.devices == 512
     for arrays in (alike, different):
         assert len({array.path for array in arrays}) == 1000
-        found = plan(layout, preview._state(arrays))
-        assert not found.findings, "an uneven dimension is not drawn"
-        assert preview.largest_parameter(found.arrays).replicas != 512
+        snapshot = plan(layout, preview._state(arrays))
+        assert not snapshot.findings, "an uneven dimension is not drawn"
+        assert preview.largest_parameter(snapshot.arrays).replicas != 512
     assert len({array.shape for array in different}) == 1000
 
 
@@ -325,6 +325,6 @@ def test_a_killed_writer_is_compared_with_what_it_reported(tmp_path) -> None:
 def test_the_simulation_is_compared_with_the_compile() -> None:
     if lacking := targets.missing_compiler(targets.parse("tpu:v5e:2x2")):
         pytest.skip(lacking)
-    (found,) = simulation.measure(1, "tpu:v5e:2x2", {"mesh": "2x2", "depth": "64", "layers": "1"})
-    (pair,) = found.pairs
+    (result,) = simulation.measure(1, "tpu:v5e:2x2", {"mesh": "2x2", "depth": "64", "layers": "1"})
+    (pair,) = result.pairs
     assert pair.ours > 0 and pair.baseline > 0

@@ -32,7 +32,7 @@ def test_the_paths_and_markers_in_the_scripts_exist(script: str) -> None:
     markers -= {"benchmarks", "venv", "pip"}
     assert markers
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    for name in {word for each in markers for word in each.split()} - {"not", "and", "or"}:
+    for name in {word for marker in markers for word in marker.split()} - {"not", "and", "or"}:
         assert f'"{name}: ' in settings, name
 
 

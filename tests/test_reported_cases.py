@@ -34,53 +34,54 @@ def case(name: str) -> ModuleType:
 def inspected(name: str) -> dict[str, tuple[Program, tuple[Finding, ...]]]:
     found = {}
     for key, function, arguments in case(name).make():
-        one = inspect(function, *arguments)
-        found[key] = one.programs[0], one.findings
+        snapshot = inspect(function, *arguments)
+        found[key] = snapshot.programs[0], snapshot.findings
     return found
 
 
 def codes(findings: tuple[Finding, ...]) -> list[str]:
-    return [one.code for one in findings]
+    return [finding.code for finding in findings]
 
 
 def test_uneven_constraint() -> None:
-    found = inspected("24-silent-replication")
-    _, uneven = found["uneven"]
+    result = inspected("24-silent-replication")
+    _, uneven = result["uneven"]
     (finding,) = [one for one in uneven if one.code == "uneven-result-gathered"]
     assert finding.bytes == 12_867_584 - 12_867_584 // 8
-    assert "uneven-result-gathered" not in codes(found["even"][1])
+    assert "uneven-result-gathered" not in codes(result["even"][1])
 
 
 def test_donation() -> None:
-    found = inspected("07-donate")
+    result = inspected("07-donate")
     for name, aliased in (("good", 1_048_576), ("moved", 1_048_576), ("cast", 0)):
-        program, findings = found[name]
+        program, findings = result[name]
         assert program.memory is not None and program.memory.aliased == aliased
         assert ("donation-not-used" in codes(findings)) == (aliased == 0)
-    program, _ = found["cast"]
+    program, _ = result["cast"]
     assert program.donation is not None
     (unused,) = program.donation.unused
     assert unused.bytes == 524_288
 
 
 def test_repeated_work() -> None:
-    found = inspected("04-muon")
+    result = inspected("04-muon")
     ratios = {
-        name: [one.ratio for one in findings if one.code == "repeated-work"]
-        for name, (_, findings) in found.items()
+        name: [finding.ratio for finding in findings if finding.code == "repeated-work"]
+        for name, (_, findings) in result.items()
     }
     assert ratios["per_leaf"] == [pytest.approx(1_677_721_600 * 8 / (503_316_480 * 8), rel=0.01)]
     assert ratios["stacked"] == []
 
 
 def test_caches() -> None:
-    found = inspected("17-kv-cache")
+    result = inspected("17-kv-cache")
     moved = {
-        name: [one for one in findings if one.code == "cache-moved"] for name, (_, findings) in found.items()
+        name: [finding for finding in findings if finding.code == "cache-moved"]
+        for name, (_, findings) in result.items()
     }
     assert len(moved["slice_rep"]) == 2 and not moved["scatter_rep"]
-    for program, _ in found.values():
-        uses = {one.path.split("/")[-1]: one.use for one in program.shardings if one.use}
+    for program, _ in result.values():
+        uses = {sharding.path.split("/")[-1]: sharding.use for sharding in program.shardings if sharding.use}
         assert {name for name, use in uses.items() if use == "cache"} == {"k", "v"}
-        phases = {one.op_name for one in program.collectives or () if one.op_name}
+        phases = {collective.op_name for collective in program.collectives or () if collective.op_name}
         assert not any("transpose(" in name for name in phases)

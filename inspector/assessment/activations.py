@@ -178,7 +178,9 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
 def _partitioned(snapshot: Snapshot, program: Program) -> Program | None:
     """Return a program before its compile; None if it is not recorded."""
     records = snapshot.propagated or ()
-    return next((one for one in records if (one.name, one.mesh) == (program.name, program.mesh)), None)
+    return next(
+        (record for record in records if (record.name, record.mesh) == (program.name, program.mesh)), None
+    )
 
 
 def _amounts(rows: Sequence[Activation], residuals: Residuals) -> Amounts:
@@ -255,10 +257,10 @@ def _named(
     )
     taken: list[CheckpointName] = []
     for name in fitting:
-        enough = sum(one.count for one in taken) + name.count <= activation.count
+        enough = sum(checkpoint_name.count for checkpoint_name in taken) + name.count <= activation.count
         if enough and name.elements == fitting[0].elements:
             taken.append(name)
-    if sum(one.count for one in taken) != activation.count:
+    if sum(checkpoint_name.count for checkpoint_name in taken) != activation.count:
         return _NO_NAME
     for name in taken:
         names.remove(name)

@@ -110,22 +110,24 @@ def remarks(every: Sequence[Compared], baseline: int) -> list[str]:
     ]
 
 
-def _statement(kind: Kind, own: Amount, of_baseline: Amount, reference: Compared, one: Compared) -> Statement:
+def _statement(
+    kind: Kind, own: Amount, of_baseline: Amount, reference: Compared, compared: Compared
+) -> Statement:
     """Return the amount for the comparison. Traffic does not depend on the compiler as much as memory."""
-    excluded = other_model(reference, one) or ""
+    excluded = other_model(reference, compared) or ""
     known = None not in (own.value, of_baseline.value)
     if not excluded and kind == "memory" and known:
         if own.stage != of_baseline.stage:
             excluded = f"{own.stage}; the baseline: {of_baseline.stage}"
-        elif one.assessment.chip != reference.assessment.chip:
+        elif compared.assessment.chip != reference.assessment.chip:
             excluded = "on another chip"
-    program = step_program(one.snapshot)
+    program = step_program(compared.snapshot)
     parts: Mapping[str, float] | None = None
     if kind == "traffic" and program is not None and own.value is not None:
         parts = sent_parts(traffic(program.collectives or ()))
     elif own.value is not None and not own.at_least:
         parts = {part.name: part.amount for part in own.parts}
-    work = SAME_WORK if kind == "memory" else work_of(reference, one)
+    work = SAME_WORK if kind == "memory" else work_of(reference, compared)
     return Statement(own.text, own.value, excluded, parts=parts, work=work)
 
 

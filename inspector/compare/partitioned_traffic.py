@@ -281,7 +281,7 @@ def _is_sum(before: Sequence[Collective], after: Sequence[Collective], op: str) 
 
 def _is_narrower(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
     """Return whether the compiled program sends as often, each payload either equal or divided by 2 or 4."""
-    old, new = (sorted(_payloads(each, op).elements()) for each in (before, after))
+    old, new = (sorted(_payloads(collectives, op).elements()) for collectives in (before, after))
     return len(old) == len(new) and all(
         one in (other, other / 2, other / 4) for one, other in zip(new, old, strict=True)
     )

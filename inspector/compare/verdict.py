@@ -83,14 +83,14 @@ def of_step(baseline: Compared, candidate: Compared) -> Verdict:
 def _figures(baseline: Compared, candidate: Compared) -> tuple[FigureVerdict, ...]:
     """Return how memory, traffic and FLOPs compare. They need no chip, and no step that is known."""
     both = (baseline, candidate)
-    found = []
+    figure_verdicts = []
     for kind in _LEAST:
         was, now = amounts.answers(kind, both, 0)
         ratio = None
         if now.verdict in _COMPARED and was.value:
             ratio = (now.value or 0) * (1.0 if kind == "memory" else work_scale(*both)) / was.value
-        found.append(FigureVerdict(kind, cast(FigureAnswer, now.verdict), ratio))
-    return tuple(found)
+        figure_verdicts.append(FigureVerdict(kind, cast(FigureAnswer, now.verdict), ratio))
+    return tuple(figure_verdicts)
 
 
 def headline(every: Sequence[Compared], baseline: int = 0) -> str:
@@ -108,10 +108,12 @@ def headline(every: Sequence[Compared], baseline: int = 0) -> str:
     if not usable:
         return " ".join(f"{capitalized(unusable(compared) or '')}." for compared in every)
     first = sorted(usable, key=lambda compared: compared is not every[baseline])
-    same = _largest_group(first, lambda lead, one: _not_comparable(lead, one) is None)
+    same = _largest_group(first, lambda lead, compared: _not_comparable(lead, compared) is None)
     if len(same) > 1:
         return _shortest_step(every, same)
-    return _least_figures(every, _largest_group(first, lambda lead, one: other_model(lead, one) is None))
+    return _least_figures(
+        every, _largest_group(first, lambda lead, compared: other_model(lead, compared) is None)
+    )
 
 
 def _largest_group(
@@ -183,7 +185,9 @@ def _least_figures(every: Sequence[Compared], same: Sequence[Compared]) -> str:
         if any(answer.verdict not in ranked or answer.value is None for answer in figures):
             continue
         lowest = min(answer.value or 0 for answer in figures)
-        names = tuple(one.name for one, answer in zip(same, figures, strict=True) if answer.value == lowest)
+        names = tuple(
+            compared.name for compared, answer in zip(same, figures, strict=True) if answer.value == lowest
+        )
         if len(names) < len(same):
             least.setdefault(names, []).append(words)
     clauses = [
@@ -232,7 +236,7 @@ def _of_usable(verdict: Verdict, baseline: Compared, candidate: Compared) -> Ver
 def _not_comparable(baseline: Compared, candidate: Compared) -> str | None:
     """Return why no ratio of the steps says which layout is better; None if one does."""
     both = baseline, candidate
-    reason = next((why for one in both if (why := unusable(one))), None)
+    reason = next((why for compared in both if (why := unusable(compared))), None)
     reason = reason or other_model(baseline, candidate)
     if reason is None and same_instructions(baseline, candidate):
         return _other_machines(baseline, candidate)

@@ -45,10 +45,10 @@ class Remedies(Record):
     @property
     def best(self) -> Remedy | None:
         """The smallest change with which the layout fits; None if no change was enough."""
-        return next((one for one in self.tried if one.need is not None and one.need.fits), None)
+        return next((remedy for remedy in self.tried if remedy.need is not None and remedy.need.fits), None)
 
     @property
     def closest(self) -> Remedy | None:
         """The change with which the layout needs the least memory; None if no change is valid."""
         known = [remedy for remedy in self.tried if remedy.need is not None]
-        return min(known, key=lambda one: one.need.peak_bytes if one.need else 0, default=None)
+        return min(known, key=lambda remedy: remedy.need.peak_bytes if remedy.need else 0, default=None)

@@ -30,7 +30,10 @@ def in_program(program: Program, renamed: Renamed) -> Program:
         values = (replace(value, path=value.path and renamed(value.path)) for value in used.values)
         used = replace(used, values=tuple(values))
     if donation is not None:
-        unused = (replace(one, path=renamed(one.path)) for one in donation.unused)
+        unused = (
+            replace(unused_donation, path=renamed(unused_donation.path))
+            for unused_donation in donation.unused
+        )
         donation = replace(donation, unused=tuple(unused))
     return replace(
         program,
@@ -56,7 +59,10 @@ def in_program(program: Program, renamed: Renamed) -> Program:
         conflicts=program.conflicts
         and tuple(_in_conflict(conflict, renamed) for conflict in program.conflicts),
         uneven_gathers=program.uneven_gathers
-        and tuple(replace(one, path=renamed(one.path)) for one in program.uneven_gathers),
+        and tuple(
+            replace(uneven_gather, path=renamed(uneven_gather.path))
+            for uneven_gather in program.uneven_gathers
+        ),
         kept_gathers=program.kept_gathers
         and tuple(
             replace(gather, arrays=tuple(map(renamed, gather.arrays))) for gather in program.kept_gathers

@@ -252,7 +252,7 @@ def gpu_with(major: int, minor: int, cores: int, memory_bytes: int, bandwidth: i
         return None
     text = gpu_description(alike[0])
     names = ("major", "minor", "core_count", "memory_bandwidth")
-    *own, usual = (int(found[1]) for name in names if (found := re.search(rf"^ *{name}: (\d+)", text, re.M)))
+    *own, usual = (int(match[1]) for name in names if (match := re.search(rf"^ *{name}: (\d+)", text, re.M)))
     is_it = own == [major, minor, cores] and math.isclose(bandwidth, usual, rel_tol=0.04)
     return CHIPS[alike[0]] if is_it else None
 

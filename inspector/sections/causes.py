@@ -96,7 +96,7 @@ def conflicts(program: Program) -> Section | None:
     heading = _CONFLICTS
     if not groups:
         said = "For Shardy, no operation has operands and results with conflicting shardings."
-        if any(one.op not in REDUCTIONS for one in program.collectives or ()):
+        if any(collective.op not in REDUCTIONS for collective in program.collectives or ()):
             said += " XLA's partitioner moves shards all the same; each collective has its reason."
         return Section("conflicts", heading, (text(said),))
     shared: dict[str | Column, Callable[[Conflicts], int | None]] = {}

@@ -132,7 +132,9 @@ def _why(program: Program, computing: bool = False) -> tuple[Block, ...]:
 def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     over = Code(_axes(row.collectives[0]))
     count = len({(part.computation, part.name) for part in row.collectives})
-    runs = sum_known(one.executions for one in {(o.computation, o.name): o for o in row.collectives}.values())
+    runs = sum_known(
+        collective.executions for collective in {(o.computation, o.name): o for o in row.collectives}.values()
+    )
     times = f", {counted(runs, 'execution')}" if runs is not None and runs != count else ""
     return (Strong(counted(count, row.collectives[0].op)), " over ", over, times)
 
@@ -181,7 +183,9 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
     ):
         parts += [" over " if number == 0 else ", ", Code(axis)]
     known = [collective for collective in collectives if wire_bytes_of_run(collective) is not None]
-    sent = sent_by_busiest({axes: [one for one in known if axes_text(one) == axes] for axes in by_axes})
+    sent = sent_by_busiest(
+        {axes: [collective for collective in known if axes_text(collective) == axes] for axes in by_axes}
+    )
     total, uncounted = sum(sent.values()), len(collectives) - len(known)
     if uncounted and not total:
         parts.append(": the bytes that leave each device are unknown")

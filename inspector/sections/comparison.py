@@ -227,7 +227,7 @@ def maps(named: Named, rows: Sequence[SpecRow]) -> Section:
     most = _MAX_MAPS if len(named) <= 4 else 1
     blocks: list[Block] = []
     for number, path in enumerate(differing(named, rows, most)):
-        drawn = tuple((text(Strong(name)), _map(path, name, found)) for name, found in named)
+        drawn = tuple((text(Strong(name)), _map(path, name, snapshot)) for name, snapshot in named)
         blocks.append(Section(f"differing-{number}", path, (Columns(drawn),)))
     if not blocks:
         reason = "No array is sharded differently."

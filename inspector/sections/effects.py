@@ -172,7 +172,7 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
     for effect in effects.changes:
         if effect.cost is None:
             continue
-        seconds, wire, state = (saved(one, effect.cost) for one in (_SECONDS, _WIRE, _STATE))
+        seconds, wire, state = (saved(measure, effect.cost) for measure in (_SECONDS, _WIRE, _STATE))
         more_work = current.seconds is None and (effect.cost.flops or 0) > (current.flops or 0)
         better = state if room is None else seconds or wire or state
         if better > 0 and -state * _GROWTH <= (room or 0) and not more_work:
@@ -203,7 +203,7 @@ def table(effects: Effects, shares: bool = False) -> Table:
     """Return one row per change, the largest effect first and invalid changes last."""
     current = effects.current
     timed = [_SECONDS] if effects.chip is not None else []
-    columns: dict[str | Column, Callable[[Effect], Cell]] = {"Change": lambda one: one.label}
+    columns: dict[str | Column, Callable[[Effect], Cell]] = {"Change": lambda effect: effect.label}
     for measure in (*timed, _WIRE):
         columns[measure.heading] = _cell(current, measure, shares)
     for axes in _axes(effects):
@@ -212,7 +212,7 @@ def table(effects: Effects, shares: bool = False) -> Table:
     columns[_STATE.heading] = _cell(current, _STATE, shares)
     columns["Matrix FLOPs"] = lambda one: "–" if one.cost is None else _flops(current, one.cost)
     if any(change.cost is None for change in effects.changes):
-        columns["Not valid"] = lambda one: one.reason or "–"
+        columns["Not valid"] = lambda effect: effect.reason or "–"
     return Table.of(TABLE, effects.changes, columns)
 
 
@@ -257,7 +257,7 @@ def _axes_text(axes: str) -> str:
 def _measures(effects: Effects) -> tuple[_Measure, ...]:
     """Return the known figures of the current layout, the one that orders the changes first."""
     every = (_SECONDS, _WIRE, _STATE)
-    return tuple(one for one in every if one.of(effects.current) is not None)
+    return tuple(measure for measure in every if measure.of(effects.current) is not None)
 
 
 def _affects(effects: Effects, effect: Effect) -> bool:

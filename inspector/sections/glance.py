@@ -61,12 +61,18 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     """
     every = compared(named, chip)
     drawn = [
-        _as_drawn(one, [of_layout.assessment for of_layout in every]) if one.kind == "memory" else one
-        for one in measures(every, baseline)
-        if one.kind != "flops"
+        _as_drawn(measure, [of_layout.assessment for of_layout in every])
+        if measure.kind == "memory"
+        else measure
+        for measure in measures(every, baseline)
+        if measure.kind != "flops"
     ]
     return Glance(
-        tuple(one for one in drawn if one.kind != "time" or any(amount.stage for amount in one.amounts)),
+        tuple(
+            measure
+            for measure in drawn
+            if measure.kind != "time" or any(amount.stage for amount in measure.amounts)
+        ),
         tuple((name, one.assessment) for (name, _), one in zip(named, every, strict=True)),
         baseline,
     )
@@ -105,19 +111,19 @@ def figure(glance: Glance, width_px: int) -> go.Figure | None:
     """Return the picture; None if nothing is known."""
     several = len(glance.layouts) > 1
     layouts = []
-    for place, (name, found) in enumerate(glance.layouts):
+    for place, (name, assessment) in enumerate(glance.layouts):
         marks, reasons = {}, {}
         for measure in glance.measures:
             answer = measure.answers[place]
             marks[measure.title] = (mark(answer), mark(answer, words=False)) if several else ("", "")
             reasons[measure.title] = measure.amounts[place].unknown
-        kept = found.rejected is None
+        kept = assessment.rejected is None
         layouts.append(
             Layout(
                 f"{name} (baseline)" if several and place == glance.baseline else name * several,
-                found.step if kept else None,
-                found.memory if kept else None,
-                found.traffic if kept else None,
+                assessment.step if kept else None,
+                assessment.memory if kept else None,
+                assessment.traffic if kept else None,
                 marks,
                 reasons,
             )

@@ -46,17 +46,17 @@ class Recorded(Protocol):
 def table(entries: Sequence[Recorded]) -> Table:
     """Return one row per entry, with the figures of its step."""
     columns: dict[str | Column, Callable[[Recorded], Cell]] = {
-        "Time (UTC)": lambda one: one.time[:16].replace("T", " "),
-        "Kind": lambda one: KINDS.get(one.kind, one.kind),
-        "Layout": lambda one: one.title,
-        "Target": lambda one: one.target or "–",
+        "Time (UTC)": lambda recorded: recorded.time[:16].replace("T", " "),
+        "Kind": lambda recorded: KINDS.get(recorded.kind, recorded.kind),
+        "Layout": lambda recorded: recorded.title,
+        "Target": lambda recorded: recorded.target or "–",
         STEP: _step,
-        MEMORY: lambda one: bytes_text(one.peak_bytes),
-        TRAFFIC: lambda one: "none" if one.wire_bytes == 0 else bytes_text(one.wire_bytes),
+        MEMORY: lambda recorded: bytes_text(recorded.peak_bytes),
+        TRAFFIC: lambda recorded: "none" if recorded.wire_bytes == 0 else bytes_text(recorded.wire_bytes),
     }
     if any(entry.owner for entry in entries):
-        columns["Owner"] = lambda one: one.owner or "–"
-    columns["Size"] = lambda one: bytes_text(one.bytes)
+        columns["Owner"] = lambda recorded: recorded.owner or "–"
+    columns["Size"] = lambda recorded: bytes_text(recorded.bytes)
     return Table.of("history", entries, columns)
 
 

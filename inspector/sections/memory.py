@@ -227,9 +227,12 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
 
 
 def _peak_sentence(use: MemoryUse) -> str:
-    groups = sorted(use.groups, key=lambda one: -one.bytes[use.peak])
+    groups = sorted(use.groups, key=lambda group: -group.bytes[use.peak])
     largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
-    parts = ", ".join(f"{USE_GROUPS[one.group].heading} {bytes_text(one.bytes[use.peak])}" for one in largest)
+    parts = ", ".join(
+        f"{USE_GROUPS[group_use.group].heading} {bytes_text(group_use.bytes[use.peak])}"
+        for group_use in largest
+    )
     phase = _PHASE_NAMES.get(use.phases[use.peak])
     # One instruction can be of two phases, such as an all-reduce of the loss and of gradients.
     later = use.phases[use.peak] == "forward" and any(
@@ -267,9 +270,9 @@ def _total_instead(program: Breakdown, use: MemoryUse) -> str:
 
 def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folded:
     alike: dict[tuple[str, ...], list[LiveValue]] = {}
-    for one in use.values:
-        key = (_value_name(one), one.group, one.shape, one.source or "")
-        alike.setdefault(key, []).append(one)
+    for live_value in use.values:
+        key = (_value_name(live_value), live_value.group, live_value.shape, live_value.source or "")
+        alike.setdefault(key, []).append(live_value)
     rows = sorted(alike.values(), key=lambda row: -sum(one.bytes for one in row))[:_MOST_VALUES]
     share = sum(one.bytes for row in rows for one in row) / max(use.peak_bytes, 1)
     table = Table.of(

@@ -31,9 +31,9 @@ def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[
     ]
     if base != baseline:
         said.append(f"{names[baseline]} was not timed, so ratios are relative to {names[base]}.")
-    found = [ratio for name in paired_times.PROGRAMS for ratio in paired_times.ratios(times, base, name)]
-    said += [_of_ratio(ratio, names, base) for ratio in found]
-    if len(found) >= _MANY_RATIOS:
+    ratios = [ratio for name in paired_times.PROGRAMS for ratio in paired_times.ratios(times, base, name)]
+    said += [_of_ratio(ratio, names, base) for ratio in ratios]
+    if len(ratios) >= _MANY_RATIOS:
         said.append("About 1 in 20 such intervals of equally fast layouts excludes 1 by chance.")
     return (*said, *_not_timed(times, names))
 

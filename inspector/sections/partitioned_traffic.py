@@ -123,8 +123,8 @@ def _amount(amount: Amount) -> dict[str, int | None]:
 
 def _table(rows: Sequence[Row]) -> Table:
     def difference(row: Row) -> int:
-        one, other = row.propagated.wire_bytes, row.compiled.wire_bytes
-        return -1 if one is None or other is None else abs(one - other)
+        wire_bytes, other = row.propagated.wire_bytes, row.compiled.wire_bytes
+        return -1 if wire_bytes is None or other is None else abs(wire_bytes - other)
 
     return Table.of(
         "partitioned_traffic",

@@ -55,8 +55,8 @@ def blocks(program: Program, predicted: Predicted | None = None) -> tuple[Block,
 
 def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     """Return the pipelines of all programs without a prediction."""
-    found = [part for program in snapshot.programs for part in blocks(program)]
-    return tuple(part for part in found if isinstance(part, Section))
+    parts = [part for program in snapshot.programs for part in blocks(program)]
+    return tuple(part for part in parts if isinstance(part, Section))
 
 
 def bubble_seconds(pipeline: Pipeline, program: Program, predicted: Predicted | None) -> float | None:

@@ -94,11 +94,11 @@ def is_of_product(collective: Collective) -> bool:
 
 def _conflicts(program: Program) -> dict[PartKey, Conflict]:
     """Return the first conflict that each collective, or part of a combined one, resolves."""
-    found: dict[PartKey, Conflict] = {}
+    conflicts: dict[PartKey, Conflict] = {}
     for conflict in program.conflicts or ():
         for key in parts_of_conflict(conflict):
-            found.setdefault(key, conflict)
-    return found
+            conflicts.setdefault(key, conflict)
+    return conflicts
 
 
 def _patterns(paths: Iterable[str]) -> list[str]:

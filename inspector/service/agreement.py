@@ -66,11 +66,11 @@ def placed_as_planned(planned: Snapshot, found: Snapshot) -> int | None:
     return sum(array.group not in CHOSEN_BY_THE_COMPILER for array in found.arrays)
 
 
-def _same_mesh(planned: Snapshot, found: Snapshot) -> bool:
-    if found.source.kind not in targets.KINDS or not planned.mesh or not found.mesh:
-        return planned.mesh == found.mesh
+def _same_mesh(planned: Snapshot, snapshot: Snapshot) -> bool:
+    if snapshot.source.kind not in targets.KINDS or not planned.mesh or not snapshot.mesh:
+        return planned.mesh == snapshot.mesh
     # The compiler of a target orders its devices.
-    return planned.mesh.axes == found.mesh.axes
+    return planned.mesh.axes == snapshot.mesh.axes
 
 
 def _placement(array: Array) -> dict[str, Any]:

@@ -323,12 +323,12 @@ def older_than(entries: Sequence[HistoryEntry], days: float) -> tuple[HistoryEnt
 
 def beyond_size(entries: Sequence[HistoryEntry], size: int) -> tuple[HistoryEntry, ...]:
     """Return the oldest changeable entries, so that at most `size` bytes of changeable ones are left."""
-    together, found = 0, []
+    together, history_entries = 0, []
     for entry in sorted((entry for entry in entries if entry.changeable), key=lambda entry: entry.time)[::-1]:
         together += entry.bytes
         if together > size:
-            found.append(entry)
-    return tuple(found)
+            history_entries.append(entry)
+    return tuple(history_entries)
 
 
 def _figures(assessment: Assessment) -> dict[str, Any]:

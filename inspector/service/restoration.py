@@ -86,9 +86,9 @@ class SaveAndRestore:
             folder.remove()
         restoration = restoration_of(saved, restored)
         state = tuple(array for array in self.planned.arrays if array.group in STATE_GROUPS)
-        found = restoration.snapshot
-        differences = disagreements(replace(self.planned, arrays=state), found)
-        return replace(restoration, snapshot=replace(found, findings=found.findings + differences))
+        snapshot = restoration.snapshot
+        differences = disagreements(replace(self.planned, arrays=state), snapshot)
+        return replace(restoration, snapshot=replace(snapshot, findings=snapshot.findings + differences))
 
     def stop(self) -> None:
         """Cancel the running job."""

@@ -229,7 +229,7 @@ def _write(snapshot: Snapshot, path: Path) -> None:
     lock_file.write(lock_file.locked(snapshot), path)
 
 
-def _assert_holds(found: Checked, before: Iterable[str] = (), after: Iterable[str] = ()) -> None:
+def _assert_holds(checked: Checked, before: Iterable[str] = (), after: Iterable[str] = ()) -> None:
     """Raise AssertionError with all violations, or InvalidInput if something cannot be checked.
 
     Args:
@@ -239,8 +239,8 @@ def _assert_holds(found: Checked, before: Iterable[str] = (), after: Iterable[st
     __tracebackhide__ = True
     from inspector.core.errors import InvalidInput
 
-    unknown = [f"cannot be checked: {line}" for line in dict.fromkeys(found.unknown)]
-    if found.violations:
-        raise AssertionError("\n".join([*before, *found.violations, *unknown, *after]))
+    unknown = [f"cannot be checked: {line}" for line in dict.fromkeys(checked.unknown)]
+    if checked.violations:
+        raise AssertionError("\n".join([*before, *checked.violations, *unknown, *after]))
     if unknown:
         raise InvalidInput("; ".join(unknown))

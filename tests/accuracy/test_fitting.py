@@ -47,19 +47,21 @@ SHAPES = [(10**9, 1e13, 10**9), (10**8, 9e13, 10**9), (10**8, 1e13, 10**10), (10
 
 
 def runs(constants: Constants) -> list[MeasuredProgram]:
-    found = []
+    measured_programs = []
     for number, shape in enumerate(SHAPES):
-        one = program(*shape)
-        seconds = predicted(one, MESH, CHIP, constants=constants).seconds
+        result = program(*shape)
+        seconds = predicted(result, MESH, CHIP, constants=constants).seconds
         assert seconds is not None
-        found.append(MeasuredProgram(f"run {number}", f"model {number}", CHIP, one, MESH, seconds))
-    return found
+        measured_programs.append(
+            MeasuredProgram(f"run {number}", f"model {number}", CHIP, result, MESH, seconds)
+        )
+    return measured_programs
 
 
 @pytest.mark.parametrize("factor", [0.8, 1.1])
 def test_the_factor_of_measured_runs_is_found(factor):
-    made = Constants(compute_factor=factor)
-    assert fitting.fitted(runs(made), CHIP).compute_factor == pytest.approx(factor)
+    constants = Constants(compute_factor=factor)
+    assert fitting.fitted(runs(constants), CHIP).compute_factor == pytest.approx(factor)
 
 
 def test_a_model_is_predicted_without_its_own_runs():
@@ -72,43 +74,43 @@ def test_a_model_is_predicted_without_its_own_runs():
 
 
 def test_shares_before_a_compile_are_found():
-    made = BeforeCompile({"": 0.5}, exposed_share=0.3)
+    result = BeforeCompile({"": 0.5}, exposed_share=0.3)
     measured = []
     for number, shape in enumerate(SHAPES):
         one = program(*shape)
-        seconds = before_compile(one, MESH, CHIP, made).seconds
+        seconds = before_compile(one, MESH, CHIP, result).seconds
         assert seconds is not None
         measured.append(MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds))
     terms = [run for run in map(fitting.partitioned_run, measured) if run is not None]
-    found = fitting.fitted_before_compile(terms)
-    assert found.of(CHIP) == pytest.approx(0.5, abs=0.03)
-    assert found.exposed_share == pytest.approx(0.3, abs=0.1)
+    fitted_before_compile = fitting.fitted_before_compile(terms)
+    assert fitted_before_compile.of(CHIP) == pytest.approx(0.5, abs=0.03)
+    assert fitted_before_compile.exposed_share == pytest.approx(0.3, abs=0.1)
     left_out = fitting.left_out_before_compile(terms)
     assert left_out.keys() == {run.name for run in terms}
 
 
 def test_transfers_between_slices_count_in_full_before_a_compile():
     flops, payload = 1e15, 10**9
-    one = program(1, flops, payload)
+    result = program(1, flops, payload)
     alone, apart = BeforeCompile({"": 0.5}, 0.0), CHIP.dcn_bytes_per_second
-    within = before_compile(one, MESH, CHIP, alone).seconds
+    within = before_compile(result, MESH, CHIP, alone).seconds
     two = dataclasses.replace(MESH, slice_index=(0,) * 8 + (1,) * 8)
-    between = before_compile(one, two, CHIP, alone).seconds
+    between = before_compile(result, two, CHIP, alone).seconds
     assert within is not None and between is not None and apart is not None
     # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.
     sent = 2 * payload / 8 / 2 / apart / 0.33
     assert between - within == pytest.approx(START_SECONDS + sent)
-    terms = fitting.partitioned_run(MeasuredProgram("run", "model", CHIP, one, two, 1.0))
+    terms = fitting.partitioned_run(MeasuredProgram("run", "model", CHIP, result, two, 1.0))
     assert terms is not None
     assert terms.between_slices == pytest.approx(between - within)
 
 
 def test_mixtures_of_experts_do_not_change_the_constants():
-    made = BeforeCompile({"": 0.5}, exposed_share=0.3)
+    result = BeforeCompile({"": 0.5}, exposed_share=0.3)
     terms = []
     for number, shape in enumerate(SHAPES):
         one = program(*shape)
-        seconds = before_compile(one, MESH, CHIP, made).seconds
+        seconds = before_compile(one, MESH, CHIP, result).seconds
         assert seconds is not None
         run = MeasuredProgram(f"run {number}", f"{number}", CHIP, one, MESH, seconds)
         slow = dataclasses.replace(run, name=f"mixture {number}", seconds=2 * seconds, mixture=True)

@@ -73,8 +73,8 @@ def test_a_trial_that_cannot_be_expressed_has_a_reason(
 ) -> None:
     (trial,) = read(tmp_path, ROW | changed)
     assert trial.layout is None and part in trial.reason
-    found = layout_trials.judged((trial,), propagate)
-    assert (found.sweeps, found.others) == ((), {trial.reason: 1})
+    trials = layout_trials.judged((trial,), propagate)
+    assert (trials.sweeps, trials.others) == ((), {trial.reason: 1})
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"models": {}, "rows": 3}', "{"])
@@ -101,7 +101,7 @@ def test_fits_order_and_place_are_counted(tmp_path: Path) -> None:
     assert (small.ran, small.pairs, small.ordered, small.best) == (2, 1, 1, 2)
     assert (large.known, large.right, large.ran, large.best) == (1, 1, 0, None)
     # If the times were exchanged, the order would be wrong and the fastest not the first one.
-    exchanged = [replace(one, seconds={3.0: 2.0, 2.0: 3.0}.get(one.seconds)) for one in rows[:3]]
+    exchanged = [replace(row, seconds={3.0: 2.0, 2.0: 3.0}.get(row.seconds)) for row in rows[:3]]
     (other,) = layout_trials.judged(tuple(exchanged), propagate).sweeps
     assert (other.pairs, other.ordered) == (1, 0) and other.best > 1
 
@@ -121,21 +121,22 @@ def test_the_fragmentation_comes_from_other_models(tmp_path: Path) -> None:
 def test_gradients_and_the_optimizer_count_once_in_a_step(tmp_path: Path) -> None:
     # Twice the sequences of a microbatch: the same products, and half as many microbatches.
     rows = read(tmp_path, ROW, ROW | {"micro_batch": 2})
-    layouts = [one.layout for one in rows if one.layout is not None]
-    found = [propagate(one) for one in layouts]
+    layouts = [row.layout for row in rows if row.layout is not None]
+    snapshots = [propagate(layout) for layout in layouts]
     chip = hardware.chip("a100")
-    programs = [each.program("train_step") for each in found]
-    one, two = (
-        predicted(program, each.mesh, chip).totals for each, program in zip(found, programs, strict=True)
+    programs = [snapshot.program("train_step") for snapshot in snapshots]
+    totals, two = (
+        predicted(program, snapshot.mesh, chip).totals
+        for snapshot, program in zip(snapshots, programs, strict=True)
     )
-    assert one is not None and two is not None and one.exposed.keys() == {"data"}
+    assert totals is not None and two is not None and totals.exposed.keys() == {"data"}
     boundaries = [boundary_seconds(program, chip) for program in programs]
     steps = [
         layout_trials.step_seconds(each, row.repeats, boundary)
-        for each, row, boundary in zip((one, two), rows, boundaries, strict=True)
+        for each, row, boundary in zip((totals, two), rows, boundaries, strict=True)
     ]
-    once = boundaries[0] + one.exposed["data"]
-    repeated = one.matrix + one.memory - boundaries[0]
+    once = boundaries[0] + totals.exposed["data"]
+    repeated = totals.matrix + totals.memory - boundaries[0]
     assert steps[0] == pytest.approx(rows[0].repeats * repeated + once)
     # Half as many microbatches read the weights half as often, and start half as many kernels.
     assert 0.9 * steps[0] < steps[1] < steps[0]

@@ -37,21 +37,21 @@ def swept(tmp_path, runs, *layouts, chips=64, model="a model (4 layers)", hardwa
         Row(run.name, run.chip, run.model, run.chips, run.seconds, predicted=RUNS[run.name][2])
         for run in runs
     ]
-    (found,) = sweeps.read(file, runs, predicted)
-    return found
+    (sweep,) = sweeps.read(file, runs, predicted)
+    return sweep
 
 
 def test_the_order_of_a_sweep(tmp_path, runs):
-    found = swept(tmp_path, runs, "fsdp=64", "fsdp=16,tensor=4", "fsdp=8, dcn tensor=8", "data=64")
-    assert (found.rows, found.known) == (4, ("a", "b", "c"))
+    result = swept(tmp_path, runs, "fsdp=64", "fsdp=16,tensor=4", "fsdp=8, dcn tensor=8", "data=64")
+    assert (result.rows, result.known) == (4, ("a", "b", "c"))
     # b and c differ by 5% only; c is predicted to be faster than a, which is wrong.
-    assert (found.right, found.pairs) == (1, 2)
+    assert (result.right, result.pairs) == (1, 2)
 
 
 @pytest.mark.parametrize("other", [{"chips": 128}, {"model": "another model"}, {"hardware": "TPU v4"}])
 def test_other_layouts_are_no_published_runs(tmp_path, runs, other):
-    found = swept(tmp_path, runs, "fsdp=64", "fsdp=16,tensor=4", **other)
-    assert (found.rows, found.known, found.pairs) == (2, (), 0)
+    result = swept(tmp_path, runs, "fsdp=64", "fsdp=16,tensor=4", **other)
+    assert (result.rows, result.known, result.pairs) == (2, (), 0)
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"sweeps": [3]}', '{"sweeps": [{"rows": 3}]}', "{"])

@@ -34,10 +34,10 @@ def ran(steps: tuple[float, ...], kind: str = "cpu") -> Snapshot:
 
 
 def test_the_json_form_has_the_keys_of_the_contract() -> None:
-    for found in (planned(sent(("data",), 8)), compiled(1), ran((1.0, 2.0)), samples.snapshot()):
-        plain = typed_json.encode(assess(found, V5E))
+    for snapshot in (planned(sent(("data",), 8)), compiled(1), ran((1.0, 2.0)), samples.snapshot()):
+        plain = typed_json.encode(assess(snapshot, V5E))
         assert list(plain)[: len(KEYS)] == KEYS
-        assert typed_json.decode(Assessment, json.loads(json.dumps(plain))) == assess(found, V5E)
+        assert typed_json.decode(Assessment, json.loads(json.dumps(plain))) == assess(snapshot, V5E)
         assert plain["basis"] in ("measured", "compiled", "partitioned", "planned")
 
 
@@ -48,17 +48,17 @@ def test_the_chip_is_the_own_one_of_a_snapshot() -> None:
 
 
 def test_a_plan_has_the_prediction_of_its_propagated_step() -> None:
-    found = planned(sent(("data",), 1000), sent(("model",), 10, 5))
-    own = assess(found, V5E)
-    expected = predicted(found.programs[0], found.mesh, V5E)
+    snapshot = planned(sent(("data",), 1000), sent(("model",), 10, 5))
+    own = assess(snapshot, V5E)
+    expected = predicted(snapshot.programs[0], snapshot.mesh, V5E)
     assert own.basis == "partitioned" and own.step.kind == "predicted"
     assert (own.step.seconds, own.step.low, own.step.high) == (
         *(expected.seconds, expected.low, expected.high),
     )
     assert own.traffic.by_axes == {"data": 3000, "model": 50} and own.traffic.bytes == 3050
     assert own.traffic.largest == "data"
-    assert own.state_bytes_per_device == state_totals(found).per_device
-    without = assess(found)
+    assert own.state_bytes_per_device == state_totals(snapshot).per_device
+    without = assess(snapshot)
     assert without.step is None and without.unknown_step and without.memory.fits is None
     assert without.traffic == own.traffic
 
@@ -99,19 +99,19 @@ def test_a_rejected_layout_names_the_reason() -> None:
 
 
 def test_findings_are_those_of_the_audit() -> None:
-    found = replace(samples.snapshot(), findings=(Finding("note", "own", "a note"),))
-    listed = audit.merged_by_logical_axis(audit.audited(found).findings)
-    counts = assess(found).findings
+    snapshot = replace(samples.snapshot(), findings=(Finding("note", "own", "a note"),))
+    listed = audit.merged_by_logical_axis(audit.audited(snapshot).findings)
+    counts = assess(snapshot).findings
     for level in ("error", "warning", "note"):
-        assert getattr(counts, level) == sum(one.level == level for one in listed)
-    assert assess(audit.audited(found)).findings == counts
+        assert getattr(counts, level) == sum(finding.level == level for finding in listed)
+    assert assess(audit.audited(snapshot)).findings == counts
 
 
 @pytest.mark.nightly
 def test_an_assessment_is_computed_once_for_each_snapshot() -> None:
-    found = planned(sent(("data",), 8))
-    assert assess(found, V5E) is assess(found, V5E)
-    assert assess(found, V5P).chip == "v5p"
+    snapshot = planned(sent(("data",), 8))
+    assert assess(snapshot, V5E) is assess(snapshot, V5E)
+    assert assess(snapshot, V5P).chip == "v5p"
     for size in range(1, 20):
         # The address of a Snapshot that is gone can be that of the next one.
         assert assess(planned(sent(("data",), size))).traffic.bytes == 3 * size
@@ -144,16 +144,16 @@ def test_traffic_is_that_of_the_device_that_sends_most() -> None:
 
     axis = base.mesh.axis_names[0]
     apart = (permute("a", (axis,), 10, 0), permute("b", (), 30, 1))
-    found = assess(replace(base, programs=(Program("f", collectives=apart),))).traffic
-    assert found is not None and found.bytes == 30 == sum(found.by_axes.values())
-    assert found.at_most is not None and found.text.startswith("up to")
+    traffic = assess(replace(base, programs=(Program("f", collectives=apart),))).traffic
+    assert traffic is not None and traffic.bytes == 30 == sum(traffic.by_axes.values())
+    assert traffic.at_most is not None and traffic.text.startswith("up to")
     ring = replace(apart[0], source_target_pairs=tuple((n, (n + 1) % size) for n in range(size)))
-    found = assess(replace(base, programs=(Program("f", collectives=(ring,)),))).traffic
-    assert found is not None and found.bytes == 10 and found.at_most is None
+    traffic = assess(replace(base, programs=(Program("f", collectives=(ring,)),))).traffic
+    assert traffic is not None and traffic.bytes == 10 and traffic.at_most is None
 
 
 @pytest.mark.parametrize(("name", "run"), [("train_step", "step"), ("stencil", "run")])
 def test_only_a_train_step_is_called_a_step(name: str, run: str) -> None:
     sends = Collective("all-reduce", False, "a", "main", 1, False, ("data",), 2, 4, 64, 64)
-    found = assess(replace(samples.snapshot(), programs=(Program(name, collectives=(sends,)),)))
-    assert f"in one {run}." in because(found)
+    assessment = assess(replace(samples.snapshot(), programs=(Program(name, collectives=(sends,)),)))
+    assert f"in one {run}." in because(assessment)

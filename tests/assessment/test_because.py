@@ -93,12 +93,12 @@ def check(found: Assessment) -> None:
 
 def test_the_parts_of_a_layout_add_up(case: tuple[Snapshot, str | None]) -> None:
     snapshot, chip = case
-    found = assess(snapshot, None if chip is None else hardware.chip(chip))
-    check(found)
-    assert because(found)
+    assessment = assess(snapshot, None if chip is None else hardware.chip(chip))
+    check(assessment)
+    assert because(assessment)
     if "slice" in snapshot.source.kind or snapshot.mesh.slice_index:
-        assert any(part.kind == "between" for part in found.step.parts)
-        assert found.traffic.between_slices
+        assert any(part.kind == "between" for part in assessment.step.parts)
+        assert assessment.traffic.between_slices
 
 
 def test_the_parts_of_a_compiled_step_add_up() -> None:
@@ -111,9 +111,9 @@ def test_the_parts_of_a_compiled_step_add_up() -> None:
     for collectives, more in (((), ()), ((gather,), (ScheduledOperation("g", "all-gather", collective=0),))):
         operations = (*step.programs[0].schedule.by_name["main"].operations[:50], *more)
         program = replace(step.programs[0], schedule=schedule(*operations), collectives=collectives)
-        found = assess(replace(step, programs=(program,)), hardware.chip("v5e"))
-        check(found)
-        assert any(part.axes == "data" for part in found.step.parts) == bool(collectives)
+        assessment = assess(replace(step, programs=(program,)), hardware.chip("v5e"))
+        check(assessment)
+        assert any(part.axes == "data" for part in assessment.step.parts) == bool(collectives)
 
 
 def test_measured_steps_have_no_parts() -> None:
@@ -125,9 +125,9 @@ def test_a_layout_that_jax_rejects_sends_nothing() -> None:
     allowed = planned(sent(("data",), 1000))
     assert assess(allowed, hardware.chip("v5e")).traffic is not None
     refused = replace(allowed.programs[0], sharding_error=ShardingError("no", "ShardingTypeError"))
-    found = assess(replace(allowed, programs=(refused,)), hardware.chip("v5e"))
-    assert found.rejected and found.traffic is found.step is found.known_traffic is None
-    assert found.rejected in because(found)
+    assessment = assess(replace(allowed, programs=(refused,)), hardware.chip("v5e"))
+    assert assessment.rejected and assessment.traffic is assessment.step is assessment.known_traffic is None
+    assert assessment.rejected in because(assessment)
 
 
 @pytest.mark.parametrize("op", ["all-gather", "all-reduce", "reduce-scatter", "all-to-all"])
@@ -152,8 +152,8 @@ def test_bytes_between_slices_are_those_of_a_hierarchical_collective(
     assert members in (1, slices) or bytes_between_slices([inside], mesh) == {}
     across = replace(collective, group_size=slices, wire_bytes_per_device=1000, network="dcn")
     assert bytes_between_slices([across], mesh) == {"fsdp": 3000}
-    one = replace(mesh, slice_index=(0,) * size)
-    assert bytes_between_slices([collective], one) == {}
+    result = replace(mesh, slice_index=(0,) * size)
+    assert bytes_between_slices([collective], result) == {}
 
 
 def assessed(need: MemoryNeed | None, *parts: StepPart) -> Assessment:

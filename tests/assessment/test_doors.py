@@ -122,14 +122,14 @@ def test_every_door_has_the_same_assessment(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found, name = case
+    snapshot, name = case
     monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "user"))
     path, other = tmp_path / "one.json", tmp_path / "two.json"
     for file in (path, other):
-        snapshots.write(found, file)
+        snapshots.write(snapshot, file)
     chip = None if name is None else hardware.chip(name)
     options = [] if name is None else ["--chip", name]
-    own = assess(found, chip)
+    own = assess(snapshot, chip)
     expected = typed_json.encode(own)
 
     # Verbs.
@@ -143,16 +143,16 @@ def test_every_door_has_the_same_assessment(
     assert plain["sentence"] == plain["verdicts"][0]["sentence"]
 
     # The history, which knows no chosen chip.
-    layout = layouts.from_json(found.layout)
-    History().record_answer(layout, found, LOCAL)
+    layout = layouts.from_json(snapshot.layout)
+    History().record_answer(layout, snapshot, LOCAL)
     assert main(["history", "--json"]) == 0
     (entry,) = json.loads(capsys.readouterr().out)
-    assert entry["assessment"] == typed_json.encode(assess(found))
+    assert entry["assessment"] == typed_json.encode(assess(snapshot))
 
     # Reports and pages show the same numbers.
     figures = numbers(expected)
     for suffix in (".html", ".md"):
-        content = report.content([("one", found), ("two", found)], suffix, chip)
+        content = report.content([("one", snapshot), ("two", snapshot)], suffix, chip)
         said = html.unescape(content if isinstance(content, str) else content.decode())
         said = re.sub(r"</?strong>", "", said.replace("\\", ""))
         for number in figures:
@@ -163,9 +163,9 @@ def test_every_door_has_the_same_assessment(
     page.run()
     assert not page.exception, [error.value for error in page.exception]
     head = " ".join(f"{metric.label} {metric.value}" for metric in page.metric).replace("\\", "")
-    table = " ".join(one.value.replace("\\", "") for one in page.markdown)
+    table = " ".join(markdown.value.replace("\\", "") for markdown in page.markdown)
     # Of layouts that JAX rejects, nothing is drawn.
-    pictures = [one.alt for one in drawn_figures.figures(page) if one.key == "glance"]
+    pictures = [figure.alt for figure in drawn_figures.figures(page) if figure.key == "glance"]
     assert len(pictures) == (own.rejected is None)
     for number in figures:
         assert number.split(" ")[0] in head, number

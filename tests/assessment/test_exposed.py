@@ -111,12 +111,12 @@ def test_a_result_that_is_used_at_once(tmp_path: Path) -> None:
 
 def test_nothing_is_left_to_compute(tmp_path: Path) -> None:
     before, after = product("before"), product("after", "gather")
-    made = START.replace("(x)", "(made)")
+    result = START.replace("(x)", "(made)")
     slice_ = f"made = bf16[64,2048]{T} slice(before.2), slice={{[0:64], [0:2048]}}"
     wide = (
         f"before.2 = bf16[512,2048]{T} dot(before, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
     )
-    for done in ((made, DONE), (SYNCHRONOUS.replace("(x)", "(made)"),)):
+    for done in ((result, DONE), (SYNCHRONOUS.replace("(x)", "(made)"),)):
         own = only(predicted(tmp_path, before, wide, slice_, *done, after, USE, root("use", "after")))
         assert own.reason == "nothing to compute" and own.saves == own.available == 0
         assert own.user is not None and own.user.name == "after"

@@ -111,18 +111,18 @@ def read_everywhere(
     tabs: Sequence[str] = tuple(snapshot_panels.PANELS),
 ) -> None:
     monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "user"))
-    found = inspected(fields, service)
-    expected = values(assess(found, hardware.CHIPS.get(chip or "")))
-    of_no_chip = values(assess(found))
-    places = dict(texts(found, fields, chip, tmp_path, capsys))
-    places |= dict(pages(found, fields, chip, tmp_path, tabs))
+    snapshot = inspected(fields, service)
+    expected = values(assess(snapshot, hardware.CHIPS.get(chip or "")))
+    of_no_chip = values(assess(snapshot))
+    places = dict(texts(snapshot, fields, chip, tmp_path, capsys))
+    places |= dict(pages(snapshot, fields, chip, tmp_path, tabs))
     for place, text in places.items():
         assert not (old := RETIRED.search(text)), (place, old)
         for name, value in named_values(text):
             # The history knows no chosen chip.
             assert value == (of_no_chip if place == "history" else expected)[name], (place, name)
     # Each place has the quantities at all.
-    rejected = bool(assess(found).rejected)
+    rejected = bool(assess(snapshot).rejected)
     for place in ("show", "compare", "Compare", "markdown", "html", "header"):
         names = {name for name, _ in named_values(places[place])}
         assert names >= {MEMORY, TRAFFIC} or rejected, place
@@ -165,7 +165,7 @@ def named_values(text: str) -> Iterator[tuple[str, str]]:
 
 
 def texts(
-    found: Snapshot,
+    snapshot: Snapshot,
     fields: dict[str, str],
     chip: str | None,
     folder: Path,
@@ -174,17 +174,17 @@ def texts(
     """Yield every place with its text, a line for each fact or row."""
     paths = [folder / f"{name}.json" for name in ("one", "two")]
     for path in paths:
-        snapshots.write(found, path)
+        snapshots.write(snapshot, path)
     options = [] if chip is None else ["--chip", chip]
     for verb, files in (("show", paths[:1]), ("compare", paths)):
         assert main([verb, *map(str, files), *options]) == 0
         yield verb, capsys.readouterr().out
-    if any(program.name == "train_step" for program in found.programs) and chip is not None:
+    if any(program.name == "train_step" for program in snapshot.programs) and chip is not None:
         assert main(["predict", str(paths[0]), "--json", *options]) == 0
         yield "predict", capsys.readouterr().out
     one_chip = hardware.CHIPS.get(chip or "")
     for count in (1, 2):
-        named = [(path.stem, found) for path in paths[:count]]
+        named = [(path.stem, snapshot) for path in paths[:count]]
         markdown = report.content(named, ".md", one_chip)
         yield "markdown" + "s" * (count - 1), f"{markdown}\n{bars(markdown)}"
         page = re.sub(
@@ -192,21 +192,21 @@ def texts(
         )
         cells = re.sub(r"</t[dh]>\s*<t[dh][^>]*>", "  ", page)
         yield "html" + "s" * (count - 1), html.unescape(re.sub(r"<[^>]+>", "\n", cells))
-    own = assess(found, one_chip)
+    own = assess(snapshot, one_chip)
     linked = linked_assessment.from_text(linked_assessment.to_text(own), hardware.CHIPS)
     yield "link", facts(linked)
-    layout = layouts.from_json(found.layout)
-    History().record_answer(layout, found, LOCAL)
+    layout = layouts.from_json(snapshot.layout)
+    History().record_answer(layout, snapshot, LOCAL)
     assert main(["history"]) == 0
     yield "history", columns(capsys.readouterr().out)
-    Library().save("saved", "", found)
+    Library().save("saved", "", snapshot)
     yield "saved", facts(assess(Library().open("saved"), one_chip))
 
 
 def pages(
-    found: Snapshot, fields: dict[str, str], chip: str | None, folder: Path, tabs: Sequence[str]
+    snapshot: Snapshot, fields: dict[str, str], chip: str | None, folder: Path, tabs: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    board = Board(chip=chip).pinned("one", found).pinned("two", found)
+    board = Board(chip=chip).pinned("one", snapshot).pinned("two", snapshot)
     (folder / "board.json").write_text(dumps(board))
     compare = AppTest.from_string(COMPARE, default_timeout=PATIENCE)
     compare.session_state["path"] = str(folder / "board.json")
@@ -233,7 +233,7 @@ def pages(
 
 
 def metrics(page: AppTest) -> str:
-    return "\n".join(f"{one.label}  {one.value}" for one in page.metric)
+    return "\n".join(f"{metric.label}  {metric.value}" for metric in page.metric)
 
 
 def drawn(page: AppTest) -> str:

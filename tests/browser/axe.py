@@ -49,13 +49,13 @@ def violations(page: Page, within: str | None = None, rule: str | None = None) -
     options: dict[str, Any] = {"resultTypes": ["violations"]}
     if rule:
         options["runOnly"] = [rule]
-    found = page.evaluate(
+    result = page.evaluate(
         "([within, options]) => axe.run(within ?? document, options).then(one => one.violations)",
         [within, options],
     )
     return [
         f"{one['id']}: {node['html'][:300]} {node.get('failureSummary', '')}"
-        for one in found
+        for one in result
         if one["impact"] in SEVERE
         for node in one["nodes"]
         if not _excepted(one["id"], node)
@@ -64,12 +64,12 @@ def violations(page: Page, within: str | None = None, rule: str | None = None) -
 
 def barriers(page: Page, within: str | None = None, rule: str | None = None) -> list[str]:
     """Return severe violations as `violations` does, faint texts in figures, and unnamed figures."""
-    found = violations(page, within, rule)
-    found += [f"faint text in a figure: {one}" for one in page.evaluate(_FAINT)]
+    result = violations(page, within, rule)
+    result += [f"faint text in a figure: {one}" for one in page.evaluate(_FAINT)]
     for key, said in page.evaluate(_ALTERNATIVES):
         if len(said.split()) < 3:
-            found.append(f"the figure {key} has the alternative {said!r}")
-    return found
+            result.append(f"the figure {key} has the alternative {said!r}")
+    return result
 
 
 def _excepted(rule: str, node: dict[str, Any]) -> bool:

@@ -34,7 +34,7 @@ def barriers(dashboard: Dashboard, name: str, within: str | None = None) -> list
         dashboard.wait_for_stillness()
         dashboard.screenshot(f"{name.replace(' ', '_').lower()}_{theme}")
         rule = None if theme == "light" else axe.CONTRAST
-        found += [f"{name}, {theme}: {one}" for one in axe.barriers(dashboard.page, within, rule)]
+        found += [f"{name}, {theme}: {barrier}" for barrier in axe.barriers(dashboard.page, within, rule)]
     return found
 
 
@@ -75,11 +75,11 @@ def test_no_tab_of_the_board_has_a_severe_barrier(open_dashboard) -> None:
     dashboard.wait_for_figure("glance")
     names = tabs(dashboard)
     assert names == ["Side by side", "Arrays", "Times"]
-    found = barriers(dashboard, "Board")
+    result = barriers(dashboard, "Board")
     for name in names:
         dashboard.open_tab(name)
-        found += barriers(dashboard, name, axe.OPEN_PANEL)
-    assert not found, "\n".join(found)
+        result += barriers(dashboard, name, axe.OPEN_PANEL)
+    assert not result, "\n".join(result)
 
 
 @pytest.mark.parametrize("page", OPENING)
@@ -97,7 +97,9 @@ def test_no_dialog_or_menu_has_a_severe_barrier(open_dashboard, page: str) -> No
             dashboard.page.emulate_media(color_scheme=theme)
             dashboard.settle()
             rule = None if theme == "light" else axe.CONTRAST
-            found += [f"{name}, {theme}: {one}" for one in axe.violations(dashboard.page, OPENED, rule)]
+            found += [
+                f"{name}, {theme}: {violation}" for violation in axe.violations(dashboard.page, OPENED, rule)
+            ]
         dashboard.page.keyboard.press("Escape")
         expect(dashboard.page.locator(OPENED)).to_have_count(0)
     assert not found, "\n".join(found)

@@ -131,9 +131,9 @@ def controls_without_names(dashboard):
     controls = [node for node in nodes if not node["ignored"] and role(node) in CONTROLS]
     assert len(controls) > 30
     unnamed = [node for node in controls if not node.get("name", {}).get("value", "").strip()]
-    found = [describe(session, node) for node in unnamed]
+    describes = [describe(session, node) for node in unnamed]
     session.detach()
-    return found
+    return describes
 
 
 def role(node):
@@ -142,8 +142,8 @@ def role(node):
 
 def describe(session, node):
     """Return the element of a node of the accessibility tree as HTML."""
-    found = session.send("DOM.getOuterHTML", {"backendNodeId": node["backendDOMNodeId"]})
-    return role(node), found["outerHTML"][:300]
+    result = session.send("DOM.getOuterHTML", {"backendNodeId": node["backendDOMNodeId"]})
+    return role(node), result["outerHTML"][:300]
 
 
 def focus_with_tab(dashboard, label):
@@ -162,13 +162,13 @@ def css(locator, name):
 def cut_off(dashboard):
     """Return everything that scrolls sideways, is cut off, or is too small to read."""
     page = dashboard.page
-    found = page.evaluate(
+    result = page.evaluate(
         """() => [document.documentElement, ...['stMain', 'stSidebarContent'].map(
             name => document.querySelector(`[data-testid=${name}]`))
         ].filter(one => one && one.scrollWidth > one.clientWidth + 1)
         .map(one => `${one.dataset.testid} scrolls: ${one.scrollWidth} in ${one.clientWidth}`)"""
     )
-    found += page.evaluate(
+    result += page.evaluate(
         """() => [...document.querySelectorAll('[data-testid=stApp] *')].filter(one => {
             const style = getComputedStyle(one);
             // A name for screen readers alone is one pixel wide.
@@ -178,10 +178,10 @@ def cut_off(dashboard):
         }).map(one => `${one.textContent}: ${one.scrollWidth} in ${one.clientWidth}`)"""
     )
     for key in dashboard.figure_keys():
-        found += [
+        result += [
             f"{key}: {text}"
             for text in dashboard.texts_drawn(key)
             if text["out"] > 1 or text["px"] < SMALLEST_PX
         ]
-        found += [f"{key}: {text}" for text in dashboard.texts_beyond_their_cells(key)]
-    return found
+        result += [f"{key}: {text}" for text in dashboard.texts_beyond_their_cells(key)]
+    return result

@@ -103,12 +103,12 @@ def test_a_page_under_another_name_is_refused(server, host, status):
 
 def sockets(pid):
     """Return the inodes of a process's open sockets."""
-    found = set()
+    result = set()
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
             target = str(descriptor.readlink())
         except OSError:
             continue  # it is closed
         if target.startswith("socket:["):
-            found.add(target.removeprefix("socket:[").removesuffix("]"))
-    return found
+            result.add(target.removeprefix("socket:[").removesuffix("]"))
+    return result

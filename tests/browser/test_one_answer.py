@@ -53,8 +53,8 @@ def head(dashboard: Dashboard) -> dict[str, str]:
     )
     dashboard.settle()
     shown = dashboard.main().get_by_test_id("stMetric").all()[:3]
-    lines = [[line for line in one.inner_text().splitlines() if line.strip()] for one in shown]
-    needed, step, sent = (each[-1] for each in lines)
+    lines = [[line for line in locator.inner_text().splitlines() if line.strip()] for locator in shown]
+    needed, step, sent = (line[-1] for line in lines)
     return {
         "memory": needed.partition(" of ")[0].strip(),
         "step": step.strip().removeprefix("about "),

@@ -74,6 +74,6 @@ def test_no_text_is_cut_off_or_too_small(open_restore) -> None:
     for window in dashboard.in_windows():
         dashboard.screenshot(f"restore_{window}")
         texts = dashboard.texts_drawn("transfer_map")
-        assert texts and not [one for one in texts if one["out"] > 1 or one["px"] < 8], window
+        assert texts and not [text for text in texts if text["out"] > 1 or text["px"] < 8], window
         sideways = "one => one.scrollWidth > one.clientWidth + 1"
         assert not dashboard.main().evaluate(sideways), f"it scrolls sideways at {window}"

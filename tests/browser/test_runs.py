@@ -123,8 +123,8 @@ def progress(dashboard):
 
 def measured_step(dashboard):
     dashboard.page.wait_for_timeout(50)  # for the page to receive the update
-    found = re.search(r"step ([\d,]+) of", progress(dashboard).inner_text())
-    return int(found[1].replace(",", "")) if found else 0
+    match = re.search(r"step ([\d,]+) of", progress(dashboard).inner_text())
+    return int(match[1].replace(",", "")) if match else 0
 
 
 def maps(dashboard):

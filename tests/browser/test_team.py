@@ -172,12 +172,12 @@ def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashb
         ann.page.get_by_role("button", name="Cancel").first.click()
         expect(ann.page.get_by_role("button", name="Cancel")).to_have_count(left)
     events = audited(team)
-    kinds = {(one["event"], one["user"]) for one in events}
+    kinds = {(event["event"], event["user"]) for event in events}
     assert {
         *(("sign-in", ANN), ("job-start", ANN), ("job-refuse", ANN), ("job-cancel", ANN)),
         *(("job-start", BEN), ("job-cancel", BEN), ("library-save", ANN), ("library-share", ANN)),
     } <= kinds
-    ended = next(one for one in events if (one["event"], one["user"]) == ("job-cancel", BEN))
+    ended = next(event for event in events if (event["event"], event["user"]) == ("job-cancel", BEN))
     assert ended["target"] == "cpu" and ended["seconds"] > 0 and len(ended["layout"]) == 16
     assert "the secret of the client" not in json.dumps(events) + team.log()
 

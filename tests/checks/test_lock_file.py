@@ -135,14 +135,14 @@ def test_each_line_is_one_array_in_order_of_paths() -> None:
     }  # fmt: skip
 
 
-def stepping(snapshot: Snapshot, *each: Collective) -> Snapshot:
-    return dataclasses.replace(snapshot, programs=(Program("train_step", collectives=each),))
+def stepping(snapshot: Snapshot, *collectives: Collective) -> Snapshot:
+    return dataclasses.replace(snapshot, programs=(Program("train_step", collectives=collectives),))
 
 
 def changed(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    found = changes(lock_file.locked(before), lock_file.locked(after))
-    assert found.unknown == ()
-    return found.changed
+    result = changes(lock_file.locked(before), lock_file.locked(after))
+    assert result.unknown == ()
+    return result.changed
 
 
 def test_every_kind_of_change_is_one_line() -> None:
@@ -179,8 +179,8 @@ def test_the_summary_names_arrays_and_traffic() -> None:
         dataclasses.replace(snapshot, arrays=(unsharded, *rest)),
         *(collective(payload=8192), collective("all-reduce", payload=2048)),
     )
-    found = changes(lock_file.locked(before), lock_file.locked(after))
-    assert found.summary == (
+    result = changes(lock_file.locked(before), lock_file.locked(after))
+    assert result.summary == (
         "params/DotReluDot_0/Dense_0/kernel is P(None, None) instead of P(None, 'model'), step is gone; "
         "train_step sends 5.0 KiB instead of 3.0 KiB per device in one run: all-gather over data +2.0 KiB"
     )
@@ -305,8 +305,8 @@ def test_an_invalid_lock_file_is_rejected(tmp_path: Path, change: dict, words: s
 
 
 def test_a_snapshot_is_read_as_its_lock_file_and_unknown_keys_are_kept(tmp_path: Path) -> None:
-    found = samples.snapshot()
-    snapshot.write(found, tmp_path / "a.json")
-    assert lock_file.read(tmp_path / "a.json") == lock_file.locked(found)
-    plain = json.loads(lock_file.dumps(lock_file.locked(found))) | {"later": [1]}
+    result = samples.snapshot()
+    snapshot.write(result, tmp_path / "a.json")
+    assert lock_file.read(tmp_path / "a.json") == lock_file.locked(result)
+    plain = json.loads(lock_file.dumps(lock_file.locked(result))) | {"later": [1]}
     assert json.loads(lock_file.dumps(lock_file.from_json(plain)))["later"] == [1]

@@ -30,19 +30,21 @@ def sent(axes: tuple[str, ...] | None, wire: int | None, executions: int | None 
 def planned(*collectives: Collective, flops: float = 1e12, **axes: int) -> Snapshot:
     """A plan with a partitioned train step."""
     mesh = samples.mesh(**(axes or {"data": 2, "model": 2}))
-    found = samples.snapshot(mesh)
+    snapshot = samples.snapshot(mesh)
     work = Work(flops, (MatmulFlops("bf16", flops),), None, boundary_bytes=1e6)
     step = Program("train_step", collectives=collectives, work=work, stage="propagated")
     source = Source("plan", "plan", "2026-01-01T00:00:00Z")
-    return replace(found, source=source, programs=(step,))
+    return replace(snapshot, source=source, programs=(step,))
 
 
 def compiled(temporaries: int, *collectives: Collective, aliased: int = 0) -> Snapshot:
     """A step that was compiled for a TPU, whose arguments are the parameters."""
     mesh = replace(samples.DEFAULT_MESH, device_kind="TPU v5e")
-    kernels = tuple(one for one in samples.mlp_state(mesh) if one.group == "params")
-    size = sum(one.bytes_per_device or 0 for one in kernels)
-    shardings = tuple(ProgramArray("input", one.path, one.spec, one.spec, True) for one in kernels)
+    kernels = tuple(array for array in samples.mlp_state(mesh) if array.group == "params")
+    size = sum(kernel.bytes_per_device or 0 for kernel in kernels)
+    shardings = tuple(
+        ProgramArray("input", kernel.path, kernel.spec, kernel.spec, True) for kernel in kernels
+    )
     step = Program(
         "train_step",
         memory=Memory(size, 4096, aliased, temporaries, 128, None),

@@ -58,8 +58,8 @@ def test_each_reason(before, after, code: str, short: str) -> None:
 
 def test_versions_that_differ_are_named() -> None:
     def made_with(**versions: str) -> Snapshot:
-        found = planned()
-        return dataclasses.replace(found, source=dataclasses.replace(found.source, versions=versions))
+        snapshot = planned()
+        return dataclasses.replace(snapshot, source=dataclasses.replace(snapshot.source, versions=versions))
 
     (caveat,) = caveats(made_with(jax="0.10.2", numpy="1"), made_with(jax="0.12.0", numpy="2"))
     assert caveat.code == "versions" and "jax 0.10.2 and 0.12.0" in caveat.text
@@ -70,7 +70,7 @@ def test_elements_are_compared_only_if_shapes_are_known() -> None:
 
     def without(**facts: None) -> Snapshot:
         arrays = [
-            dataclasses.replace(one, bytes=None, bytes_per_device=None, **facts) for one in whole.arrays
+            dataclasses.replace(array, bytes=None, bytes_per_device=None, **facts) for array in whole.arrays
         ]
         return dataclasses.replace(whole, arrays=tuple(arrays))
 

@@ -24,17 +24,17 @@ V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
 
 
 def of(*snapshots: Snapshot, chip=V5E) -> list[Compared]:
-    return compared([("ABCDEFGH"[n], one) for n, one in enumerate(snapshots)], chip)
+    return compared([("ABCDEFGH"[n], snapshot) for n, snapshot in enumerate(snapshots)], chip)
 
 
 def step(flops: float, **layout) -> Snapshot:
-    found = planned(sent(("data",), 1000), flops=flops)
-    return replace(found, layout={"model": "transformer", "sizes": {"batch": 8, **layout}})
+    snapshot = planned(sent(("data",), 1000), flops=flops)
+    return replace(snapshot, layout={"model": "transformer", "sizes": {"batch": 8, **layout}})
 
 
-def with_step(one: Compared, **changed) -> Compared:
-    own = one.assessment
-    return replace(one, assessment=replace(own, step=replace(own.step, **changed)))
+def with_step(compared: Compared, **changed) -> Compared:
+    own = compared.assessment
+    return replace(compared, assessment=replace(own, step=replace(own.step, **changed)))
 
 
 def test_a_lower_bound_gives_no_verdict() -> None:
@@ -43,41 +43,41 @@ def test_a_lower_bound_gives_no_verdict() -> None:
         (with_step(a, at_least="a kernel", kind="at least"), b),
         (a, with_step(b, at_least="a kernel", kind="at least")),
     ):
-        found = verdict(*pair)
-        assert (found.answer, found.ratio) == ("not comparable", None)
-        assert found.reason is not None and "a kernel" in found.reason
+        result = verdict(*pair)
+        assert (result.answer, result.ratio) == ("not comparable", None)
+        assert result.reason is not None and "a kernel" in result.reason
 
 
 @given(st.floats(1e-4, 1e2), st.floats(1e-4, 1e2))
 def test_an_answer_needs_the_whole_interval(first: float, second: float) -> None:
     a, b = of(step(1e15), step(1e15))
-    found = verdict(with_step(a, seconds=first), with_step(b, seconds=second))
-    assert found.ratio == pytest.approx(second / first)
-    assert found.low <= found.ratio <= found.high and found.pairs > 0
+    result = verdict(with_step(a, seconds=first), with_step(b, seconds=second))
+    assert result.ratio == pytest.approx(second / first)
+    assert result.low <= result.ratio <= result.high and result.pairs > 0
     factor = ratio_interval(compiled=False).factor
-    assert found.high / found.ratio == pytest.approx(factor)
-    expected = "worse" if found.low > 1 else "better" if found.high < 1 else "not distinguishable"
-    assert found.answer == expected
+    assert result.high / result.ratio == pytest.approx(factor)
+    expected = "worse" if result.low > 1 else "better" if result.high < 1 else "not distinguishable"
+    assert result.answer == expected
     # The other way round it is the opposite.
     back = verdict(with_step(b, seconds=second), with_step(a, seconds=first))
     mirror = {"worse": "better", "better": "worse"}
-    assert back.answer == mirror.get(found.answer, found.answer)
+    assert back.answer == mirror.get(result.answer, result.answer)
 
 
 def test_equal_layouts_are_not_distinguishable() -> None:
-    (found,) = verdicts(of(step(1e15), step(1e15)))
-    assert found.answer == "not distinguishable" and found.ratio == 1
+    (verdict,) = verdicts(of(step(1e15), step(1e15)))
+    assert verdict.answer == "not distinguishable" and verdict.ratio == 1
 
 
 def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
     # Small predicted differences are wrong, larger ones right.
-    found = [Pair("m", "v5e", 0.01 * n if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
-    own = interval(found)
-    right = [pair for pair in found if math.exp(pair.predicted) > own.factor]
+    pairs = [Pair("m", "v5e", 0.01 * n if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
+    own = interval(pairs)
+    right = [pair for pair in pairs if math.exp(pair.predicted) > own.factor]
     wrong = sum(pair.measured < 0 for pair in right)
     assert wrong / len(right) <= 0.05 and own.called == len(right)
     # A narrower one would call more pairs, of which more than 5% are wrong.
-    more = [pair for pair in found if pair.predicted > math.log(own.factor) - 0.0101]
+    more = [pair for pair in pairs if pair.predicted > math.log(own.factor) - 0.0101]
     assert sum(pair.measured < 0 for pair in more) / len(more) > 0.05
     assert interval([]) is None
     nothing = interval([Pair("m", "v5e", -1.0, 0.5)])
@@ -86,8 +86,8 @@ def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
 
 def test_the_interval_contains_half_of_the_measured_ratios() -> None:
     # The order of all is right, and each ratio is wrong by 5%.
-    found = [Pair("m", "v5e", 0.01 * n + 0.05, 0.01 * n) for n in range(1, 31)]
-    own = interval(found)
+    pairs = [Pair("m", "v5e", 0.01 * n + 0.05, 0.01 * n) for n in range(1, 31)]
+    own = interval(pairs)
     assert own.inside >= 0.5 and own.factor == pytest.approx(math.exp(0.05))
 
 
@@ -122,32 +122,32 @@ REJECTED = Finding("error", INDIVISIBLE, "batch of size 2 is not divisible by 4"
 )
 def test_what_is_not_comparable_has_a_reason(other: Snapshot, named: str) -> None:
     for pair in (of(step(1e15), other), of(other, step(1e15))):
-        (found,) = verdicts(pair)
-        assert found.answer == "not comparable" and found.ratio is None
-        assert named.replace("B", "").strip() in found.reason
-        assert found.reason.split(":")[0].lower()[:12] in found.sentence.lower()
+        (verdict,) = verdicts(pair)
+        assert verdict.answer == "not comparable" and verdict.ratio is None
+        assert named.replace("B", "").strip() in verdict.reason
+        assert verdict.reason.split(":")[0].lower()[:12] in verdict.sentence.lower()
 
 
 def test_what_cannot_run_comes_first_in_the_sentence() -> None:
     large = compiled(V5E.allocatable_bytes)
     large = replace(large, source=replace(large.source, target=None), mesh=planned().mesh)
-    (found,) = verdicts(of(compiled(1), large, chip=V5E))
-    assert found.sentence.startswith("B does not fit") and found.answer == "worse"
-    (found,) = verdicts(of(replace(step(1e15), findings=(REJECTED,)), step(1e15)))
-    assert found.sentence.startswith("JAX rejects A")
+    (verdict,) = verdicts(of(compiled(1), large, chip=V5E))
+    assert verdict.sentence.startswith("B does not fit") and verdict.answer == "worse"
+    (verdict,) = verdicts(of(replace(step(1e15), findings=(REJECTED,)), step(1e15)))
+    assert verdict.sentence.startswith("JAX rejects A")
 
 
 def test_plans_and_compiled_layouts_are_not_compared() -> None:
-    (found,) = verdicts(of(replace(compiled(1), arrays=planned().arrays), planned(), chip=V5E))
-    assert found.answer == "not comparable"
+    (verdict,) = verdicts(of(replace(compiled(1), arrays=planned().arrays), planned(), chip=V5E))
+    assert verdict.answer == "not comparable"
 
 
 def test_a_plan_without_memory_traffic_has_no_verdict() -> None:
     vague = step(1e15)
     (program,) = vague.programs
     vague = replace(vague, programs=(replace(program, work=replace(program.work, boundary_bytes=None)),))
-    (found,) = verdicts(of(step(1e15), vague))
-    assert found.answer == "not comparable" and "memory traffic" in found.reason
+    (verdict,) = verdicts(of(step(1e15), vague))
+    assert verdict.answer == "not comparable" and "memory traffic" in verdict.reason
 
 
 def test_marks_of_another_batch_say_of_what_they_are_and_which_sizes_differ() -> None:
@@ -165,25 +165,25 @@ def test_marks_of_another_batch_say_of_what_they_are_and_which_sizes_differ() ->
 
 
 def test_another_batch_is_compared_by_token() -> None:
-    (found,) = verdicts(of(step(1e15, batch=8), step(2e15, batch=16)))
-    assert found.per_token and found.ratio == pytest.approx(1, rel=0.05)
-    assert found.answer == "not distinguishable"
+    (verdict,) = verdicts(of(step(1e15, batch=8), step(2e15, batch=16)))
+    assert verdict.per_token and verdict.ratio == pytest.approx(1, rel=0.05)
+    assert verdict.answer == "not distinguishable"
     (worse,) = verdicts(of(step(1e15, batch=8), step(1e15, batch=4)))
     assert worse.answer == "worse" and worse.ratio == pytest.approx(2, rel=0.05)
 
 
 def test_other_types_are_the_same_model_but_named() -> None:
-    (found,) = verdicts(of(step(1e15, remat="none"), step(1e15, remat="full")))
-    assert found.answer == "not distinguishable" and "remat" in found.reason
+    (verdict,) = verdicts(of(step(1e15, remat="none"), step(1e15, remat="full")))
+    assert verdict.answer == "not distinguishable" and "remat" in verdict.reason
 
 
 def test_separate_runs_on_emulated_devices_are_no_basis() -> None:
-    one = compiled(1)
-    emulated = replace(one, source=replace(one.source, kind="cpu", target="cpu"), mesh=planned().mesh)
-    recorded = replace(emulated, source=replace(one.source, kind="capture", target=None))
+    result = compiled(1)
+    emulated = replace(result, source=replace(result.source, kind="cpu", target="cpu"), mesh=planned().mesh)
+    recorded = replace(emulated, source=replace(result.source, kind="capture", target=None))
     for snapshot in (emulated, recorded):
-        (found,) = verdicts(of(snapshot, snapshot, chip=None))
-        assert found.answer == "not comparable" and "emulated" in found.reason
+        (verdict,) = verdicts(of(snapshot, snapshot, chip=None))
+        assert verdict.answer == "not comparable" and "emulated" in verdict.reason
 
 
 def test_the_headline_names_the_shortest_step_of_several() -> None:
@@ -197,15 +197,15 @@ def test_the_headline_names_the_shortest_step_of_several() -> None:
 
 def test_without_a_chip_memory_traffic_and_flops_have_verdicts() -> None:
     lighter, heavier = (
-        replace(found, programs=(replace(found.programs[0], flops_per_device=flops),))
-        for found, flops in ((step(1e15), 100.0), (step(1e15), 250.0))
+        replace(snapshot, programs=(replace(snapshot.programs[0], flops_per_device=flops),))
+        for snapshot, flops in ((step(1e15), 100.0), (step(1e15), 250.0))
     )
     heavier = replace(heavier, programs=(replace(heavier.programs[0], collectives=(sent(("data",), 2000),)),))
-    (found,) = verdicts(of(lighter, heavier, chip=None))
-    assert (found.answer, found.ratio) == ("not comparable", None)
-    figures = {figure.figure: (figure.answer, figure.ratio) for figure in found.figures}
+    (verdict,) = verdicts(of(lighter, heavier, chip=None))
+    assert (verdict.answer, verdict.ratio) == ("not comparable", None)
+    figures = {figure.figure: (figure.answer, figure.ratio) for figure in verdict.figures}
     assert figures == {"memory": ("equal", 1), "traffic": ("worse", 2), "flops": ("worse", 2.5)}
-    assert found.sentence.index("2 times as much") < found.sentence.index("no chip")
+    assert verdict.sentence.index("2 times as much") < verdict.sentence.index("no chip")
     (back,) = verdicts(of(heavier, lighter, chip=None))
     assert [figure.answer for figure in back.figures] == ["equal", "better", "better"]
     said = headline(of(lighter, heavier, lighter, chip=None))
@@ -216,9 +216,9 @@ def test_figures_of_another_batch_are_those_of_the_same_work() -> None:
     double = replace(step(2e15, batch=16))
     (program,) = double.programs
     double = replace(double, programs=(replace(program, collectives=(sent(("data",), 2000),)),))
-    (found,) = verdicts(of(step(1e15, batch=8), double))
-    assert {figure.figure: figure.answer for figure in found.figures}["traffic"] == "equal"
-    assert "sends as much per example" in found.sentence
+    (verdict,) = verdicts(of(step(1e15, batch=8), double))
+    assert {figure.figure: figure.answer for figure in verdict.figures}["traffic"] == "equal"
+    assert "sends as much per example" in verdict.sentence
 
 
 @pytest.mark.parametrize("baseline", [0, 1, 2])

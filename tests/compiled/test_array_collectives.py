@@ -26,10 +26,10 @@ def found() -> Snapshot:
 @pytest.mark.nightly
 def test_arrays_and_collectives_are_consistent(found: Snapshot) -> None:
     there = {
-        (program.name, one.name, path)
+        (program.name, collective.name, path)
         for program in found.programs
-        for one in program.collectives
-        for path in one.arrays
+        for collective in program.collectives
+        for path in collective.arrays
     }
     back = {
         (one.program, one.collective.name, array.path)
@@ -73,7 +73,9 @@ def test_arrays_not_searched(found: Snapshot) -> None:
         programs=tuple(
             dataclasses.replace(
                 program,
-                collectives=tuple(dataclasses.replace(one, arrays=None) for one in program.collectives),
+                collectives=tuple(
+                    dataclasses.replace(collective, arrays=None) for collective in program.collectives
+                ),
             )
             for program in found.programs
         ),

@@ -22,28 +22,30 @@ def planned() -> Snapshot:
     return with_programs(plan(layout, abstract_state(layout)), programs)
 
 
-def without_origins(found: Snapshot) -> Snapshot:
+def without_origins(snapshot: Snapshot) -> Snapshot:
     """As after a compile, whose text has no origins."""
     return replace(
-        found,
+        snapshot,
         programs=tuple(
             replace(
-                one,
-                collectives=tuple(replace(each, origins=None) for each in one.collectives or ()),
+                program,
+                collectives=tuple(
+                    replace(collective, origins=None) for collective in program.collectives or ()
+                ),
             )
-            for one in found.programs
+            for program in snapshot.programs
         ),
     )
 
 
 def test_collectives_without_recorded_origins_are_unknown() -> None:
-    found = planned()
-    every = sum(len(one.collectives or ()) for one in found.programs)
-    rules = [dependents(found, f"{name} → {axis}") for name, axis in
+    snapshot = planned()
+    every = sum(len(program.collectives or ()) for program in snapshot.programs)
+    rules = [dependents(snapshot, f"{name} → {axis}") for name, axis in
              (("hidden", "model"), ("batch", "data"))]  # fmt: skip
-    assert all(one.collectives and one.unknown == 0 for one in rules)
-    assert sum(len(one.collectives) for one in rules) == every
-    unknown = dependents(without_origins(found), "hidden → model")
+    assert all(rule.collectives and rule.unknown == 0 for rule in rules)
+    assert sum(len(rule.collectives) for rule in rules) == every
+    unknown = dependents(without_origins(snapshot), "hidden → model")
     assert (len(unknown.collectives), unknown.unknown) == (0, every)
 
 
@@ -52,20 +54,20 @@ def test_collectives_without_recorded_origins_are_unknown() -> None:
 def test_compiled_collectives_have_the_origins_of_propagated_ones(name: str) -> None:
     layout = layout_of(CASES[name][0])
     rules = {f"{logical} → {' + '.join(axes)}" for logical, axes in layout.rules}
-    (found,) = with_origins([compiled(layout, "train_step")], [train_step(layout)])
-    assert found.collectives
-    for one in found.collectives:
-        axes = {origin.mesh_axis for origin in one.origins or ()}
-        assert axes == set(one.mesh_axes or ()), one.name
-        assert {origin.rule for origin in one.origins or ()} <= rules
+    (program,) = with_origins([compiled(layout, "train_step")], [train_step(layout)])
+    assert program.collectives
+    for collective in program.collectives:
+        axes = {origin.mesh_axis for origin in collective.origins or ()}
+        assert axes == set(collective.mesh_axes or ()), collective.name
+        assert {origin.rule for origin in collective.origins or ()} <= rules
     # Those that the compiler did not merge have the path of the partitioned one.
-    paths = [origin.steps is not None for one in found.collectives for origin in one.origins or ()]
+    paths = [origin.steps is not None for one in program.collectives for origin in one.origins or ()]
     assert any(paths)
 
 
 def test_a_collective_over_other_mesh_axes_has_no_origins() -> None:
     layout = layout_of(CASES["mlp, data and tensor"][0])
     program, other = compiled(layout, "train_step"), train_step(layout)
-    moved = tuple(replace(one, mesh_axes=("elsewhere",)) for one in program.collectives or ())
-    (found,) = with_origins([replace(program, collectives=moved)], [other])
-    assert found.collectives == moved
+    moved = tuple(replace(collective, mesh_axes=("elsewhere",)) for collective in program.collectives or ())
+    (result,) = with_origins([replace(program, collectives=moved)], [other])
+    assert result.collectives == moved

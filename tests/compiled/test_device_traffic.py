@@ -53,12 +53,12 @@ def test_device_sends_its_wire_bytes(
     program: tuple[Mesh, list[Collective]],
 ) -> None:
     on, several = program
-    found = device_traffic(several, on)
-    expected = sum(one.executions * one.wire_bytes_per_device for one in several)
-    assert found.sent.sum(axis=1).tolist() == [expected] * on.size
-    assert found.sent.sum(axis=0).tolist() == [expected] * on.size, "each device also receives them"
-    assert not np.diagonal(found.sent).any()
-    assert (found.counted, found.left_out) == (len(several), 0)
+    result = device_traffic(several, on)
+    expected = sum(collective.executions * collective.wire_bytes_per_device for collective in several)
+    assert result.sent.sum(axis=1).tolist() == [expected] * on.size
+    assert result.sent.sum(axis=0).tolist() == [expected] * on.size, "each device also receives them"
+    assert not np.diagonal(result.sent).any()
+    assert (result.counted, result.left_out) == (len(several), 0)
 
 
 @given(programs(), st.data())
@@ -80,9 +80,9 @@ def test_bytes_stay_inside_groups(program: tuple[Mesh, list[Collective]], data: 
 
 def test_ring() -> None:
     on = mesh(data=2, model=3)
-    found = device_traffic([collective("all-reduce", ("model",), 900, on)], on)
+    result = device_traffic([collective("all-reduce", ("model",), 900, on)], on)
     ring = [[0, 1200, 0], [0, 0, 1200], [1200, 0, 0]]
-    assert found.sent.tolist() == np.kron(np.eye(2, dtype=int), ring).tolist()
+    assert result.sent.tolist() == np.kron(np.eye(2, dtype=int), ring).tolist()
     over_data = device_traffic([collective("all-gather", ("data",), 900, on)], on).sent
     assert over_data.tolist() == (450 * np.kron([[0, 1], [1, 0]], np.eye(3, dtype=int))).tolist()
 
@@ -138,9 +138,9 @@ def test_unknown_collective_is_left_out(unknown: dict) -> None:
     on = mesh(data=2, model=2)
     known = collective("all-reduce", ("data",), 8, on)
     fields = {name: getattr(known, name) for name in Collective.__dataclass_fields__} | unknown
-    found = device_traffic([known, Collective(**fields)], on)
-    assert (found.counted, found.left_out) == (1, 1)
-    assert found.sent.tolist() == device_traffic([known], on).sent.tolist()
+    result = device_traffic([known, Collective(**fields)], on)
+    assert (result.counted, result.left_out) == (1, 1)
+    assert result.sent.tolist() == device_traffic([known], on).sent.tolist()
     never = Collective(**(fields | {"executions": 0}))
     assert device_traffic([never], on).left_out == 0, "it never runs"
 
@@ -153,7 +153,7 @@ def test_512_devices_and_thousands_of_collectives() -> None:
         for op in FULL
         for axes in (("data",), ("fsdp", "model"), ("data", "fsdp", "model"))
     ]
-    found = device_traffic(several, on)
-    assert found.sent.shape == (512, 512)
+    result = device_traffic(several, on)
+    assert result.sent.shape == (512, 512)
     total = sum(one.wire_bytes_per_device for one in several)
-    assert set(found.sent.sum(axis=1).tolist()) == {total}
+    assert set(result.sent.sum(axis=1).tolist()) == {total}

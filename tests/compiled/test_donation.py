@@ -34,8 +34,8 @@ def mesh() -> jax.sharding.Mesh:
 def program(function, *arguments) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # JAX's own about donations
-        (found,) = inspect(function, *arguments).programs
-    return found
+        (program,) = inspect(function, *arguments).programs
+    return program
 
 
 @pytest.mark.nightly
@@ -53,12 +53,12 @@ def test_donatable_bytes_are_those_that_the_compiler_aliases(mesh, inputs, outpu
         return [jnp.full((size, 32), n + total, dtype) for n, (size, _, dtype) in enumerate(outputs)]
 
     wanted = [NamedSharding(mesh, spec) for _, spec, _ in outputs]
-    found = program(jax.jit(step, out_shardings=wanted), values)
+    result = program(jax.jit(step, out_shardings=wanted), values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         donated = jax.jit(step, out_shardings=wanted, donate_argnums=0).lower(values).compile()
-    assert found.donation.donatable == donated.memory_analysis().alias_size_in_bytes
-    assert found.donation.unused == ()
+    assert result.donation.donatable == donated.memory_analysis().alias_size_in_bytes
+    assert result.donation.unused == ()
 
 
 def test_only_the_donation_that_cannot_be_used_is_named(mesh) -> None:
@@ -89,22 +89,22 @@ def test_an_argument_that_the_program_drops_is_named(mesh) -> None:
         return state + 1
 
     value = jax.ShapeDtypeStruct((64, 32), "float32", sharding=NamedSharding(mesh, P("x")))
-    found = inspect(jax.jit(step, donate_argnums=(0, 1)), value, value)
-    (unused,) = found.programs[0].donation.unused
+    snapshot = inspect(jax.jit(step, donate_argnums=(0, 1)), value, value)
+    (unused,) = snapshot.programs[0].donation.unused
     assert unused.path == "step/input/old"
-    (finding,) = [one for one in found.findings if one.code == "donation-not-used"]
+    (finding,) = [one for one in snapshot.findings if one.code == "donation-not-used"]
     assert "step/input/old" in finding.message
 
 
 def test_a_figure_of_what_is_aliased_is_never_negative(mesh) -> None:
     value = jax.ShapeDtypeStruct((64, 32), "float32", sharding=NamedSharding(mesh, P("x")))
-    found = inspect(jax.jit(lambda state: state + 1, donate_argnums=0), value)
-    (one,) = memory.breakdowns(found)
+    snapshot = inspect(jax.jit(lambda state: state + 1, donate_argnums=0), value)
+    (breakdown,) = memory.breakdowns(snapshot)
     from inspector.sections.memory import rows
 
-    assert one.aliased == 64 * 32 * 4 // 4
-    assert all(np.sign(size) >= 0 for _, size in rows(one) if size is not None)
-    assert one.not_donated == 0
+    assert breakdown.aliased == 64 * 32 * 4 // 4
+    assert all(np.sign(size) >= 0 for _, size in rows(breakdown) if size is not None)
+    assert breakdown.not_donated == 0
 
 
 def test_the_batch_is_no_advice(mesh) -> None:
@@ -115,5 +115,5 @@ def test_the_batch_is_no_advice(mesh) -> None:
         gradient = jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
         return w - gradient
 
-    (found,) = inspect(step, w, w).programs
-    assert found.donation.donatable == 32 * 32 * 4
+    (program,) = inspect(step, w, w).programs
+    assert program.donation.donatable == 32 * 32 * 4

@@ -40,12 +40,12 @@ WRITTEN = 2 * 16 * 64 * 64 * (3 * 6 - 1)
     ],
 )
 def test_devices_repeat_work_by_the_layout(rules: str, repeats: int, scan: str) -> None:
-    found = run({"rules": rules, "scan": scan})
-    step = found.program("train_step")
+    snapshot = run({"rules": rules, "scan": scan})
+    step = snapshot.program("train_step")
     each, written = products(step)
     # A scanned block computes the gradient of its input in every iteration, including the first.
     assert written == WRITTEN + (2 * 16 * 64 * 64 if scan == "true" else 0)
-    assert each * found.mesh.size == repeats * written
+    assert each * snapshot.mesh.size == repeats * written
     assert step.flops_per_device == step.work.flops >= each
     assert step.ideal.bytes_accessed is None
 

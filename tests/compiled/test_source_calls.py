@@ -59,15 +59,15 @@ def place(text: str) -> tuple[int, int]:
     ],
 )
 def test_an_expression(file: str, text: str, collective: str, own_rule: bool) -> None:
-    found = written_at(file, *place(text))
-    assert found is not None and (found.collective, found.own_rule) == (collective, own_rule)
+    result = written_at(file, *place(text))
+    assert result is not None and (result.collective, result.own_rule) == (collective, own_rule)
 
 
 def test_without_a_column_the_statement_counts(file: str) -> None:
     line, _ = place("jax.lax.all_gather")
     for part in (line, line + 1):
-        found = written_at(file, part, None)
-        assert found is not None and found.collective == "all_gather"
+        result = written_at(file, part, None)
+        assert result is not None and result.collective == "all_gather"
     assert written_at(file, place("def f")[0], None) == ("", False)
 
 

@@ -132,8 +132,8 @@ def test_no_table_of_a_compiled_program_exceeds_its_total(drawn: tuple[Program, 
     (matched,) = with_origins((compiled,), (partitioned,))
     check_totals(matched)
     # A compiled collective of which one conflict is known is known to be resolved by it.
-    names = {one.name for one in matched.collectives or ()}
-    assert {name for one in matched.conflicts or () for name in one.collectives} <= names
+    names = {collective.name for collective in matched.collectives or ()}
+    assert {name for conflict in matched.conflicts or () for name in conflict.collectives} <= names
 
 
 @pytest.mark.nightly

@@ -73,20 +73,20 @@ def sometimes(x, step):
 
 
 def test_a_stated_share_of_a_branch() -> None:
-    found = compiled(sometimes, LIMIT)
-    inside = [collective for collective in found.collectives if collective.conditional]
+    result = compiled(sometimes, LIMIT)
+    inside = [collective for collective in result.collectives if collective.conditional]
     assert inside and all(one.executions == 30 for one in inside)
-    (label,) = {choice.label for choice in found.open_choices}
-    stated = assume(found, Assumed(shares={label: 0.1}))
+    (label,) = {choice.label for choice in result.open_choices}
+    stated = assume(result, Assumed(shares={label: 0.1}))
     assert [
         collective.executions for collective in stated.collectives if collective.name == inside[0].name
     ] == [3]
     assert not any(collective.conditional for collective in stated.collectives)
-    nothing = least(found)
+    nothing = least(result)
     assert sum(collective.executions for collective in nothing.collectives) == 0
     # The traffic of a program with open branches is an upper bound.
     on = samples.snapshot(RECORD, ())
-    both = [assess(replace(on, programs=(program,))).traffic for program in (found, stated)]
+    both = [assess(replace(on, programs=(program,))).traffic for program in (result, stated)]
     assert both[0].at_most and both[1].at_most is None
     assert both[0].bytes == 10 * both[1].bytes
 
@@ -113,9 +113,9 @@ def test_a_step_is_linear_in_the_trip_count_and_its_bound_is_below() -> None:
     [Assumed({"while.99": 3}), Assumed(shares={"x": 0.5}), Assumed(kernels={"k": Cost(1.0, 1)})],
 )
 def test_an_unknown_name_lists_those_that_exist(assumed: Assumed) -> None:
-    found = replace(samples.snapshot(), programs=(compiled(until, LIMIT),))
+    snapshot = replace(samples.snapshot(), programs=(compiled(until, LIMIT),))
     with pytest.raises(InvalidInput, match="must be one whose"):
-        with_assumed([found], assumed)
+        with_assumed([snapshot], assumed)
 
 
 def test_the_cost_of_a_kernel_in_a_loop_counts_as_often_as_the_loop_runs() -> None:
@@ -125,13 +125,13 @@ def test_the_cost_of_a_kernel_in_a_loop_counts_as_often_as_the_loop_runs() -> No
     calls = KernelCalls("mine", "tpu_custom_call", "a.py:3", "f32", inside, 2.0, 3e6)
     work = Work(None, None, None, ("mine",), parts=parts, kernels=(calls,))
     loop = OpenChoice("while.1", "loop")
-    found = Program("step", stage="partitioned", work=work, open_choices=(loop,))
+    program = Program("step", stage="partitioned", work=work, open_choices=(loop,))
     for name in ("mine", "tpu_custom_call", "a.py:3"):
-        stated = assume(found, Assumed({"while.1": 10}, kernels={name: Cost(5e8, 1_000)})).work
+        stated = assume(program, Assumed({"while.1": 10}, kernels={name: Cost(5e8, 1_000)})).work
         assert (stated.flops, stated.matmul) == (1e9 + 10 * 2 * 5e8, (MatmulFlops("f32", 11e9),))
         assert stated.bytes_accessed == 1e6 + 10 * 2 * 1_000
         assert stated.not_counted == () and stated.kernels == ()
-    assert assume(found, Assumed(kernels={"other": Cost(1.0, 1)})) == found
+    assert assume(program, Assumed(kernels={"other": Cost(1.0, 1)})) == program
 
 
 POSITIONS = 12
@@ -160,14 +160,14 @@ def generated(condition):
     ],
 )
 def test_the_condition_of_a_loop_limits_its_iterations(condition, most: int | None) -> None:
-    found = compiled(generated(condition))
-    (loop,) = found.open_choices
+    program = compiled(generated(condition))
+    (loop,) = program.open_choices
     assert loop.most == most
-    bound = predicted(found, RECORD, V5E, platform="tpu")
+    bound = predicted(program, RECORD, V5E, platform="tpu")
     (iteration,) = bound.each_iteration
     assert iteration.most == most and bound.iterations == ((loop.label, iteration.seconds),)
     assert iteration.low < iteration.seconds < iteration.high
     assert (bound.most is None) == (most is None)
     if most is not None:
-        longest = predicted(assume(found, Assumed({loop.name: most})), RECORD, V5E, platform="tpu")
+        longest = predicted(assume(program, Assumed({loop.name: most})), RECORD, V5E, platform="tpu")
         assert bound.seconds < longest.seconds < longest.high == bound.most

@@ -74,7 +74,7 @@ def test_a_sum_is_that_of_one_device_and_only_sources_of_a_permute_send(sends) -
     sent = sent_by_busiest(groups)
     most = max(sum(own.values()) for own in by_device)
     assert sum(sent.values()) == most and sent in by_device
-    assert wire_bytes_of_run(*(one for members in groups.values() for one in members)) == most
+    assert wire_bytes_of_run(*(member for members in groups.values() for member in members)) == most
     for axis, members in groups.items():
         assert sum(row.wire_bytes_per_device or 0 for row in traffic(members)) >= sent[axis]
         assert wire_bytes_of_run(*members) == max(own[axis] for own in by_device)

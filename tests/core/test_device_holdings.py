@@ -138,8 +138,8 @@ def test_512_devices_agree_with_the_placement_of_each_array() -> None:
         if spec[0] != ("model",) or spec[1] is None
     ]
     snapshot = made(*arrays, mesh=mesh)
-    each = sum(array.bytes // sharding.place(array.shape, array.spec, mesh).blocks for array in arrays)
-    assert device_holdings.copies_of(snapshot, mesh.devices).tolist() == [each] * 512
+    result = sum(array.bytes // sharding.place(array.shape, array.spec, mesh).blocks for array in arrays)
+    assert device_holdings.copies_of(snapshot, mesh.devices).tolist() == [result] * 512
     # Only the array that all three axes shard has no copies.
     assert device_holdings.holdings(snapshot, [511]).alone == 64 * 64 * 4 // 512
 

@@ -19,8 +19,8 @@ from inspector.core.errors import (
 def test_few_names_are_listed_and_of_many_the_most_similar() -> None:
     assert choices("x", ["a", "b"]) == "one of a, b"
     many = [f"all-reduce.{number}" for number in range(2_000)]
-    found = choices("all-reduce.1234x", many)
-    assert "2,000" in found and "all-reduce.1234" in found and found.count("all-reduce") == 3
+    result = choices("all-reduce.1234x", many)
+    assert "2,000" in result and "all-reduce.1234" in result and result.count("all-reduce") == 3
     assert "all-reduce.0" in choices("", many)
 
 

@@ -146,7 +146,7 @@ def test_jax_refuses_exactly_the_indivisible_shapes(
         sharding.shard_shape(shape, spec, mesh)
     assert sharding.shards(Array("a", "other", shape, "int8", spec=spec), mesh) is None
     # Each named dimension is at fault by itself, and no other is.
-    at_fault = {one.dimension for one in uneven}
+    at_fault = {indivisible.dimension for indivisible in uneven}
     for dimension, axes in enumerate(spec):
         alone = tuple(axes if other == dimension else None for other in range(len(spec)))
         if dimension in at_fault:
@@ -318,5 +318,8 @@ def test_partial_sums_are_no_replicas() -> None:
         assert sorted(set(numbers)) == list(range(copies)) and array.replicas == copies
         everywhere = memory.bytes_everywhere(array, snapshot.mesh)
         duplicated = memory.duplication_by_array(snapshot)
-        assert sum(one.duplicated or 0 for one in duplicated) == everywhere * (copies - 1) // copies
+        assert (
+            sum(duplication.duplicated or 0 for duplication in duplicated)
+            == everywhere * (copies - 1) // copies
+        )
         assert ("unreduced" in array_spec_text(array)) == bool(axes)

@@ -140,7 +140,7 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
             ),
             min_size=1,
             max_size=3,
-            unique_by=lambda one: one.group,
+            unique_by=lambda build: build.group,
         ).map(tuple),
         "peak": st.integers(0, 1),
     },

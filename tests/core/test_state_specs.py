@@ -68,8 +68,8 @@ def test_tables_of_public_projects_are_read_as_there(case) -> None:
         theirs = next(spec for pattern, spec in written["rules"] if re.search(pattern, path))
         expected = [[axes] if isinstance(axes, str) else axes for axes in theirs]
         expected += [None] * (len(shape) - len(expected))
-        found = spec_of(table[row_for(table, path)], path, shape, 4, sizes)
-        assert [axes and list(axes) for axes in found] == expected
+        result = spec_of(table[row_for(table, path)], path, shape, 4, sizes)
+        assert [axes and list(axes) for axes in result] == expected
 
 
 def big_vision(shape, itemsize, axis, axis_size, least) -> tuple:
@@ -86,8 +86,8 @@ def big_vision(shape, itemsize, axis, axis_size, least) -> tuple:
 
 @given(st.lists(st.integers(1, 64), max_size=4), st.integers(1, 16), st.integers(0, 4096))
 def test_fsdp_shards_the_dimension_that_big_vision_shards(shape, ways, least) -> None:
-    found = Fsdp(("data",), least).spec(shape, 4, {"data": ways})
-    assert found == big_vision(tuple(shape), 4, ("data",), ways, least)
+    spec = Fsdp(("data",), least).spec(shape, 4, {"data": ways})
+    assert spec == big_vision(tuple(shape), 4, ("data",), ways, least)
 
 
 def test_a_full_match_is_one_of_the_whole_path() -> None:

@@ -64,7 +64,7 @@ def test_arrays_that_several_programs_list_count_once() -> None:
         "evaluate": jax.jit(lambda s: s["params"]["kernel"].sum()),
         "train": jax.jit(lambda s: jax.tree.map(lambda x: 2 * x, s)),
     }
-    compiled = {name: one.lower({"params": params}).compile() for name, one in programs.items()}
+    compiled = {name: program.lower({"params": params}).compile() for name, program in programs.items()}
     snapshot = capture_compiled(compiled)
     assert len([array for array in snapshot.arrays if array.group == "params"]) == 3
     assert state_totals(snapshot).bytes == sum(parameter.nbytes for parameter in params.values())

@@ -97,7 +97,11 @@ def test_other_commands_have_valid_arguments(page: Path, capsys: pytest.CaptureF
         # After the script of `run` or `same`, it would belong to the script.
         end = len(arguments)
         if arguments[0] in ("run", "same"):
-            end = next(n for n, one in enumerate(arguments) if one == "-m" or one.endswith((".py", ".json")))
+            end = next(
+                n
+                for n, argument in enumerate(arguments)
+                if argument == "-m" or argument.endswith((".py", ".json"))
+            )
         with pytest.raises(SystemExit) as ended:
             main([*arguments[:end], "--help"])
         assert ended.value.code == 0, capsys.readouterr().err

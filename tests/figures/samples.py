@@ -104,8 +104,8 @@ def uneven(on: Mesh) -> Array:
     return Array("output/uneven", "output", (10, 6), "float32", bytes=240, shards=shards)
 
 
-def with_path(one: Array, path: str) -> Array:
-    return dataclasses.replace(one, path=path)
+def with_path(array: Array, path: str) -> Array:
+    return dataclasses.replace(array, path=path)
 
 
 def planned(on: Mesh | None, *arrays: Array) -> Snapshot:

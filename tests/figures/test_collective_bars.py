@@ -43,7 +43,7 @@ def segments(figure) -> dict[tuple[str, int], tuple[float, float]]:
 
 def headings(figure) -> list[str]:
     """Return the heading of each bar, without markup; the first annotation holds the notes."""
-    texts = [one.text for one in figure.layout.annotations[1:]]
+    texts = [annotation.text for annotation in figure.layout.annotations[1:]]
     return [text.replace("<b>", "").replace("</b>", "") for text in texts]
 
 
@@ -104,18 +104,18 @@ def test_names_are_text() -> None:
 
 
 def test_the_map_contains_every_byte_once() -> None:
-    found = device_traffic(program(), ON)
+    result = device_traffic(program(), ON)
     seen = np.zeros((8, 8))
-    figure = traffic_map(found, ON)
+    figure = traffic_map(result, ON)
     for heatmap in drawn.traces(figure, "heatmap"):
         seen += np.nan_to_num(drawn.matrix(heatmap["z"]))
-    assert seen == pytest.approx(found.sent)
+    assert seen == pytest.approx(result.sent)
     assert any("ring algorithm assumed" in text for text in drawn.texts(figure))
 
 
 def test_the_map_names_what_it_leaves_out() -> None:
-    found = device_traffic(program(executions=None), ON)
-    words = " ".join(drawn.texts(traffic_map(found, ON, width_px=960)))
+    result = device_traffic(program(executions=None), ON)
+    words = " ".join(drawn.texts(traffic_map(result, ON, width_px=960)))
     assert "1 of 4 collectives left out" in words
 
 

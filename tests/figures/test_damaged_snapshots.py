@@ -161,7 +161,7 @@ def test_figures_of_devices(mesh: Mesh, size: int) -> None:
 
 def test_figures_of_held_bytes() -> None:
     mesh = samples.DEFAULT_MESH
-    damaged = [dataclasses.replace(one, bytes=-5, bytes_per_device=-1) for one in samples.mlp_state(mesh)]
+    damaged = [dataclasses.replace(array, bytes=-5, bytes_per_device=-1) for array in samples.mlp_state(mesh)]
     snapshot = Snapshot(Source("cpu", None, "2026-01-01"), None, mesh, tuple(damaged))
     check(holding_bars(device_holdings.holdings(snapshot, [0])))
 

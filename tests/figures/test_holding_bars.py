@@ -36,10 +36,10 @@ def test_bars_are_the_bytes_of_each_group() -> None:
 @pytest.mark.parametrize("devices", [8, 64, 512])
 @pytest.mark.parametrize("width_px", [360, 460])
 def test_the_map_shows_the_share_of_every_device(devices: int, width_px: int) -> None:
-    one = found(devices)
-    held = device_holdings.holdings(one, [1])
-    copies = device_holdings.copies_of(one, [1])
-    figure = copies_map(one.mesh, copies, [1], held.bytes, width_px=width_px)
+    snapshot = found(devices)
+    held = device_holdings.holdings(snapshot, [1])
+    copies = device_holdings.copies_of(snapshot, [1])
+    figure = copies_map(snapshot.mesh, copies, [1], held.bytes, width_px=width_px)
     points = drawn.points(figure)
     assert sorted(device for *_, device, _ in points) == list(range(devices))
     found_cells = drawn.cells(figure)
@@ -56,7 +56,7 @@ def test_the_map_shows_the_share_of_every_device(devices: int, width_px: int) ->
 
 
 def test_no_map_without_bytes_and_names_are_text() -> None:
-    one = found(8, "<b>m$")
-    assert copies_map(one.mesh, np.zeros(8, np.int64), [0], 0) is None
-    figure = copies_map(one.mesh, device_holdings.copies_of(one, [0]), [0], 100)
+    snapshot = found(8, "<b>m$")
+    assert copies_map(snapshot.mesh, np.zeros(8, np.int64), [0], 0) is None
+    figure = copies_map(snapshot.mesh, device_holdings.copies_of(snapshot, [0]), [0], 100)
     assert "<b>m$" not in figure.to_json().replace("<b>device", "")

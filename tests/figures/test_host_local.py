@@ -145,33 +145,33 @@ def test_local_arrays_have_the_colors_of_their_processes() -> None:
 )
 def test_the_global_array_names_the_addressing_processes(fields: dict, ticks: list, owners: list) -> None:
     wanted = processes.parse(fields).unwrap()
-    made = exchanged(wanted)
-    figure = host_local.global_figure(made)
+    result = exchanged(wanted)
+    figure = host_local.global_figure(result)
     assert drawn.spec(figure)["layout"]["yaxis"]["ticktext"] == ticks
-    found = sorted(drawn.cells(figure), key=lambda cell: (cell[2], cell[0]))
-    assert [z for *_, z in found] == [owner for row in owners for owner in row]
+    cells = sorted(drawn.cells(figure), key=lambda cell: (cell[2], cell[0]))
+    assert [z for *_, z in cells] == [owner for row in owners for owner in row]
     # Each number is the one that the first device holding it has.
-    placement = sharding.place(made.array.shape, wanted.spec, made.mesh)
+    placement = sharding.place(result.array.shape, wanted.spec, result.mesh)
     for _, _, at, hover in drawn.points(figure):
-        place = np.unravel_index(at, made.array.shape)
+        place = np.unravel_index(at, result.array.shape)
         first = next(
             device
             for device in range(8)
             if all(
-                start <= one < stop
-                for one, start, stop in zip(
+                start <= signedinteger < stop
+                for signedinteger, start, stop in zip(
                     place, placement.starts[device], placement.stops[device], strict=True
                 )
             )
         )
-        assert f": {100 * made.mesh.processes[first] + first}" in hover
-        assert f"on device {made.mesh.devices[first]}" in hover
+        assert f": {100 * result.mesh.processes[first] + first}" in hover
+        assert f"on device {result.mesh.devices[first]}" in hover
 
 
 def test_the_largest_array_is_a_small_figure() -> None:
     wanted = processes.parse({"processes": "4", "local": "16x16"}).unwrap()
-    made = exchanged(wanted)
-    for figure in (host_local.local_figure(wanted, made.views), host_local.global_figure(made)):
+    result = exchanged(wanted)
+    for figure in (host_local.local_figure(wanted, result.views), host_local.global_figure(result)):
         assert len(drawn.cells(figure)) == 4 * 16 * 16
         assert drawn.size_bytes(figure) < 400_000
         assert figure.layout.height < 1300

@@ -60,9 +60,9 @@ def test_blocks_are_on_the_right_devices_and_axes_match(shape, specs) -> None:
         for row, column in itertools.product(*(range(len(each)) for each in pieces)):
             # The middle of each cell, and the devices that hold that element, one by one.
             element = np.array([grid.at.get(d, 0) for d in range(len(shape))], dtype=int)
-            for dimension, each, at in zip(dimensions, pieces, (row, column), strict=True):
+            for dimension, piece, at in zip(dimensions, pieces, (row, column), strict=True):
                 if dimension is not None:
-                    element[dimension] = (each[at][0] + each[at][1]) // 2
+                    element[dimension] = (piece[at][0] + piece[at][1]) // 2
             holders = tuple(
                 device
                 for place, device in enumerate(one.mesh.devices)
@@ -89,7 +89,7 @@ def test_a_panel_without_a_map_says_why() -> None:
     for one, reason in zip(panels, reasons, strict=True):
         assert reason in one.absent and bool(one.absent) == bool(reason)
     said = " ".join(one["text"] for one in drawn(figure)["layout"]["annotations"]).replace("<br>", " ")
-    assert all(one.absent in said for one in panels)
+    assert all(panel.absent in said for panel in panels)
 
 
 def test_other_dimensions_are_sliced_at_the_given_index() -> None:
@@ -137,7 +137,7 @@ def test_specs_in_short(spec: str | None, text: str) -> None:
 def test_names_are_text_in_every_figure() -> None:
     mesh = samples.DEFAULT_MESH
     array = samples.array(samples.HOSTILE_PATH, (8,), (("data",),), mesh)
-    one = samples.planned(mesh, array)
+    snapshot = samples.planned(mesh, array)
     name = "<img src=x onerror=alert(2)>"
     cut = cut_of([(array, mesh)])
     figures = [
@@ -146,8 +146,8 @@ def test_names_are_text_in_every_figure() -> None:
             samples.HOSTILE_PATH,
             cut,
         ),
-        spec_tree([Column(name, one.arrays)], None),
-        spec_matrix(difference.spec_rows([one, one]), [name, name]),
+        spec_tree([Column(name, snapshot.arrays)], None),
+        spec_matrix(difference.spec_rows([snapshot, snapshot]), [name, name]),
     ]
     for figure in figures:
         assert "<img" not in figure.to_json()

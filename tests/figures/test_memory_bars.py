@@ -57,14 +57,14 @@ def test_segments_add_up_to_the_total(
     on: bool,
 ) -> None:
     aliased = int(outputs * share)
-    one = Breakdown(
+    breakdown = Breakdown(
         "p", (*(Part(group, 1, n) for group, n in arguments.items()), Part(None, 0, rest)),
         (Part("output", 1, outputs),), aliased, temporaries, code, None, on, 0,
     )  # fmt: skip
-    found = segments(one)
-    assert sum(size for _, size in found) == one.total
-    figure = memory_bars([one])
-    assert (figure is None) == (not found)
+    result = segments(breakdown)
+    assert sum(size for _, size in result) == breakdown.total
+    figure = memory_bars([breakdown])
+    assert (figure is None) == (not result)
 
 
 GROUPS = ("params", "batch", "activation", "temporary")
@@ -81,16 +81,16 @@ def test_parts_add_up_to_what_is_needed(
     groups = tuple(GroupUse(name, (size,)) for name, size in zip(GROUPS, held, strict=True))
     use = MemoryUse(1, (0,), ("forward",), groups, 0, ())
     for known in (use, None):
-        one = Breakdown(
+        breakdown = Breakdown(
             "p", (Part("params", 1, held[0]), Part("batch", 1, held[1])), (Part(None, 0, aliased),),
             aliased, temporaries, code, peak, on, 0, known,
         )  # fmt: skip
-        assert sum(size for _, size in one.parts) == one.needed
-        assert all(size > 0 for _, size in one.parts) or one.needed == 0
+        assert sum(size for _, size in breakdown.parts) == breakdown.needed
+        assert all(size > 0 for _, size in breakdown.parts) or breakdown.needed == 0
         # The compiler counts memory inside of the chip in some peaks, which no total has.
-        assert one.needed <= one.total and one.needed <= peak + (code if on else 0)
-        if known is not None and sum(held) == peak and one.needed == peak + (code if on else 0):
-            shown = dict(one.parts)
+        assert breakdown.needed <= breakdown.total and breakdown.needed <= peak + (code if on else 0)
+        if known is not None and sum(held) == peak and breakdown.needed == peak + (code if on else 0):
+            shown = dict(breakdown.parts)
             assert [shown.get(name, 0) for name in ("parameters", "batch")] == held[:2]
 
 
@@ -111,9 +111,11 @@ def test_bars_are_contiguous(width: int) -> None:
 
 
 def test_the_text_alternative_has_the_amount_of_each_program() -> None:
-    one = program()
-    said = frame.alternative(memory_bars([one]), "Memory")
-    assert said.startswith("Memory. ") and f"{title(one.program)}: {bytes_text(one.needed)}" in said
+    breakdown = program()
+    said = frame.alternative(memory_bars([breakdown]), "Memory")
+    assert (
+        said.startswith("Memory. ") and f"{title(breakdown.program)}: {bytes_text(breakdown.needed)}" in said
+    )
 
 
 def test_invisible_segments_have_no_legend_entry() -> None:

@@ -42,7 +42,7 @@ def test_each_bar_has_its_share_and_seconds(width: int) -> None:
 )
 def test_bars_add_up_to_the_devices_time(kinds: list[tuple[str, float]], devices: int) -> None:
     operations = tuple(
-        OperationTime(kind, 1, seconds) for kind, seconds in sorted(kinds, key=lambda one: -one[1])
+        OperationTime(kind, 1, seconds) for kind, seconds in sorted(kinds, key=lambda kind: -kind[1])
     )
     figure = operation_times(Trace(1, 0.4, operations), devices)
     if not operations:

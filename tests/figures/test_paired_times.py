@@ -30,21 +30,21 @@ def times() -> PairedTimes:
 def test_intervals_medians_and_rounds_match_the_record(times: PairedTimes, width: int) -> None:
     figure = ratio_intervals(times, NAMES, 0, width_px=width)
     rounds, *intervals = drawn.traces(figure, "scatter")
-    found = [r for name in paired_times.PROGRAMS for r in paired_times.ratios(times, 0, name)]
-    assert len(intervals) == len(found) == 4
-    for trace, one in zip(intervals, found, strict=True):
-        assert np.allclose(trace["x"], [one.interval.low, one.median, one.interval.high])
-    assert np.allclose(sorted(rounds["x"]), sorted(r for one in found for r in one.rounds))
+    ratios = [r for name in paired_times.PROGRAMS for r in paired_times.ratios(times, 0, name)]
+    assert len(intervals) == len(ratios) == 4
+    for trace, ratio in zip(intervals, ratios, strict=True):
+        assert np.allclose(trace["x"], [ratio.interval.low, ratio.median, ratio.interval.high])
+    assert np.allclose(sorted(rounds["x"]), sorted(r for one in ratios for r in one.rounds))
     low, high = figure.layout.xaxis.range
     assert low < 0 < high  # the baseline's 1 is in sight
-    for one in found:
-        assert low < math.log10(one.interval.low) and math.log10(one.interval.high) < high
+    for ratio in ratios:
+        assert low < math.log10(ratio.interval.low) and math.log10(ratio.interval.high) < high
     ticks = figure.layout.xaxis.tickvals
     assert 1 in ticks and all(low <= math.log10(tick) <= high for tick in ticks)
     words = [note.text for note in figure.layout.annotations]
-    assert any(one.startswith("slower<br>") for one in words)
-    assert any("within noise<br>" in one for one in words)
-    outside = sum(not low <= math.log10(r) <= high for one in found for r in one.rounds)
+    assert any(word.startswith("slower<br>") for word in words)
+    assert any("within noise<br>" in word for word in words)
+    outside = sum(not low <= math.log10(r) <= high for one in ratios for r in one.rounds)
     assert outside > 1 and f"{outside} dots outside the axis" in words[0].replace("<br>", " ")
     assert EMULATED in figure.layout.title.text
 

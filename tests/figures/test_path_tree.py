@@ -27,9 +27,9 @@ def some_arrays(draw: st.DrawFn) -> list[Array]:
     return [samples.array(path, *draw(shapes), MESH) for path in paths]
 
 
-def unfolded_paths(one: Fold) -> set[str]:
+def unfolded_paths(fold: Fold) -> set[str]:
     """The paths that a fold's text denotes, written out from the numbers between its braces."""
-    parts = re.split(r"\{([^}]*)\}", one.path)
+    parts = re.split(r"\{([^}]*)\}", fold.path)
     choices = []
     for place, part in enumerate(parts):
         if place % 2 == 0:
@@ -126,6 +126,6 @@ def test_the_tree_contains_and_counts_every_array(arrays: list[Array]) -> None:
 
 
 def test_arrays_with_the_same_path_share_a_fold() -> None:
-    one = samples.kernel()
-    damaged = [samples.with_path(one, path) for path in ("a", "a", "b1")]
+    array = samples.kernel()
+    damaged = [samples.with_path(array, path) for path in ("a", "a", "b1")]
     assert [(each.path, each.count) for each in fold(damaged)] == [("a", 2), ("b1", 1)]

@@ -87,11 +87,11 @@ def test_programs_without_a_point_are_named() -> None:
 def test_names_are_text_and_do_not_overlap() -> None:
     points = [point(f"<b>{n}</b>", 1e12, 1e9) for n in range(4)]
     figure = roofline(V5P, points, width_px=340)
-    names = [one for one in figure.layout.annotations if "&lt;b&gt;" in one.text]
+    names = [annotation for annotation in figure.layout.annotations if "&lt;b&gt;" in annotation.text]
     assert len(names) == 4
-    places = {(round(one.x, 3), round(one.y, 3)) for one in names}
+    places = {(round(name.x, 3), round(name.y, 3)) for name in names}
     assert len(places) == 4
-    assert not any("<b>" in one for one in drawn.texts(figure))
+    assert not any("<b>" in text for text in drawn.texts(figure))
 
 
 def test_the_ground_is_transparent() -> None:

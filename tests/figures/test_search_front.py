@@ -20,8 +20,8 @@ def candidate(stage: Any, seconds: float, **fields: Any) -> Candidate:
 
 def points(*candidates: Candidate, best: int | None) -> tuple[Any, dict[str, list[float]]]:
     """Return the figure, and the seconds of the points by the name of their mark."""
-    found = SearchResult("cpu", None, "now", Counts(), candidates, best)
-    figure = search_front(found)
+    search_result = SearchResult("cpu", None, "now", Counts(), candidates, best)
+    figure = search_front(search_result)
     assert figure is not None
     return figure, {trace.name.split(";")[0]: list(trace.x) for trace in figure.data}
 
@@ -33,7 +33,7 @@ def test_the_best_and_the_current_layout_are_shown_however_slow_they_are() -> No
     )
     assert seconds["best"] == [9.0] and seconds["current"] == [20.0]
     assert seconds["partitioned"] == [1.0, 20.0] and seconds["compiled"] == [9.0]
-    assert any("1 slower candidate" in one.text for one in figure.layout.annotations)
+    assert any("1 slower candidate" in annotation.text for annotation in figure.layout.annotations)
 
 
 @pytest.mark.parametrize("measured", [None, 2.0])
@@ -56,15 +56,17 @@ def test_the_best_has_its_name_and_a_line_joins_those_that_none_beats() -> None:
     small = candidate("propagated", 2.0, pareto=True)
     figure, seconds = points(fast, candidate("propagated", 2.5), small, best=0)
     assert seconds["less time or less memory than any other"] == [1.0, 2.0]
-    assert any("data 8" in one.text for one in figure.layout.annotations)
+    assert any("data 8" in annotation.text for annotation in figure.layout.annotations)
 
 
 @pytest.mark.parametrize(
     ("chip", "peak", "drawn"), [("v5e", 2**31, True), ("v5e", 2**20, False), (None, 1, False)]
 )
 def test_the_memory_of_the_chip_is_a_line_unless_it_is_far_from_all_points(chip, peak, drawn) -> None:
-    found = SearchResult("cpu", chip, "now", Counts(), (candidate("propagated", 1.0, peak_bytes=peak),), None)
-    figure = search_front(found)
+    search_result = SearchResult(
+        "cpu", chip, "now", Counts(), (candidate("propagated", 1.0, peak_bytes=peak),), None
+    )
+    figure = search_front(search_result)
     assert figure is not None and bool(figure.layout.shapes) == drawn
     assert ("dashed" in str(figure.layout.annotations)) == drawn
 

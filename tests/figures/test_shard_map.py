@@ -102,8 +102,8 @@ def test_devices_share_a_color_if_they_hold_the_same_index(case: tuple[Array, Me
     figure = mesh_map(array, mesh)
     assert figure is not None
     shards = {shard.device: shard for shard in sharding.shards(array, mesh) or ()}
-    found = drawn.cells(figure)
-    color = {device: drawn.at(found, x, y) for x, y, device, _ in drawn.points(figure)}
+    cells = drawn.cells(figure)
+    color = {device: drawn.at(cells, x, y) for x, y, device, _ in drawn.points(figure)}
     assert sorted(color) == list(mesh.devices)
     for one, other in itertools.combinations(mesh.devices[:40], 2):
         assert (color[one] == color[other]) == (shards[one].index == shards[other].index)
@@ -149,9 +149,9 @@ def test_the_default_kernel_has_four_column_blocks() -> None:
 def test_the_default_kernel_is_drawn_to_scale() -> None:
     figure = block_map(samples.kernel(), samples.DEFAULT_MESH)
     assert figure is not None
-    found = drawn.cells(figure)
-    width = max(cell[1] for cell in found) - min(cell[0] for cell in found)
-    height = max(cell[3] for cell in found) - min(cell[2] for cell in found)
+    cells = drawn.cells(figure)
+    width = max(cell[1] for cell in cells) - min(cell[0] for cell in cells)
+    height = max(cell[3] for cell in cells) - min(cell[2] for cell in cells)
     assert width == pytest.approx(height, rel=1e-3)
     assert drawn.spec(figure)["layout"]["yaxis"]["scaleanchor"] == "x"
 

@@ -27,9 +27,9 @@ def tree(arrays, on):
 
 @pytest.mark.parametrize("draw", [tree, lambda arrays, on: block_map(arrays[1], on)])
 def test_the_figure_grows_below(draw) -> None:
-    found = samples.snapshot()
-    figure = draw(found.arrays, found.mesh)
-    stamped = stamp.stamped_with(figure, [provenance.line(found)])
+    snapshot = samples.snapshot()
+    figure = draw(snapshot.arrays, snapshot.mesh)
+    stamped = stamp.stamped_with(figure, [provenance.line(snapshot)])
     before, after = figure.layout, stamped.layout
     assert stamped.data == figure.data and after.width == before.width
     assert (after.margin.t, after.margin.l, after.margin.r) == (
@@ -55,8 +55,8 @@ def test_a_stamp_names_model_mesh_rules_target_versions_and_date() -> None:
     )
     layout = {"model": "logical_mlp", "mesh": "2x4", "axes": ["data", "model"],
               "rules": [["batch", ["data"]], ["hidden", ["model"]]]}  # fmt: skip
-    found = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
-    figure = stamp.stamped_with(mesh_map(found.arrays[1], found.mesh), [provenance.line(found)])
+    snapshot = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
+    figure = stamp.stamped_with(mesh_map(snapshot.arrays[1], snapshot.mesh), [provenance.line(snapshot)])
     text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
     for words in (
         *("MLP, logical axes", "data 2 × model 4", "batch → data, hidden → model"),

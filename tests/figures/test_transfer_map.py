@@ -44,12 +44,12 @@ CHANGES = {
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", CHANGES)
 def test_cells_are_exactly_the_routes(name: str) -> None:
-    found = CHANGES[name]
-    cells = transfer_grid(found)
-    assert cells.moved.sum() == totals(found).moved and cells.kept.sum() == totals(found).kept
+    transfer = CHANGES[name]
+    cells = transfer_grid(transfer)
+    assert cells.moved.sum() == totals(transfer).moved and cells.kept.sum() == totals(transfer).kept
     expected = np.where(cells.moved > 0, cells.moved, cells.kept).astype(float)
     seen = np.full(expected.shape, 0.0)
-    for heatmap in drawn.traces(transfer_map(found), "heatmap"):
+    for heatmap in drawn.traces(transfer_map(transfer), "heatmap"):
         shown = np.nan_to_num(drawn.matrix(heatmap["z"]))
         assert not (np.minimum(seen, shown)).any(), "two colors in one cell"
         seen += shown
@@ -57,11 +57,11 @@ def test_cells_are_exactly_the_routes(name: str) -> None:
 
 
 def test_each_pair_of_few_devices_is_a_cell() -> None:
-    found = CHANGES["4 to 8"]
-    cells = transfer_grid(found)
+    transfer = CHANGES["4 to 8"]
+    cells = transfer_grid(transfer)
     assert cells.sources == ((0,), (1,), (2,), (3,)) and len(cells.targets) == 8
-    assert (cells.moved + cells.kept).tolist() == dense(found).tolist()
-    figure = transfer_map(found, width_px=1000)
+    assert (cells.moved + cells.kept).tolist() == dense(transfer).tolist()
+    figure = transfer_map(transfer, width_px=1000)
     texts = {text for heatmap in drawn.traces(figure, "heatmap") for row in heatmap["text"] for text in row}
     assert texts - {""} == {formatting.bytes_text(512 * 1024 * 4 // 32)}
     hovers = [text for text in drawn.texts(figure) if "→" in text]
@@ -70,8 +70,10 @@ def test_each_pair_of_few_devices_is_a_cell() -> None:
 
 
 def test_the_title_is_text_and_parts_are_in_the_hover_text() -> None:
-    found = CHANGES["4 to 8"]
-    texts = drawn.texts(transfer_map(found, title="params/<b>w</b>", parts={(0, 1): ((0, 128), (128, 256))}))
+    transfer = CHANGES["4 to 8"]
+    texts = drawn.texts(
+        transfer_map(transfer, title="params/<b>w</b>", parts={(0, 1): ((0, 128), (128, 256))})
+    )
     assert "params/&lt;b&gt;w&lt;/b&gt;" in texts
     (hover,) = [text for text in texts if "index" in text]
     assert hover.startswith("<b>device 0 → device 1</b>")
@@ -92,20 +94,20 @@ def test_devices_of_only_one_layout_are_named() -> None:
 
 @pytest.mark.nightly
 def test_many_devices_share_cells() -> None:
-    found = CHANGES["512 to 512"]
-    cells = transfer_grid(found)
+    transfer = CHANGES["512 to 512"]
+    cells = transfer_grid(transfer)
     assert len(cells.sources) == len(cells.targets) == 64
     assert cells.sources[1] == tuple(range(8, 16))
-    assert cells.moved[0, 1] == dense(found)[:8, 8:16].sum()
-    assert cells.kept[0, 0] == np.trace(dense(found)[:8, :8])
-    assert cells.moved[0, 0] + cells.kept[0, 0] == dense(found)[:8, :8].sum()
-    figure = transfer_map(found)
+    assert cells.moved[0, 1] == dense(transfer)[:8, 8:16].sum()
+    assert cells.kept[0, 0] == np.trace(dense(transfer)[:8, :8])
+    assert cells.moved[0, 0] + cells.kept[0, 0] == dense(transfer)[:8, :8].sum()
+    figure = transfer_map(transfer)
     assert drawn.size_bytes(figure) < 700_000
     assert figure.layout.height < 1000
     assert any("8 neighboring devices" in text for text in drawn.texts(figure))
-    uneven = transfer_grid(found, most=100)
+    uneven = transfer_grid(transfer, most=100)
     assert len(uneven.sources) == 86 and sum(map(len, uneven.sources)) == 512
-    assert uneven.moved.sum() == totals(found).moved
+    assert uneven.moved.sum() == totals(transfer).moved
 
 
 @pytest.mark.nightly_but_first

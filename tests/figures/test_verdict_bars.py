@@ -37,12 +37,12 @@ def segments(figure) -> list[tuple[float, float, str]]:
 
 
 def test_segments_are_as_long_as_their_seconds() -> None:
-    found = segments(verdict_bars([Layout(step=STEP)], width_px=900))
-    assert len(found) == len(PARTS)
-    lengths = [length + 1 for _, length, _ in found]  # with the gap to the next one
+    result = segments(verdict_bars([Layout(step=STEP)], width_px=900))
+    assert len(result) == len(PARTS)
+    lengths = [length + 1 for _, length, _ in result]  # with the gap to the next one
     assert lengths == pytest.approx([part.seconds * sum(lengths) / 8 for part in PARTS], rel=1e-3)
     hues = {palette.color_of_axis("fsdp"), palette.color_of_axis("tensor")}
-    assert [color in hues for _, _, color in found] == [part.is_communication for part in PARTS]
+    assert [color in hues for _, _, color in result] == [part.is_communication for part in PARTS]
 
 
 def test_hidden_communication_is_a_thin_ghost() -> None:
@@ -160,7 +160,7 @@ def test_marks_and_unknown_figures_are_said_above_the_bars() -> None:
         Layout("b, with a long name", None, NEED, None, marks, {STEP_TITLE: "no program"}),
     ]
     wide, narrow = (
-        " ".join(one.text for one in verdict_bars(rows, width_px=width).layout.annotations)
+        " ".join(annotation.text for annotation in verdict_bars(rows, width_px=width).layout.annotations)
         for width in (1400, 700)
     )
     assert "✗ +50% worse" in wide and "unknown: no program" in wide
@@ -172,7 +172,7 @@ def test_measured_steps_are_not_mixed_with_predicted_ones() -> None:
     figure = verdict_bars([Layout("predicted", STEP), Layout("ran", ran)], width_px=900)
     said = " ".join(drawn.texts(figure))
     assert f"{STEP_TITLE}, measured" in said
-    (bar,) = [one for one in drawn.traces(figure, "bar") if one["marker"]["color"] == palette.MARK]
+    (bar,) = [trace for trace in drawn.traces(figure, "bar") if trace["marker"]["color"] == palette.MARK]
     longest = max(length for _, length, _ in segments(figure))
     assert bar["x"][0] >= longest, "each kind has a scale of its own"
 

@@ -16,7 +16,7 @@ from inspector.producers.model.abstract import abstract_state
 
 
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> list[ArrayDifference]:
-    return [one for one in difference.arrays(left, right) if one.either.group in groups]
+    return [array for array in difference.arrays(left, right) if array.either.group in groups]
 
 
 def planned(layout: layouts.Layout) -> Snapshot:
@@ -39,14 +39,14 @@ def test_specs_from_rules_equal_the_rules() -> None:
         pair = variants.logical_and_device_axes(small(**fields))
         assert layouts.parse(layouts.to_fields(pair.right)).unwrap() == pair.right
         pairs = leaf_pairs(planned(pair.left), planned(pair.right), variants.GROUPS)
-        assert len(pairs) >= 10 and all(one.same_placement for one in pairs)
+        assert len(pairs) >= 10 and all(array_difference.same_placement for array_difference in pairs)
 
 
 def test_a_spec_of_ones_own_is_named_where_it_differs() -> None:
     layout = small(model="mlp", specs="W2=None.model")
     pair = variants.logical_and_device_axes(layout)
     pairs = leaf_pairs(planned(pair.left), planned(pair.right), variants.GROUPS)
-    different = {one.path for one in pairs if not one.same_placement}
+    different = {array_difference.path for array_difference in pairs if not array_difference.same_placement}
     # Both layers' W2, as parameter and in either moment.
     assert len(different) == 6 and all(path.endswith("/W2") for path in different)
 
@@ -58,11 +58,15 @@ def test_leaves_are_equal_if_their_placement_is_equal() -> None:
         replace(a, spec=(("data",), *a.spec[1:])) if a.spec and a.spec[0] is None else a for a in left.arrays
     )
     assert all(
-        one.same_placement for one in leaf_pairs(left, replace(left, arrays=respelled), variants.GROUPS)
+        leaf_pair.same_placement
+        for leaf_pair in leaf_pairs(left, replace(left, arrays=respelled), variants.GROUPS)
     )
     moved = replace(left.mesh, devices=left.mesh.devices[::-1])
     assert (
-        all(one.same_placement for one in leaf_pairs(left, replace(left, mesh=moved), variants.GROUPS))
+        all(
+            leaf_pair.same_placement
+            for leaf_pair in leaf_pairs(left, replace(left, mesh=moved), variants.GROUPS)
+        )
         is False
     )
 

@@ -121,12 +121,12 @@ def one(found: Snapshot) -> Iterator[View]:
 
 def several(snapshots: list[Snapshot]) -> Iterator[View]:
     """Yield the name and the function of each thing that is shown of several Snapshots together."""
-    named = [(f"layout {place}", each) for place, each in enumerate(snapshots)]
+    named = [(f"layout {place}", snapshot) for place, snapshot in enumerate(snapshots)]
     compared = _cached(
         lambda: [
-            (name, each)
-            for (name, _), each in zip(
-                named, aligned([audit.audited(each) for each in snapshots]), strict=True
+            (name, snapshot)
+            for (name, _), snapshot in zip(
+                named, aligned([audit.audited(snapshot) for snapshot in snapshots]), strict=True
             )
         ]
     )
@@ -269,7 +269,9 @@ def _dependents(snapshot: Snapshot) -> None:
 
 def _fixes(snapshot: Snapshot) -> None:
     changes = audit.audited(snapshot).findings
-    _draw(improvements.audited(snapshot, [(each, None) for each in audit.merged_by_logical_axis(changes)]))
+    _draw(
+        improvements.audited(snapshot, [(finding, None) for finding in audit.merged_by_logical_axis(changes)])
+    )
 
 
 def _lock(snapshot: Snapshot) -> None:
@@ -278,10 +280,10 @@ def _lock(snapshot: Snapshot) -> None:
 
 
 def _board(named: list[tuple[str, Snapshot]]) -> board.Board:
-    made = board.Board()
+    pinned = board.Board()
     for name, each in named:
-        made = made.pinned(name, each)
-    return made
+        pinned = pinned.pinned(name, each)
+    return pinned
 
 
 def _linked(named: list[tuple[str, Snapshot]]) -> None:
@@ -295,11 +297,11 @@ def _linked(named: list[tuple[str, Snapshot]]) -> None:
         panels = [
             panel(
                 name,
-                next((each for each in found.arrays if each.path == lead.path), None),
-                found.mesh,
+                next((array for array in snapshot.arrays if array.path == lead.path), None),
+                snapshot.mesh,
                 cut,
                 lead.shape,
             )
-            for name, found in named
+            for name, snapshot in named
         ]
         _figure(linked_maps(panels, lead.path, cut, width_px=1200))

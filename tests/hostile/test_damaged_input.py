@@ -135,8 +135,8 @@ def test_an_array_with_one_logical_axis_twice_is_shown() -> None:
         for array in WHOLE.arrays
     )
     assert sum(array.logical_axes == ("embed", "embed") for array in arrays) > 2
-    found = dataclasses.replace(WHOLE, arrays=arrays)
-    for _, make in [*drawn.one(found), *drawn.several([WHOLE, found])]:
+    snapshot = dataclasses.replace(WHOLE, arrays=arrays)
+    for _, make in [*drawn.one(snapshot), *drawn.several([WHOLE, snapshot])]:
         make()
 
 
@@ -200,10 +200,10 @@ def test_policies(draw: random.Random) -> None:
 def test_lock_files(draw: random.Random) -> None:
     lock = lock_file.locked(WHOLE)
     content = damaged_json(json.loads(lock_file.dumps(lock)), draw)
-    found = accepted(lambda: lock_file.from_json(strict_json.parse(content, "a.json"), "a.json"))
-    if found is not None:
-        lock_changes.changes(found, lock)
-        lock_changes.changes(lock, found)
+    result = accepted(lambda: lock_file.from_json(strict_json.parse(content, "a.json"), "a.json"))
+    if result is not None:
+        lock_changes.changes(result, lock)
+        lock_changes.changes(lock, result)
 
 
 @examples(15)

@@ -30,21 +30,21 @@ STEP = WHOLE.programs[0]
 
 def kinds() -> dict[str, Snapshot]:
     """Return the whole Snapshot without each of its parts, and without parts of its program."""
-    found = {"whole": WHOLE}
+    snapshots = {"whole": WHOLE}
     for field in dataclasses.fields(Snapshot):
         value = getattr(WHOLE, field.name)
         if isinstance(value, tuple) and value:
-            found[f"without {field.name}"] = replace(WHOLE, **{field.name: ()})
+            snapshots[f"without {field.name}"] = replace(WHOLE, **{field.name: ()})
         elif field.default is None or field.name in ("layout", "mesh"):
-            found[f"without {field.name}"] = replace(WHOLE, **{field.name: None})
+            snapshots[f"without {field.name}"] = replace(WHOLE, **{field.name: None})
     for field in dataclasses.fields(STEP):
         if field.default is None:
             program = replace(STEP, **{field.name: None})
-            found[f"program without {field.name}"] = replace(WHOLE, programs=(program,))
+            snapshots[f"program without {field.name}"] = replace(WHOLE, programs=(program,))
     for stage in ("propagated", "run"):
         program = replace(STEP, stage=stage, schedule=None, memory=None)
-        found[f"{stage} program"] = replace(WHOLE, programs=(program,))
-    return found
+        snapshots[f"{stage} program"] = replace(WHOLE, programs=(program,))
+    return snapshots
 
 
 KINDS = kinds()

@@ -97,14 +97,14 @@ def strangers(server: Server) -> dict[str, Client]:
     Other cookies, and one whose user has signed out, are in tests/media/streamlit/test_server.py.
     """
     forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
-    found = {
+    clients = {
         "without a cookie": Client(server.url),
         "with a forged cookie": Client(server.url, {USER_COOKIE_NAME: forged.decode()}),
         "of another domain": Client(server.url).sign_in(EVE),
     }
-    for client in found.values():
+    for client in clients.values():
         client.take_xsrf_token()
-    return found
+    return clients
 
 
 def healthy_seconds(server: Server) -> float:

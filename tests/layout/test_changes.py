@@ -24,53 +24,54 @@ def by_label(layout: Layout) -> dict[str, Layout]:
 def test_presets_on_the_same_devices_are_changes_unless_another_one_is_equal() -> None:
     layout = layout_of(mesh="2x4")
     proposed, _ = changes.changes(layout)
-    found = {one.label: one.layout for one in proposed if one.kind == "preset"}
+    layouts = {change.label: change.layout for change in proposed if change.kind == "preset"}
     # Data and Tensor are the same as one axis moved into the other. Data + tensor is the layout itself.
     labels = ["Use the preset FSDP (fsdp 8)", "Use the preset FSDP + tensor (fsdp 2 × tensor 4)"]
-    assert list(found) == labels
-    assert all(one.devices == 8 for one in found.values())
+    assert list(layouts) == labels
+    assert all(one.devices == 8 for one in layouts.values())
 
 
 def test_every_rule_constraint_axis_and_swap_is_changed_once() -> None:
-    found = by_label(layout_of(mesh="2x4"))
-    assert {label: dict(one.rules) for label, one in found.items() if label[:4] in ("Remo", "Swap")} == {
+    layouts = by_label(layout_of(mesh="2x4"))
+    rules = {label: dict(layout.rules) for label, layout in layouts.items()}
+    assert {label: rules[label] for label in rules if label[:4] in ("Remo", "Swap")} == {
         "Remove batch → data": {"hidden": ("model",)},
         "Remove hidden → model": {"batch": ("data",)},
         "Remove constraint y": {"batch": ("data",), "hidden": ("model",)},
         "Remove constraint z": {"batch": ("data",), "hidden": ("model",)},
         "Swap batch → data, hidden → model": {"batch": ("model",), "hidden": ("data",)},
     }  # fmt: skip
-    assert found["Remove constraint y"].unconstrained == ("y",)
-    moved = found["Move axis model into data (data 8)"]
+    assert layouts["Remove constraint y"].unconstrained == ("y",)
+    moved = layouts["Move axis model into data (data 8)"]
     assert (moved.mesh_shape, moved.axis_names, moved.rules) == (
         (8,),
         ("data",),
         (("batch", ("data",)),),
     )
-    assert len(found) == 7
+    assert len(layouts) == 7
 
 
 def test_an_axis_moves_to_the_largest_other_one_and_leaves_its_rules() -> None:
     layout = layout_of(mesh="2x4x1", axes="a,b,c", rules="batch=a+b,embed=a,hidden=b,layer=", target="plan")
-    found = by_label(layout)
-    moved = found["Move axis a into b (b 8 × c 1)"]
+    layouts = by_label(layout)
+    moved = layouts["Move axis a into b (b 8 × c 1)"]
     assert moved.rules == (("batch", ("b",)), ("hidden", ("b",)), ("layer", ()))
-    unused = found["Leave axis a unused"]
+    unused = layouts["Leave axis a unused"]
     assert (unused.mesh_shape, unused.rules) == ((2, 4, 1), moved.rules)
-    assert not any("axis c" in label for label in found)
+    assert not any("axis c" in label for label in layouts)
 
 
 def test_the_only_axis_of_a_mesh_stays_without_rules() -> None:
-    found = by_label(layout_of(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp"))
-    unused = found["Leave axis fsdp unused"]
+    layouts = by_label(layout_of(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp"))
+    unused = layouts["Leave axis fsdp unused"]
     assert unused.rules == () and unused.mesh_shape == (8,)
 
 
 def test_the_other_axes_keep_their_types() -> None:
     layout = layout_of(mesh="2x4x2", axes="a:explicit,b,c:explicit", rules="batch=a")
-    found = by_label(layout)
-    assert found["Move axis a into b (b 8 × c 2)"].explicit_axes == ("c",)
-    assert found["Move axis c into b (a 2 × b 8)"].explicit_axes == ("a",)
+    layouts = by_label(layout)
+    assert layouts["Move axis a into b (b 8 × c 2)"].explicit_axes == ("c",)
+    assert layouts["Move axis c into b (a 2 × b 8)"].explicit_axes == ("a",)
 
 
 def test_removed_constraints_are_not_removed_again() -> None:
@@ -81,9 +82,9 @@ def test_removed_constraints_are_not_removed_again() -> None:
 
 def test_a_model_with_device_axes_replicates_one_array_at_a_time() -> None:
     layout = layout_of(model="mlp", mesh="2x4")
-    found = by_label(layout)
-    assert found["Replicate W1"].specs == {**layout.specs, "W1": (None, None)}
-    assert found["Move axis data into model (model 8)"].specs["x"] == (None, None)
+    layouts = by_label(layout)
+    assert layouts["Replicate W1"].specs == {**layout.specs, "W1": (None, None)}
+    assert layouts["Move axis data into model (model 8)"].specs["x"] == (None, None)
 
 
 def test_nnx_rules_are_changed_to_none() -> None:
@@ -91,9 +92,9 @@ def test_nnx_rules_are_changed_to_none() -> None:
     entry = replace(layout.entry, rules_semantics="nnx", name="nnx_model")
     CATALOGUE["nnx_model"] = entry
     try:
-        found = by_label(replace(layout, model="nnx_model"))
-        assert found["Change batch → data to none"].rules[0] == ("batch", ())
-        moved = next(one for label, one in found.items() if label.startswith("Move axis data"))
+        layouts = by_label(replace(layout, model="nnx_model"))
+        assert layouts["Change batch → data to none"].rules[0] == ("batch", ())
+        moved = next(one for label, one in layouts.items() if label.startswith("Move axis data"))
         assert moved.rules == (("batch", ()), ("hidden", ("model",)))
     finally:
         del CATALOGUE["nnx_model"]
@@ -103,8 +104,8 @@ def test_swaps_are_limited() -> None:
     rules = ",".join(
         f"embed={axes}" for axes in ("a", "b", "c", "a+b", "b+a", "a+c", "c+a", "b+c", "c+b", "a+b+c")
     )
-    found, left_out = changes.changes(layout_of(mesh="2x2x2", axes="a,b,c", rules=rules))
-    assert sum(one.kind == "swap" for one in found) == changes.MOST_SWAPS
+    result, left_out = changes.changes(layout_of(mesh="2x2x2", axes="a,b,c", rules=rules))
+    assert sum(change.kind == "swap" for change in result) == changes.MOST_SWAPS
     assert left_out == 45 - changes.MOST_SWAPS
 
 
@@ -115,12 +116,12 @@ axes = st.lists(st.sampled_from(["data", "model"]), unique=True, max_size=2).map
 @given(st.lists(st.tuples(names, axes), max_size=6), st.sampled_from(["2x4", "1x8", "4x2"]))
 def test_changes_are_valid_distinct_and_keep_the_devices(rules, mesh) -> None:
     layout = replace(layout_of(mesh=mesh), rules=tuple(rules))
-    found, _ = changes.changes(layout)
-    texts = [one.layout.key() for one in found]
+    result, _ = changes.changes(layout)
+    texts = [one.layout.key() for one in result]
     assert len(set(texts)) == len(texts) and layout.key() not in texts
-    for one in found:
-        assert layouts.from_json(one.layout.to_json()) == one.layout
-        assert one.layout.devices == layout.devices
+    for change in result:
+        assert layouts.from_json(change.layout.to_json()) == change.layout
+        assert change.layout.devices == layout.devices
 
 
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp", "transformer", "moe"])
@@ -132,8 +133,8 @@ def test_default_layouts_have_changes(model: str) -> None:
 
 def test_each_optimizer_axis_is_removed_alone() -> None:
     layout = layout_of(mesh="2x4", optimizer_axes="model,data")
-    found = by_label(layout)
+    layouts = by_label(layout)
     kept = [(axes,) for axes in ("data", "model")]
-    removed = [one for one in found.values() if one.optimizer_axes in kept and one.rules == layout.rules]
+    removed = [one for one in layouts.values() if one.optimizer_axes in kept and one.rules == layout.rules]
     assert removed == [replace(layout, optimizer_axes=axes) for axes in kept]
-    assert found["Leave axis data unused"].optimizer_axes == ("model",)
+    assert layouts["Leave axis data unused"].optimizer_axes == ("model",)

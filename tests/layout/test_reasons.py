@@ -32,10 +32,10 @@ def sentences(array: Array, dimension: int) -> tuple[str, ...]:
 
 
 def test_a_reason_names_the_dimension_that_holds_the_mesh_axis() -> None:
-    found = array("embed", "hidden")
-    assert found.spec == (("model",), ("one",))
-    assert sentences(found, 0) == ("Taken: rule 2, embed → model.",)
-    assert sentences(found, 1) == (
+    result = array("embed", "hidden")
+    assert result.spec == (("model",), ("one",))
+    assert sentences(result, 0) == ("Taken: rule 2, embed → model.",)
+    assert sentences(result, 1) == (
         "Passed over: rule 3, hidden → model; mesh axis model is taken by embed (dimension 0) "
         "through rule 2, embed → model.",
         "Taken: rule 4, hidden → one.",
@@ -50,17 +50,17 @@ def test_a_later_rule_for_a_settled_axis_is_passed_over() -> None:
 
 
 def test_unspecified_means_unsharded_in_every_way_of_not_specifying() -> None:
-    found = array("vocab", None, "layer")
-    assert sentences(found, 0) == ("No rule names vocab, and unspecified means unsharded.",)
-    assert sentences(found, 1) == ("It has no logical axis, and unspecified means unsharded.",)
-    assert sentences(found, 2) == ("Taken: rule 6, layer → none, which leaves it whole.",)
-    unboxed = replace(found, logical_axes=None, spec=(None, None, None))
+    result = array("vocab", None, "layer")
+    assert sentences(result, 0) == ("No rule names vocab, and unspecified means unsharded.",)
+    assert sentences(result, 1) == ("It has no logical axis, and unspecified means unsharded.",)
+    assert sentences(result, 2) == ("Taken: rule 6, layer → none, which leaves it whole.",)
+    unboxed = replace(result, logical_axes=None, spec=(None, None, None))
     assert sentences(unboxed, 0) == ("It has no logical axes, and unspecified means unsharded.",)
 
 
 def test_an_axis_that_does_not_divide_is_named_with_the_numbers() -> None:
-    found = replace(array("embed"), shape=(6,))
-    assert sentences(found, 0)[-1] == "Its size 6 is not divisible by 4, which JAX refuses."
+    result = replace(array("embed"), shape=(6,))
+    assert sentences(result, 0)[-1] == "Its size 6 is not divisible by 4, which JAX refuses."
 
 
 def test_without_a_spec_nothing_is_claimed() -> None:

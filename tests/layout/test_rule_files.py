@@ -135,7 +135,11 @@ def test_rules_of_t5x_are_those_of_the_preset(case, preset) -> None:
     (rule_set,) = rule_files.rule_sets(text, "partitioning.py")
     changed = rule_set.applied_to(TRANSFORMER)
     assert changed.mesh_shape == TRANSFORMER.mesh_shape
-    ours = next(one for one in presets.TRANSFORMER_PRESETS if one.name == preset).rules
+    ours = next(
+        transformer_preset
+        for transformer_preset in presets.TRANSFORMER_PRESETS
+        if transformer_preset.name == preset
+    ).rules
     # T5X has no name for kv_heads, and shards heads.
     for names in (
         ("vocab", "embed"),
@@ -154,10 +158,10 @@ def test_mappings_of_levanter(name) -> None:
     keys = ("tensor_parallel_axes", "fsdp_axis", "batch_axis")
     text = "trainer:\n" + "".join(f"  {key}: {json.dumps(config[key])}\n" for key in keys)
     parameters, compute = rule_files.rule_sets(text, name)
-    for found, key in ((parameters, "parameter"), (compute, "compute")):
+    for rule_set, key in ((parameters, "parameter"), (compute, "compute")):
         expected = {axis: [to] if isinstance(to, str) else to for axis, to in config[key].items()}
-        assert {axis: list(to) for axis, to in found.rules} == expected
-        assert found.axes == tuple(case["mesh_axes"])
+        assert {axis: list(to) for axis, to in rule_set.rules} == expected
+        assert rule_set.axes == tuple(case["mesh_axes"])
     assert parameters.rules[0][0] == "batch"
 
 

@@ -229,11 +229,11 @@ LAYOUTLESS = (_task, _jobs, _producer)
 def refused_everywhere(name: str, value: str, doors: tuple[Callable[..., Any], ...]) -> None:
     for door in doors:
         try:
-            found = door(name, value)
+            result = door(name, value)
         except InvalidInput as error:
             assert "\n" not in str(error) and len(str(error)) < 1000
             continue
-        assert found is None, (door.__name__, name, value)
+        assert result is None, (door.__name__, name, value)
 
 
 @pytest.mark.nightly

@@ -29,15 +29,15 @@ def test_two_devices_share_a_chip() -> None:
 
 @given(chips, st.floats(1, 1e20))
 def test_formula_evaluates_to_the_seconds(on, count: float) -> None:
-    for found in (compute_time(count, on, "float32"), hbm_time(count, on)):
-        numerator, denominator = map(_quantity, found.formula.split(" ÷ "))
-        assert numerator / denominator == pytest.approx(found.seconds, rel=0.012)
+    for estimate in (compute_time(count, on, "float32"), hbm_time(count, on)):
+        numerator, denominator = map(_quantity, estimate.formula.split(" ÷ "))
+        assert numerator / denominator == pytest.approx(estimate.seconds, rel=0.012)
 
 
 def _quantity(text: str) -> float:
-    found = re.match(r"([\d.]+) ([kMGTPEZY]?)(FLOP|B)", text)
-    assert found is not None, text
-    return float(found[1]) * 1000 ** (" kMGTPEZY".index(found[2] or " "))
+    match = re.match(r"([\d.]+) ([kMGTPEZY]?)(FLOP|B)", text)
+    assert match is not None, text
+    return float(match[1]) * 1000 ** (" kMGTPEZY".index(match[2] or " "))
 
 
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, "1", None, True])

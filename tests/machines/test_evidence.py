@@ -30,40 +30,40 @@ def emulated(*beside: Program) -> Snapshot:
     (program,) = planned(sent(("data",), 100)).programs
     memory = Memory(10, 10, 0, 10**9, 0)
     ran = replace(program, stage="run", memory=memory, seconds=Seconds(steps=(1.0, 2.0, 3.0)))
-    found = replace(samples.snapshot(), source=Source("cpu", "cpu", "now"), programs=(ran,))
-    return replace(found, propagated=beside or None)
+    snapshot = replace(samples.snapshot(), source=Source("cpu", "cpu", "now"), programs=(ran,))
+    return replace(snapshot, propagated=beside or None)
 
 
 def test_a_run_on_emulated_devices_is_measured_without_a_chip() -> None:
-    found = assess(emulated(partitioned(7, "tpu")))
-    assert (found.evidence.stage, found.evidence.platform, found.evidence.chip) == (
+    assessment = assess(emulated(partitioned(7, "tpu")))
+    assert (assessment.evidence.stage, assessment.evidence.platform, assessment.evidence.chip) == (
         *("measured", "cpu"),
         None,
     )
-    assert found.traffic.bytes == 300
+    assert assessment.traffic.bytes == 300
 
 
 @pytest.mark.parametrize(("chip", "wire"), [(V5E, 7), (H100, 9)])
 def test_on_a_chip_it_counts_as_partitioned_for_that_machine(chip, wire: int) -> None:
     beside = (partitioned(5, None), partitioned(7, "tpu"), partitioned(9, "gpu"))
-    found = assess(emulated(*beside), chip)
-    assert (found.evidence.stage, found.evidence.platform, found.evidence.chip) == (
+    assessment = assess(emulated(*beside), chip)
+    assert (assessment.evidence.stage, assessment.evidence.platform, assessment.evidence.chip) == (
         *("partitioned", chip.kind),
         chip.name,
     )
-    assert found.basis == "partitioned" and found.traffic.bytes == 3 * wire
+    assert assessment.basis == "partitioned" and assessment.traffic.bytes == 3 * wire
     # The bytes that XLA for CPUs needs say nothing about the chip.
-    assert found.memory is None or found.memory.peak_bytes < 10**9
+    assert assessment.memory is None or assessment.memory.peak_bytes < 10**9
 
 
 def test_without_a_partitioned_program_the_figures_are_those_of_cpus() -> None:
-    found = assess(emulated(), V5E)
-    assert (found.evidence.stage, found.evidence.platform, found.evidence.chip) == (
+    assessment = assess(emulated(), V5E)
+    assert (assessment.evidence.stage, assessment.evidence.platform, assessment.evidence.chip) == (
         *("compiled", "cpu"),
         None,
     )
-    assert found.step is None or (found.step.low, found.step.high) == (None, None)
-    assert found.memory.at_least and found.memory.fits is None
+    assert assessment.step is None or (assessment.step.low, assessment.step.high) == (None, None)
+    assert assessment.memory.at_least and assessment.memory.fits is None
 
 
 def test_a_program_of_the_chip_is_unchanged() -> None:
@@ -74,8 +74,8 @@ def test_a_program_of_the_chip_is_unchanged() -> None:
 
 def test_what_a_run_recorded_stays() -> None:
     (ran,) = emulated().programs
-    (found,) = for_chip(emulated(partitioned(7, "tpu")), V5E).programs
-    assert (found.seconds, found.shardings, found.name) == (ran.seconds, ran.shardings, ran.name)
+    (program,) = for_chip(emulated(partitioned(7, "tpu")), V5E).programs
+    assert (program.seconds, program.shardings, program.name) == (ran.seconds, ran.shardings, ran.name)
 
 
 SIZES = st.integers(1, 10**9)
@@ -95,14 +95,14 @@ def snapshots(draw) -> Snapshot:
 
 @given(snapshots(), snapshots(), st.sampled_from([None, V5E, H100]))
 def test_a_verdict_has_an_inverse_and_nothing_is_better_than_itself(first, second, chip) -> None:
-    one, other = compared([("one", first), ("other", second)], chip)
-    there, back = verdict(one, other), verdict(other, one)
+    result, other = compared([("one", first), ("other", second)], chip)
+    there, back = verdict(result, other), verdict(other, result)
     inverse = {"better": "worse", "worse": "better"}
     assert back.answer == inverse.get(there.answer, there.answer)
     if there.ratio:
         assert back.ratio == pytest.approx(1 / there.ratio)
         assert back.low == pytest.approx(1 / there.high)
-    itself = verdict(one, one)
+    itself = verdict(result, result)
     assert itself.answer in ("not distinguishable", "not comparable")
     assert itself.ratio in (None, 1.0)
 
@@ -111,5 +111,5 @@ def test_a_verdict_has_an_inverse_and_nothing_is_better_than_itself(first, secon
 def test_a_layout_is_not_better_than_itself_at_another_stage(first: Snapshot, chip) -> None:
     stripped = replace(first, propagated=None)
     for other in (stripped, replace(first, programs=first.programs)):
-        one, same = compared([("one", first), ("same", other)], chip)
-        assert verdict(one, same).answer in ("not distinguishable", "not comparable")
+        result, same = compared([("one", first), ("same", other)], chip)
+        assert verdict(result, same).answer in ("not distinguishable", "not comparable")

@@ -82,16 +82,16 @@ def busiest_link_of_an_all_to_all(size: int, wraps: bool, two_way: bool) -> floa
 @given(st.integers(2, 33), kinds)
 def test_all_gather_hops(size: int, kind) -> None:
     payload = 1e6 * size
-    found = collective_time("all-gather", payload, over(ring(size, *kind)))
+    estimate = collective_time("all-gather", payload, over(ring(size, *kind)))
     hops = steps_until_all_know_all(size, *kind)
-    assert found.seconds == pytest.approx(hops * payload / size / RATE)
+    assert estimate.seconds == pytest.approx(hops * payload / size / RATE)
 
 
 @given(st.integers(2, 20), kinds)
 def test_all_to_all_waits_for_the_busiest_link(size: int, kind) -> None:
     payload = 1e6 * size  # so that a piece for each other chip has 1e6 bytes
-    found = collective_time("all-to-all", payload, over(ring(size, *kind)))
-    assert found.seconds == pytest.approx(busiest_link_of_an_all_to_all(size, *kind) * 1e6 / RATE)
+    estimate = collective_time("all-to-all", payload, over(ring(size, *kind)))
+    assert estimate.seconds == pytest.approx(busiest_link_of_an_all_to_all(size, *kind) * 1e6 / RATE)
 
 
 @given(st.integers(2, 64), st.floats(0, 1e9), kinds, st.sampled_from([0.0, 1e-6]))
@@ -191,12 +191,12 @@ links = st.one_of(
 
 @given(st.sampled_from(OPS), st.integers(0, 10**15), links)
 def test_time_grows_with_bytes(op: str, payload: int, link) -> None:
-    found = collective_time(op, payload, link)
-    assert isinstance(found, Estimate) and found.formula
-    assert 0 <= found.seconds < math.inf
-    assert found.seconds <= collective_time(op, 2 * payload + 1, link).seconds
+    estimate = collective_time(op, payload, link)
+    assert isinstance(estimate, Estimate) and estimate.formula
+    assert 0 <= estimate.seconds < math.inf
+    assert estimate.seconds <= collective_time(op, 2 * payload + 1, link).seconds
     if link.size == 1:
-        assert found.seconds == 0
+        assert estimate.seconds == 0
 
 
 @pytest.mark.parametrize(

@@ -72,15 +72,15 @@ def test_assumed_axis_wraps_by_the_rule_of_the_chip() -> None:
 
 
 def test_short_mesh_axes_share_a_torus_axis() -> None:
-    found = links_of(mesh(2, 16, 2), chip("v5e"))
+    links = links_of(mesh(2, 16, 2), chip("v5e"))
     one_way = chip("v5e").network.bytes_per_second
-    assert [found[name,].rings[0].bytes_per_second for name in "abc"] == [
+    assert [links[name,].rings[0].bytes_per_second for name in "abc"] == [
         one_way / 2,
         one_way,
         one_way / 2,
     ]
-    assert "shares a torus axis with 1 other mesh axis" in found["a",].assumption
-    assert not found["a",].rings[0].wraps
+    assert "shares a torus axis with 1 other mesh axis" in links["a",].assumption
+    assert not links["a",].rings[0].wraps
 
 
 def test_long_axis_is_folded() -> None:
@@ -95,9 +95,9 @@ def test_devices_of_a_chip_share_assumed_links() -> None:
 
 
 def test_more_chips_than_a_pod_have_no_link() -> None:
-    found = links_of(mesh(512), chip("v6e"))["a",]
-    assert isinstance(found, NoLink)
-    assert "512 chips" in found.assumption and "256" in found.assumption
+    no_link = links_of(mesh(512), chip("v6e"))["a",]
+    assert isinstance(no_link, NoLink)
+    assert "512 chips" in no_link.assumption and "256" in no_link.assumption
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_more_chips_than_a_pod_have_no_link() -> None:
     ],
 )
 def test_gpus_fill_nodes_in_mesh_order(sizes, axes, members, nodes) -> None:
-    found = links_of(mesh(*sizes), chip("h100"), [tuple(axes)])[tuple(axes)]
-    assert isinstance(found, NodeLink)
-    assert (found.members, found.nodes) == (members, nodes)
-    assert found.shared_bytes_per_second == 400e9 * members / 8
+    node_link = links_of(mesh(*sizes), chip("h100"), [tuple(axes)])[tuple(axes)]
+    assert isinstance(node_link, NodeLink)
+    assert (node_link.members, node_link.nodes) == (members, nodes)
+    assert node_link.shared_bytes_per_second == 400e9 * members / 8
 
 
 def test_uneven_groups_across_nodes() -> None:
-    found = links_of(mesh(4, 3), chip("h100"), [("b",)])["b",]
-    assert found.nodes == 2 and "Groups differ" in found.assumption
+    link = links_of(mesh(4, 3), chip("h100"), [("b",)])["b",]
+    assert link.nodes == 2 and "Groups differ" in link.assumption
 
 
 def test_unknown_mesh_axis() -> None:
@@ -221,11 +221,11 @@ def test_torus_order_and_row_major_order() -> None:
     torus_order = [(x, y, z) for z in range(4) for y in range(4) for x in range(4)]
     ordered = torus.on_torus(lengths, wraps, (16, 4), torus_order)
     by_hosts = torus.on_torus(lengths, wraps, (16, 4), torus.by_hosts(lengths), device_order="row-major")
-    model, same = (links_of(one, V5P)["model",] for one in (ordered, by_hosts))
+    model, same = (links_of(mesh, V5P)["model",] for mesh in (ordered, by_hosts))
     assert model.name == "ring of 4" and same.name == "line of 2 and line of 2"
     assert model.assumption == "The device order (torus) puts model (4) on x: a ring of 4."
     assert "(row-major)" in same.assumption and "2 of the 4 chips along x" in same.assumption
-    data, strided = (links_of(one, V5P)["data",] for one in (ordered, by_hosts))
+    data, strided = (links_of(mesh, V5P)["data",] for mesh in (ordered, by_hosts))
     assert data.name == "ring of 4 and ring of 4"
     assert [ring.bytes_per_second / LINK for ring in strided.rings] == [0.5, 0.5, 1]
     assert "2 links from one to the next, over links that 2 groups share" in strided.assumption
@@ -235,26 +235,26 @@ def test_torus_order_and_row_major_order() -> None:
 def test_whole_axis_out_of_order_is_a_line() -> None:
     chips = [(x, y, 0) for y in range(4) for x in (0, 2, 1, 3)]
     these = torus.on_torus((4, 4, 1), (True, True, False), (4, 4), chips)
-    found = links_of(these, V5P)
-    (ring,) = found["model",].rings
+    links = links_of(these, V5P)
+    (ring,) = links["model",].rings
     assert not ring.wraps and ring.bytes_per_second < LINK
-    assert "modelled as a line of 4" in found["model",].assumption
-    assert found["data",].name == "ring of 4"
+    assert "modelled as a line of 4" in links["model",].assumption
+    assert links["data",].name == "ring of 4"
     # For two axes the order does not matter.
-    assert found["data", "model"].name == "ring of 4 and ring of 4"
+    assert links["data", "model"].name == "ring of 4 and ring of 4"
 
 
 def test_devices_of_a_chip_share_its_links() -> None:
     v3 = chip("v3")
     these = torus.on_torus((4, 4), (False, True), (4, 8), cores=2)
-    found = links_of(these, v3)
-    assert [ring.size for ring in found["model",].rings] == [4, 2]
-    assert [ring.wraps for ring in found["model",].rings] == [True, False]
-    assert "the 2 devices of a chip" in found["model",].assumption
-    assert {ring.bytes_per_second for link in found.values() for ring in link.rings} == {
+    links = links_of(these, v3)
+    assert [ring.size for ring in links["model",].rings] == [4, 2]
+    assert [ring.wraps for ring in links["model",].rings] == [True, False]
+    assert "the 2 devices of a chip" in links["model",].assumption
+    assert {ring.bytes_per_second for link in links.values() for ring in link.rings} == {
         v3.network.bytes_per_second / 2
     }
-    assert "on x: a line of 4 without wrap-around" in found["data",].assumption
+    assert "on x: a line of 4 without wrap-around" in links["data",].assumption
 
 
 def test_coordinates_of_another_torus_are_ignored() -> None:
@@ -282,10 +282,10 @@ def test_invalid_coordinates_are_ignored() -> None:
 
 def test_chips_of_two_slices_with_equal_coordinates() -> None:
     v5e = CHIPS["v5e"]
-    one = torus.on_torus((4, 4), (False, False), (4, 4))
-    two = torus.on_slices(2, one, (2, 4, 4))
+    mesh = torus.on_torus((4, 4), (False, False), (4, 4))
+    two = torus.on_slices(2, mesh, (2, 4, 4))
     links = links_of(two, v5e, [("data",), ("model",), ("seq",), ("data", "model"), ("model", "seq")])
-    alone = links_of(one, v5e, [("data",), ("model",), ("data", "model")])
+    alone = links_of(mesh, v5e, [("data",), ("model",), ("data", "model")])
     # Inside of a slice nothing changes: links are not shared with the other slice.
     for axes, same in (
         (("model",), ("data",)),
@@ -302,11 +302,11 @@ def test_chips_of_two_slices_with_equal_coordinates() -> None:
 
 def test_an_axis_that_is_partly_between_slices() -> None:
     tpu7x = CHIPS["tpu7x"]  # two devices a chip share its bandwidth
-    one = torus.on_torus((2, 2, 4), (False, False, False), (8, 4), cores=2)
-    link = links_of(torus.on_slices(4, one, (32, 4)), tpu7x, [("data",)])["data",]
+    mesh = torus.on_torus((2, 2, 4), (False, False, False), (8, 4), cores=2)
+    link = links_of(torus.on_slices(4, mesh, (32, 4)), tpu7x, [("data",)])["data",]
     assert (link.slices, link.inside.size) == (4, 8)
     assert link.bytes_per_second == tpu7x.dcn_bytes_per_second / 2
-    assert link.inside.rings == links_of(one, tpu7x, [("data",)])["data",].rings
+    assert link.inside.rings == links_of(mesh, tpu7x, [("data",)])["data",].rings
 
 
 def test_slices_without_coordinates() -> None:
@@ -329,8 +329,8 @@ def test_slices_without_coordinates() -> None:
 
 @pytest.mark.parametrize("sizes", [(32, 4), (2, 64), (8, 16)])
 def test_the_parts_of_a_collective_between_and_inside_of_slices(sizes: tuple[int, int]) -> None:
-    one = torus.on_torus((8, 8), (False, False), (64,))
-    link = links_of(torus.on_slices(2, one, sizes), CHIPS["v6e"], [("data",)])["data",]
+    mesh = torus.on_torus((8, 8), (False, False), (64,))
+    link = links_of(torus.on_slices(2, mesh, sizes), CHIPS["v6e"], [("data",)])["data",]
     fields = {"asynchronous": True, "computation": "main", "executions": 1, "conditional": False}
     fields |= {"mesh_axes": ("data",), "payload_bytes": 8, "wire_bytes_per_device": 4, "name": "a"}
     between = Collective("all-reduce", groups=64, group_size=2, network="dcn", **fields)

@@ -89,10 +89,10 @@ def errors(least: float, most: float) -> list[float]:
     ids=["64 KiB", "1 MiB", "64 MiB", "more"],
 )
 def test_expected_times_are_near_measured_ones_in_each_class_of_sizes(least: float, most: float) -> None:
-    found = errors(least, most)
-    assert len(found) > 20
-    assert statistics.median(found) < 0.15
-    assert found[int(0.9 * len(found))] < 0.4
+    result = errors(least, most)
+    assert len(result) > 20
+    assert statistics.median(result) < 0.15
+    assert result[int(0.9 * len(result))] < 0.4
 
 
 def test_no_measurement_is_faster_than_the_lower_bound() -> None:

@@ -103,9 +103,9 @@ def test_another_message_is_none(message: str) -> None:
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_any_text_around_it_changes_nothing(before: str, after: str) -> None:
-    found = shortage(f"{before}\n{AT_ONCE}\n{after}")
+    result = shortage(f"{before}\n{AT_ONCE}\n{after}")
     if shortage(before) is None:
-        assert found is not None and found.needed == 544 * GIB
+        assert result is not None and result.needed == 544 * GIB
     shortage(before)  # of whatever text
 
 
@@ -117,11 +117,11 @@ def test_a_long_message_is_cut() -> None:
 def test_the_finding_says_what_is_short_and_by_how_much() -> None:
     short = shortage(AT_ONCE)
     assert short is not None
-    one = finding("train_step", "tpu:v5e:4x4", short)
-    assert (one.level, one.bytes) == ("error", short.needed - short.available)
-    assert one.message == (
+    result = finding("train_step", "tpu:v5e:4x4", short)
+    assert (result.level, result.bytes) == ("error", short.needed - short.available)
+    assert result.message == (
         "The train step does not fit: it needs 544 GiB of HBM on one device of tpu:v5e:4x4, "
         "which has 15.8 GiB"
     )
-    found = Snapshot(Source("tpu", "tpu:v5e:4x4", "now"), None, None, (), findings=(one,))
-    assert findings(found) == (one,)
+    snapshot = Snapshot(Source("tpu", "tpu:v5e:4x4", "now"), None, None, (), findings=(result,))
+    assert findings(snapshot) == (result,)

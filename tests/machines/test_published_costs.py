@@ -51,9 +51,9 @@ def mesh(**axes: int) -> Mesh:
 
 
 def link(on: Mesh, of: Chip, *axes: str) -> Link:
-    found = links_of(on, of, [axes])[axes]
-    assert isinstance(found, TorusLink | NodeLink)
-    return found
+    link = links_of(on, of, [axes])[axes]
+    assert isinstance(link, TorusLink | NodeLink)
+    return link
 
 
 def seconds(op: str, payload: float, over: Link) -> float:

@@ -77,10 +77,10 @@ def rows(table: str) -> list[list[str]]:
 
 @pytest.mark.parametrize(("topology", "cores", "chips", "hosts"), rows(GOOGLE_V5P))
 def test_v5p_slices_of_google(topology: str, cores: str, chips: str, hosts: str) -> None:
-    one = slice_of("v5p", topology)
-    assert (one.cores, one.chips, one.hosts) == (int(cores), int(chips), int(hosts))
-    assert one.name == f"v5p-{cores}"
-    assert one.devices == one.chips  # megacore
+    result = slice_of("v5p", topology)
+    assert (result.cores, result.chips, result.hosts) == (int(cores), int(chips), int(hosts))
+    assert result.name == f"v5p-{cores}"
+    assert result.devices == result.chips  # megacore
 
 
 @pytest.mark.parametrize(("topology", "chips", "machines"), rows(GOOGLE_V6E))
@@ -88,16 +88,16 @@ def test_v5p_slices_of_google(topology: str, cores: str, chips: str, hosts: str)
 def test_v5e_and_v6e_slices_of_google(
     generation: str, prefix: str, topology: str, chips: str, machines: str
 ) -> None:
-    one = slice_of(generation, topology)
-    assert (one.chips, one.hosts) == (int(chips), int(machines))
-    assert one.name == f"{prefix}-{chips}"
+    result = slice_of(generation, topology)
+    assert (result.chips, result.hosts) == (int(chips), int(machines))
+    assert result.name == f"{prefix}-{chips}"
 
 
 @pytest.mark.parametrize(("name", "topology", "wraps"), rows(MAXTEXT))
 def test_names_and_wrap_around_of_maxtext(name: str, topology: str, wraps: str) -> None:
-    one = slice_named(name)
-    assert one.topology == topology
-    assert one.wraps == tuple(word == "yes" for word in wraps.split(","))
+    result = slice_named(name)
+    assert result.topology == topology
+    assert result.wraps == tuple(word == "yes" for word in wraps.split(","))
 
 
 def test_name_counts_tensorcores() -> None:
@@ -120,7 +120,7 @@ def test_all_slices_of_a_generation(generation: str) -> None:
         assert one.sentence.startswith(one.name)
 
 
-@given(st.sampled_from([one for name in slices.GENERATIONS for one in slices.slices(name)]))
+@given(st.sampled_from([slice_ for name in slices.GENERATIONS for slice_ in slices.slices(name)]))
 def test_links_are_counted_chip_by_chip(one: Slice) -> None:
     if one.chips > 512:
         return

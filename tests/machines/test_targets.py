@@ -90,11 +90,11 @@ def test_arbitrary_text(text: str) -> None:
 
 
 def test_slices_are_alike() -> None:
-    one, two = targets.parse("tpu:v5e:4x4"), targets.parse("TPU:v5e:4x4*2")
+    target, two = targets.parse("tpu:v5e:4x4"), targets.parse("TPU:v5e:4x4*2")
     assert two.text == "tpu:v5e:4x4*2" and targets.parse(two.text) == two
-    assert (two.slice, two.slices, one.slices) == (one.slice, 2, 1)
-    assert (two.chips, two.devices) == (2 * one.chips, 2 * one.devices)
-    assert one.sentence in two.sentence
+    assert (two.slice, two.slices, target.slices) == (target.slice, 2, 1)
+    assert (two.chips, two.devices) == (2 * target.chips, 2 * target.devices)
+    assert target.sentence in two.sentence
     targets.require_size(two, (2, 16))
     with pytest.raises(InvalidInput, match="has 16 devices, but tpu:v5e:4x4\\*2 has 32"):
         targets.require_size(two, (4, 4))

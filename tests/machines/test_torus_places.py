@@ -21,11 +21,11 @@ MESH = torus.on_torus((4, 2, 2), (True, False, False), (4, 8), cores=2)
 
 
 def test_places_from_a_file() -> None:
-    found = places_of(MESH)
-    assert found.topology == (4, 2, 2) and found.wraps == (True, False, False)
-    assert found.coordinates.tolist() == [list(chip) for chip in MESH.coordinates]
-    assert found.cores.tolist() == list(MESH.cores) and found.devices_per_chip == 2
-    assert found.axis_names == "xyz"
+    torus_places = places_of(MESH)
+    assert torus_places.topology == (4, 2, 2) and torus_places.wraps == (True, False, False)
+    assert torus_places.coordinates.tolist() == [list(chip) for chip in MESH.coordinates]
+    assert torus_places.cores.tolist() == list(MESH.cores) and torus_places.devices_per_chip == 2
+    assert torus_places.axis_names == "xyz"
 
 
 def test_topology_defaults_to_the_bounding_box() -> None:
@@ -107,8 +107,8 @@ def test_arbitrary_fields(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("generation", ["v4", "v5e", "tpu7x"])
 def test_slices(generation: str) -> None:
-    for one in slices(generation)[:12]:
-        these = torus.on_torus(one.shape, one.wraps, (one.devices,), cores=one.chip.devices)
-        found = places_of(these)
-        assert found.topology == one.shape and found.devices_per_chip == one.chip.devices
-        assert len(np.unique(found.coordinates, axis=0)) == one.chips
+    for slice_ in slices(generation)[:12]:
+        these = torus.on_torus(slice_.shape, slice_.wraps, (slice_.devices,), cores=slice_.chip.devices)
+        torus_places = places_of(these)
+        assert torus_places.topology == slice_.shape and torus_places.devices_per_chip == slice_.chip.devices
+        assert len(np.unique(torus_places.coordinates, axis=0)) == slice_.chips

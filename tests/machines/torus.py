@@ -40,17 +40,17 @@ def on_torus(
     )
 
 
-def on_slices(count: int, one: Mesh, sizes: Sequence[int]) -> Mesh:
+def on_slices(count: int, mesh: Mesh, sizes: Sequence[int]) -> Mesh:
     """Return a mesh over `count` slices in order, each with the devices of `one` in its order."""
     axes = zip(("data", "model", "seq"), sizes, strict=False)
     return dataclasses.replace(
-        one,
+        mesh,
         axes=tuple(MeshAxis(name, size) for name, size in axes),
-        devices=tuple(range(count * one.size)),
+        devices=tuple(range(count * mesh.size)),
         processes=None,
-        coordinates=one.coordinates * count,
-        cores=one.cores * count,
-        slice_index=tuple(number for number in range(count) for _ in range(one.size)),
+        coordinates=mesh.coordinates * count,
+        cores=mesh.cores * count,
+        slice_index=tuple(number for number in range(count) for _ in range(mesh.size)),
     )
 
 

@@ -24,8 +24,10 @@ NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"
 
 @pytest.fixture(scope="module")
 def figure():
-    found = hostile.snapshot(NAME)
-    return stamp.stamped_with(mesh_map(found.arrays[1], found.mesh, width_px=800), [provenance.line(found)])
+    snapshot = hostile.snapshot(NAME)
+    return stamp.stamped_with(
+        mesh_map(snapshot.arrays[1], snapshot.mesh, width_px=800), [provenance.line(snapshot)]
+    )
 
 
 def test_a_png_has_twice_the_pixels_of_the_figure(figure) -> None:

@@ -163,7 +163,7 @@ def test_the_dashboard_escapes_names(name: str) -> None:
 
 def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:
     page = Page(prefix="s-", about=("made for a test",))
-    found = Elements(page.render([every_block("layer_0")]))
+    elements = Elements(page.render([every_block("layer_0")]))
     assert {
         "h2",
         "h3",
@@ -175,8 +175,8 @@ def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:
         "pre",
         "code",
         "strong",
-    } <= found.tags
-    assert "4.0 MiB" in found.text and "12.3 ms" in found.text and "unknown" in found.text
+    } <= elements.tags
+    assert "4.0 MiB" in elements.text and "12.3 ms" in elements.text and "unknown" in elements.text
     (figure,) = page.figures
     assert json.loads(figure.data)["layout"]["width"] == figure.width == 500  # one of two columns
     assert "made for a test" in json.loads(figure.data)["stamp"]["annotation"]["text"]
@@ -187,9 +187,9 @@ def test_html_has_every_block_and_embeds_the_figure_as_data() -> None:
 @example('" onmouseover="alert(1)')
 def test_html_escapes_names(name: str) -> None:
     expected = Elements(Page().render([every_block("x")]))
-    found = Elements(Page().render([every_block(name)]))
-    assert found.tags == expected.tags and found.attributes == expected.attributes
-    assert one_line(name) in found.text
+    elements = Elements(Page().render([every_block(name)]))
+    assert elements.tags == expected.tags and elements.attributes == expected.attributes
+    assert one_line(name) in elements.text
 
 
 def test_markdown_has_every_block_but_figures() -> None:
@@ -220,7 +220,7 @@ def test_markdown_escapes_names(name: str) -> None:
     def links(text: str) -> list[str]:
         tokens = MarkdownIt("commonmark").enable("table").parse(text)
         inner = [child for token in tokens for child in token.children or ()]
-        return [one.type for one in inner if one.type in ("link_open", "image")]
+        return [token.type for token in inner if token.type in ("link_open", "image")]
 
     text = markdown.render([every_block(name)])
     assert kinds(text) == kinds(markdown.render([every_block("x")]))

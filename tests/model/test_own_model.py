@@ -86,23 +86,23 @@ def quiet(*_: object, **__: object) -> None:
 def test_an_example_runs_as_it_was_planned(name) -> None:
     layout = layout_of(name, **SMALL)
     planned = plan(layout, abstract_state(layout))
-    found = run_layout(layout, quiet)
-    assert disagreements(planned, found) == ()
-    kernel = next(a for a in found.arrays if a.path.endswith("params/up/kernel"))
+    snapshot = run_layout(layout, quiet)
+    assert disagreements(planned, snapshot) == ()
+    kernel = next(a for a in snapshot.arrays if a.path.endswith("params/up/kernel"))
     assert (kernel.logical_axes, kernel.spec) == (("embed", "hidden"), (None, ("model",)))
     assert kernel.group == "params"
-    assert {one.name for one in found.programs} == {"init", "train_step", "apply"}
-    assert len(found.program("train_step").losses) == 2
+    assert {program.name for program in snapshot.programs} == {"init", "train_step", "apply"}
+    assert len(snapshot.program("train_step").losses) == 2
 
 
 def test_nnx_reads_the_rules_of_a_layout_as_the_inspector_does() -> None:
     rules = "batch=data,hidden=data,embed=,hidden=model"  # to Linen the first rule of a name wins
     layout = layout_of("examples.nnx_mlp:build", **SMALL, rules=rules)
     module = importlib.import_module("examples.nnx_mlp")
-    made = module.build(rows=8, width=16, hidden=32)
+    result = module.build(rows=8, width=16, hidden=32)
     key = jax.random.key(0)
     with nnx.use_eager_sharding(False):
-        state = jax.eval_shape(made.init, key, jax.eval_shape(made.batch, key))
+        state = jax.eval_shape(result.init, key, jax.eval_shape(result.batch, key))
     flat = [(name, axes[0] if axes else None) for name, axes in layout.rules]
     with spmd.logical_axis_rules(flat):
         theirs = nnx.get_partition_spec(state)
@@ -145,9 +145,9 @@ def test_the_command_line_imports_from_its_working_folder(tmp_path, module, caps
     out = tmp_path / "run.json"
     arguments = ["inspect", "--model", f"{name}:build", "--target", "plan", "-o", str(out)]
     assert command_line.main([*arguments, "--set", "width=64"]) == 0
-    found = snapshot.read(out)
-    assert found.array("params/up/kernel").shape == (64, 1024)
-    assert found.layout["model"] == f"{name}:build"
+    result = snapshot.read(out)
+    assert result.array("params/up/kernel").shape == (64, 1024)
+    assert result.layout["model"] == f"{name}:build"
     del catalogue.CATALOGUE[f"{name}:build"]
     # The file names code, and does not have it run.
     assert command_line.main(["inspect", str(out), "-o", str(tmp_path / "again.json")]) == 2
@@ -194,11 +194,11 @@ def test_a_model_names_the_sizes_of_its_pipeline(module) -> None:
 
 def test_optional_parts_may_be_absent(module) -> None:
     layout = layout_of(f"{module(PLAIN)}:build", word="any words", rate="-2", steps="1", mesh="8")
-    found = run_layout(layout, quiet)
-    assert disagreements(plan(layout, abstract_state(layout)), found) == ()
-    assert {one.name for one in found.programs} == {"init", "train_step"}
-    assert {array.path for array in found.arrays} == {"batch/x", "params/w"}
-    assert found.array("batch/x").replicas == 8
+    snapshot = run_layout(layout, quiet)
+    assert disagreements(plan(layout, abstract_state(layout)), snapshot) == ()
+    assert {program.name for program in snapshot.programs} == {"init", "train_step"}
+    assert {array.path for array in snapshot.arrays} == {"batch/x", "params/w"}
+    assert snapshot.array("batch/x").replicas == 8
     assert layouts.parse(layouts.to_query(layout)).unwrap() == layout
     assert layouts.from_json(layout.to_json()) == layout
 
@@ -226,9 +226,9 @@ def test_a_model_of_mesh_axes_is_planned(module) -> None:
                          batch=lambda key: {"x": jax.random.normal(key, (8, 4))})
     """)
     layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
-    found = run_layout(layout, quiet)
-    assert found.array("params").spec == (("data",), None)
-    assert disagreements(plan(layout, abstract_state(layout)), found) == ()
+    snapshot = run_layout(layout, quiet)
+    assert snapshot.array("params").spec == (("data",), None)
+    assert disagreements(plan(layout, abstract_state(layout)), snapshot) == ()
     other = layouts.parse({"model": f"{name}:build", "mesh": "8", "axes": "fsdp"}).unwrap()
     with pytest.raises(InvalidInput, match="params has the mesh axis 'data', but the mesh has fsdp"):
         abstract_state(other)
@@ -251,9 +251,9 @@ def test_specs_shorter_than_the_rank_leave_the_rest_unsharded(module, names) -> 
                          rules=[("data", "data")] if {names == "logical"} else ())
     """)
     layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
-    planned, found = plan(layout, abstract_state(layout)), run_layout(layout, quiet)
-    assert disagreements(planned, found) == ()
-    assert {one.spec for one in found.arrays} == {(("data",), None)}
+    planned, snapshot = plan(layout, abstract_state(layout)), run_layout(layout, quiet)
+    assert disagreements(planned, snapshot) == ()
+    assert {array.spec for array in snapshot.arrays} == {(("data",), None)}
 
 
 # --- The mesh ---------------------------------------------------------------------------------------
@@ -291,9 +291,13 @@ def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) ->
     assert layout.axis_names == ("dp", "fsdp")
     every = layout_of(name)
     assert every.axis_names == ("dp", "fsdp", "tp", "sp", "ep") and every.devices == 8
-    assert not [one for one in audited(plan(every, abstract_state(every))).findings if one.code == LEFT_OUT]
-    found = audited(plan(layout, abstract_state(layout)))
-    (left,) = [one for one in found.findings if one.code == LEFT_OUT]
+    assert not [
+        finding
+        for finding in audited(plan(every, abstract_state(every))).findings
+        if finding.code == LEFT_OUT
+    ]
+    result = audited(plan(layout, abstract_state(layout)))
+    (left,) = [finding for finding in result.findings if finding.code == LEFT_OUT]
     assert left.level == "warning"
     assert left.rules == ("mlp → tp", "seq → sp", "expert → ep")
     out = tmp_path / "run.json"
@@ -305,7 +309,7 @@ def test_mesh_axes_come_from_the_rules_of_the_model(module, tmp_path, capsys) ->
     rules = "batch=dp,embed=fsdp,mlp=,seq=,expert="
     replaced = layout_of(name, mesh="2x4", rules=rules)
     shown = audited(plan(replaced, abstract_state(replaced)))
-    assert LEFT_OUT not in {one.code for one in shown.findings}
+    assert LEFT_OUT not in {finding.code for finding in shown.findings}
 
 
 def test_mesh_axes_come_from_the_specs_of_the_model(module) -> None:
@@ -337,11 +341,11 @@ def test_code_that_fails_under_a_mesh_is_traced_without_one(module) -> None:
     """)
     layout = layout_of(f"{name}:build", mesh="2x4", steps="1")
     assert not layout.entry.set_mesh
-    found = run_layout(layout, quiet)
-    assert found.array("params/w").spec == (None, ("model",))
+    snapshot = run_layout(layout, quiet)
+    assert snapshot.array("params/w").spec == (None, ("model",))
     planned = plan(layout, abstract_state(layout))
-    assert disagreements(planned, found) == ()
-    assert {one.name for one in partitioned_programs(layout).programs} >= {"train_step", "apply"}
+    assert disagreements(planned, snapshot) == ()
+    assert {program.name for program in partitioned_programs(layout).programs} >= {"train_step", "apply"}
 
 
 # --- Errors --------------------------------------------------------------------------------

@@ -84,11 +84,11 @@ MODELS = """
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Iterator[Path]:
     """Yield a folder with the module of models, which are registered until the tests of this file end."""
-    made = tmp_path_factory.mktemp("specs")
-    with importable(made, "without_boxes", MODELS):
+    mktemp = tmp_path_factory.mktemp("specs")
+    with importable(mktemp, "without_boxes", MODELS):
         for name in ("table", "function", "tree", "everything", "serving"):
             catalogue.register(entry_of(f"without_boxes:{name}"))
-        yield made
+        yield mktemp
 
 
 def layout_of(name: str, **fields: str) -> Layout:
@@ -125,7 +125,8 @@ def test_each_form_gives_its_specs(folder) -> None:
         "up": column, "down": row, "bias": "P('mp',)", "rest": whole,
     }  # fmt: skip
     unmatched = [
-        [one.array for one in each.findings if one.code == UNMATCHED] for each in (table, function, tree)
+        [finding.array for finding in snapshot.findings if finding.code == UNMATCHED]
+        for snapshot in (table, function, tree)
     ]
     assert unmatched == [["params/rest"], ["params/bias", "params/rest"], ["params/rest"]]
     assert table.array("params/down").pattern == "down"
@@ -134,9 +135,9 @@ def test_each_form_gives_its_specs(folder) -> None:
 
 def test_the_first_row_of_the_layout_decides(folder) -> None:
     rows = "params/(up|down)=mp;up=None.mp;rest="
-    found = planned("table", state_specs=rows)
-    assert specs(found)["up"] == "P('mp', None)"
-    assert [one.array for one in found.findings] == ["params/bias"]
+    snapshot = planned("table", state_specs=rows)
+    assert specs(snapshot)["up"] == "P('mp', None)"
+    assert [finding.array for finding in snapshot.findings] == ["params/bias"]
     # Rows come before the code of the model, which decides for the other paths.
     assert specs(planned("function", state_specs="up=mp")) == specs(planned("function")) | {
         "up": "P('mp', None)"
@@ -189,11 +190,11 @@ def test_errors_of_rows(folder, rows, words, monkeypatch) -> None:
 
 
 def test_changes_replicate_one_row_at_a_time(folder) -> None:
-    found, _ = changes(layout_of("table"))
-    (first, *_) = [one for one in found if one.kind == "spec"]
+    result, _ = changes(layout_of("table"))
+    (first, *_) = [change for change in result if change.kind == "spec"]
     assert first.layout.state_specs[0].spec == ()
     assert first.layout.state_specs[1:] == layout_of("table").state_specs[1:]
-    (unused,) = [one for one in found if one.label == "Leave axis mp unused"]
+    (unused,) = [change for change in result if change.label == "Leave axis mp unused"]
     assert not any(row.axes for row in unused.layout.state_specs)
 
 
@@ -204,15 +205,15 @@ def test_runs_and_scripts_place_arrays_as_planned(folder) -> None:
     for path, layout in zip(paths, layouts_to_run, strict=True):
         path.write_text(script(layout), encoding="utf-8")
         expected = plan(layout, abstract_state(layout))
-        found = run_layout(layout, quiet)
-        assert disagreements(expected, found) == ()
+        snapshot = run_layout(layout, quiet)
+        assert disagreements(expected, snapshot) == ()
         patterns = {array.path: array.pattern for array in expected.arrays}
-        assert {array.path: array.pattern for array in found.arrays} == patterns
-        names = [one.name for one in partitioned_programs(layout).programs]
-        assert names == [one.name for one in found.programs]
+        assert {array.path: array.pattern for array in snapshot.arrays} == patterns
+        names = [program.name for program in partitioned_programs(layout).programs]
+        assert names == [program.name for program in snapshot.programs]
     assert names == ["init", "prefill", "decode"]
-    assert [len(one.seconds.steps) for one in found.programs] == [0, 1, 1]
-    assert found.array("cache").spec == (("dp",), None, ("mp",))
+    assert [len(program.seconds.steps) for program in snapshot.programs] == [0, 1, 1]
+    assert snapshot.array("cache").spec == (("dp",), None, ("mp",))
     for theirs, layout in zip(made_by_scripts(paths), layouts_to_run, strict=True):
         refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
 

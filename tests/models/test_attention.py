@@ -30,8 +30,8 @@ def test_attention_is_that_of_jax(kv_heads: int) -> None:
     query, key, value = (jnp.tensordot(x, params[name], 1) for name in ("query", "key", "value"))
     expected = jax.nn.dot_product_attention(rotated(query), rotated(key), value, is_causal=True)
     expected = jnp.tensordot(expected, params["output"], 2)
-    found = attention.apply({"params": params}, x)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    result = attention.apply({"params": params}, x)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("window", [1, 3, 10, 100])
@@ -115,8 +115,8 @@ def test_splash_attention_is_the_same_in_shards(kv_rule: tuple[str, str | None],
     splash = functools.partial(splash_attention, window=window, interpret=True)
     with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
         np.testing.assert_allclose(jax.jit(splash)(*arrays), plain(*arrays), atol=1e-5)
-        found = jax.jit(jax.grad(squares(splash), (0, 1, 2)))(*arrays)
-    for ours, theirs in zip(found, expected, strict=True):
+        result = jax.jit(jax.grad(squares(splash), (0, 1, 2)))(*arrays)
+    for ours, theirs in zip(result, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
@@ -141,7 +141,7 @@ def test_ring_attention_is_that_of_jax_with_its_gradients(rules: tuple, window: 
     mesh = jax.make_mesh((4, 2), ("context", "tensor"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
         loss = lambda *arrays: (ring_attention(*arrays, window) * weight).sum()  # noqa: E731
-        found = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(*arrays)
-    assert found[0] == pytest.approx(float(expected), abs=1e-4)
-    for gradient, wanted in zip(found[1], gradients, strict=True):
+        result = jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2)))(*arrays)
+    assert result[0] == pytest.approx(float(expected), abs=1e-4)
+    for gradient, wanted in zip(result[1], gradients, strict=True):
         np.testing.assert_allclose(gradient, wanted, atol=1e-5)

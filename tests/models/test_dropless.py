@@ -67,16 +67,16 @@ def assert_as_the_reference(mesh: jax.sharding.Mesh, rules: Rules) -> None:
     params, x = arguments()
     expected = values(layer("masks"), params, x)
     with jax.set_mesh(mesh), nn.logical_axis_rules(rules):
-        found = values(layer("dropless"), params, x)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4 * float(jnp.abs(other).max()))
+        result = values(layer("dropless"), params, x)
+    for leaf, other in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=1e-4 * float(jnp.abs(other).max()))
 
 
 def test_one_device_has_the_results_and_gradients_of_experts_with_room_for_all() -> None:
     params, x = arguments()
     expected, found = (values(layer(routing), params, x) for routing in ("masks", "dropless"))
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    for leaf, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def test_full_buffers_drop_tokens_and_nothing_else(ragged: bool, monkeypatch: py
     rules = (("expert", "expert"), ("batch", "expert"))
     with jax.set_mesh(on("expert 8")), nn.logical_axis_rules(rules):
         for factor, kept in ((0, tokens), (2, 4)):
-            found = jax.jit(dropless.grouped_experts, static_argnums=(4, 5, 6))(
+            result = jax.jit(dropless.grouped_experts, static_argnums=(4, 5, 6))(
                 x, experts, weights, matrices, ("batch", "seq", "embed"), factor, 1
             )
-            assert int((np.asarray(found)[:, 0, 0] != 0).sum()) == kept
+            assert int((np.asarray(result)[:, 0, 0] != 0).sum()) == kept
 
 
 def programs(**sizes: str) -> tuple[Program, Program]:

@@ -49,10 +49,10 @@ def losses_on_one_device(model: str) -> tuple[float | None, ...]:
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", MODELS)
 def test_the_loss_falls_in_every_one_of_twenty_steps(model: str) -> None:
-    found = losses_on_one_device(model)
-    assert len(found) == 20
-    assert found[0] == pytest.approx(math.log(64), rel=0.2)  # as of one who knows nothing
-    assert all(after < before for before, after in itertools.pairwise(found))
+    result = losses_on_one_device(model)
+    assert len(result) == 20
+    assert result[0] == pytest.approx(math.log(64), rel=0.2)  # as of one who knows nothing
+    assert all(after < before for before, after in itertools.pairwise(result))
 
 
 @pytest.mark.nightly_but_first
@@ -61,17 +61,17 @@ def test_every_preset_is_laid_out_as_planned(model: str, preset: str) -> None:
     layout = layout_of(model, preset)
     planned = plan(layout, abstract_state(layout))
     assert not planned.findings
-    found = run(model, preset)
-    assert disagreements(planned, found) == ()
-    asked = [s for program in found.programs for s in program.shardings if s.same is not None]
+    snapshot = run(model, preset)
+    assert disagreements(planned, snapshot) == ()
+    asked = [s for program in snapshot.programs for s in program.shardings if s.same is not None]
     assert asked and all(sharding.same for sharding in asked)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(("model", "preset"), LAID_OUT)
 def test_every_preset_learns_what_one_device_learns(model: str, preset: str) -> None:
-    found = run(model, preset).program("train_step").losses
-    assert found == pytest.approx(losses_on_one_device(model)[:4], rel=1e-4)
+    losses = run(model, preset).program("train_step").losses
+    assert losses == pytest.approx(losses_on_one_device(model)[:4], rel=1e-4)
 
 
 @pytest.mark.nightly_but_first
@@ -92,8 +92,8 @@ def test_constrained_activations_have_the_specs_of_linen(model: str, preset: str
 @pytest.mark.nightly
 def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
     layout = small("transformer", mesh="4x2", layers="1", steps="1", unconstrained="query,logits")
-    found = run_layout(layout, lambda *_, **__: None)
-    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"}
+    snapshot = run_layout(layout, lambda *_, **__: None)
+    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in snapshot.arrays if a.group == "activation"}
     assert names["query"] is None and names["logits"] is None
     assert names["key"] == ("batch", "seq", "kv_heads", "head_dim")
 
@@ -102,10 +102,18 @@ def test_a_constraint_that_is_off_is_said_to_be_off() -> None:
 @pytest.mark.parametrize("preset", ["Expert + tensor"])
 def test_tokens_go_to_their_experts_and_back_all_to_all(preset: str) -> None:
     collectives = run("moe", preset).program("apply").collectives
-    moves = [one for one in collectives if one.op == "all-to-all" and one.mesh_axes == ("expert",)]
+    moves = [
+        collective
+        for collective in collectives
+        if collective.op == "all-to-all" and collective.mesh_axes == ("expert",)
+    ]
     # There and back in each of two blocks, and no more.
-    assert sum(one.executions for one in moves) == 2 * int(SMALL["layers"])
+    assert sum(move.executions for move in moves) == 2 * int(SMALL["layers"])
     # Experts do not move: no all-gather over their axis alone is as large as one expert's matrix.
     matrix = int(SMALL["embed"]) * int(SMALL["mlp"]) * 4
-    gathers = [one for one in collectives if one.op == "all-gather" and one.mesh_axes == ("expert",)]
-    assert all(one.payload_bytes < matrix for one in gathers)
+    gathers = [
+        collective
+        for collective in collectives
+        if collective.op == "all-gather" and collective.mesh_axes == ("expert",)
+    ]
+    assert all(gather.payload_bytes < matrix for gather in gathers)

@@ -138,12 +138,12 @@ def test_with_enough_capacity_the_layer_is_a_weighted_sum_of_mlps(routing: str) 
     params = nn.unbox(layer.init(jax.random.key(1), x))["params"]
     expected = np.zeros(x.shape)
     for row, token in np.ndindex(2, 9):
-        one = x[row, token]
-        scores = np.asarray(one @ params["router"])
+        array = x[row, token]
+        scores = np.asarray(array @ params["router"])
         chosen = np.argsort(-scores)[:2]
         for expert, weight in zip(chosen, jax.nn.softmax(scores[chosen]), strict=True):
             gate, up, down = (params[name][expert] for name in ("gate", "up", "down"))
-            expected[row, token] += weight * ((nn.silu(one @ gate) * (one @ up)) @ down)
+            expected[row, token] += weight * ((nn.silu(array @ gate) * (array @ up)) @ down)
     np.testing.assert_allclose(layer.apply({"params": params}, x), expected, atol=1e-5)
 
 

@@ -59,15 +59,17 @@ def test_a_ring_passes_blocks_along_the_axis_of_the_sequence(options: dict[str, 
     latent = {"kv_heads": "4", "q_rank": "8", "rotary_dim": "4"} if "kv_rank" in options else {}
     layout = small("transformer", **RING, **options, **latent)
     (program,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
-    sent = [one for one in program.collectives or () if one.op == "collective-permute"]
-    assert {one.mesh_axes for one in sent} == {("context",)}
+    sent = [collective for collective in program.collectives or () if collective.op == "collective-permute"]
+    assert {collective.mesh_axes for collective in sent} == {("context",)}
     layers = 2
-    assert sum(one.executions or 0 for one in sent) == layers * (3 * 2 * (blocks - 1) + 2)
+    assert sum(collective.executions or 0 for collective in sent) == layers * (3 * 2 * (blocks - 1) + 2)
     if not latent:
         # Of 8 sequences with 16 tokens, a device has 4 with 4: two heads with 8 elements of 4 bytes.
-        assert {one.payload_bytes for one in sent} == {4 * 4 * 2 * 8 * 4}
+        assert {collective.payload_bytes for collective in sent} == {4 * 4 * 2 * 8 * 4}
     # No device has all keys: nothing else crosses the axis but sums of gradients.
-    others = {one.op for one in program.collectives or () if "context" in (one.mesh_axes or ())}
+    others = {
+        collective.op for collective in program.collectives or () if "context" in (collective.mesh_axes or ())
+    }
     assert others == {"collective-permute", "all-reduce"}
     assert not program.pipelines
 
@@ -89,7 +91,7 @@ def test_a_ring_on_more_devices_than_can_be_emulated_is_unknown() -> None:
 def test_a_sequence_on_one_device_needs_no_ring() -> None:
     layout = small("transformer", **RING | {"rules": "batch=data"})
     (program,) = partitioned_programs(layout, origins=False, only=("train_step",)).programs
-    assert "collective-permute" not in {one.op for one in program.collectives or ()}
+    assert "collective-permute" not in {collective.op for collective in program.collectives or ()}
 
 
 @pytest.mark.nightly

@@ -97,8 +97,8 @@ def test_published_sizes_and_defaults_need_no_others(entry):
     for preset in entry.presets:
         assert published.following(entry.sizes_of(preset), entry.presets) is None
         width = dict(preset.sizes) | {"heads": 1}
-        found = published.following(width, entry.presets)
-        assert found is not None
-        sizes, like = found
+        following = published.following(width, entry.presets)
+        assert following is not None
+        sizes, like = following
         assert like == preset and sizes == {name: preset.sizes[name] for name in sizes}
     assert published.following({size.name: size.default for size in entry.sizes}, entry.presets) is None

@@ -27,10 +27,10 @@ def test_a_product_and_its_gradients_are_near_the_exact_ones(name, subscripts, l
     x = jax.random.normal(jax.random.key(0), left)
     weight = jax.random.normal(jax.random.key(1), right)
     exact, pull_exact = jax.vjp(lambda *both: jnp.einsum(subscripts, *both), x, weight)
-    found, pull = jax.vjp(lambda *both: quantized_product(subscripts, name, None, keeps, *both), x, weight)
+    array, pull = jax.vjp(lambda *both: quantized_product(subscripts, name, None, keeps, *both), x, weight)
     incoming = jax.random.normal(jax.random.key(2), exact.shape)
     # e5m2 rounds to 2 bits after the first one, int8 to 1/254 of the largest element.
-    for ours, theirs in zip((found, *pull(incoming)), (exact, *pull_exact(incoming)), strict=True):
+    for ours, theirs in zip((array, *pull(incoming)), (exact, *pull_exact(incoming)), strict=True):
         assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
         error = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
         assert 0 < error < (0.1 if name == "fp8" else 0.02)
@@ -65,8 +65,8 @@ def test_flops_of_a_step_by_operand_type(name: str, dtypes: set[str]) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("model", ["transformer", "moe"])
 def test_a_quantized_model_learns(model: str) -> None:
-    found, state, batch = built(model, quantization="fp8", optimizer="sgd")
-    step = jax.jit(found.step)
+    result, state, batch = built(model, quantization="fp8", optimizer="sgd")
+    step = jax.jit(result.step)
     after, first = step(state, batch)
     assert step(after, batch)[1] < first
 

@@ -67,8 +67,8 @@ def test_a_product_with_a_stored_weight(name, subscripts, left, right, scale) ->
     values = stored_values(name)(jax.random.key(1), right, STORED[name])
     scales = jax.random.uniform(jax.random.key(2), scale)
     exact = jnp.einsum(subscripts, x, values.astype(jnp.float32) * scales)
-    found = stored_product(subscripts, "none", None, x, Stored(values, scales))
-    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+    array = stored_product(subscripts, "none", None, x, Stored(values, scales))
+    np.testing.assert_allclose(array, exact, rtol=1e-5, atol=1e-4)
     # A random weight has the variance of one that is not quantized.
     weight = stored_values(name)(jax.random.key(3), (64, 64), STORED[name]).astype(float)
     weight = weight * stored_scale(name, 64)(None, (1, 64), jnp.float32)
@@ -128,6 +128,11 @@ def test_a_decode_step_is_partitioned_on_auto_and_explicit_axes(stored: str) -> 
         layout = small("transformer", mesh="2x2", axes=axes, rules=rules, **options)
         (decode,) = partitioned_programs(layout, origins=False, only=("decode",)).programs
         assert decode.collectives is not None
-        sent.append([(one.op, one.executions, one.payload_bytes) for one in decode.collectives])
+        sent.append(
+            [
+                (collective.op, collective.executions, collective.payload_bytes)
+                for collective in decode.collectives
+            ]
+        )
     assert sent[0] == sent[1]
     assert sent[0] == [("all-reduce", 2, 32 * 4), ("all-reduce", 2, 32 * 4)]

@@ -72,8 +72,8 @@ def kept_shapes(remat: str) -> list[tuple[int, ...]]:
     """The shapes of the activations that the backward pass of one block gets from JAX's own report."""
     model, state, batch = built("transformer", remat=remat, layers="1")
     loss = lambda params: model.apply(state.replace(params=params), batch).sum()  # noqa: E731
-    found = saved_residuals(loss, state.params)
-    return [kept.shape for kept, source in found if "argument" not in source]
+    result = saved_residuals(loss, state.params)
+    return [kept.shape for kept, source in result if "argument" not in source]
 
 
 @pytest.mark.nightly
@@ -137,9 +137,9 @@ def test_no_token_sees_those_after_it() -> None:
     apply = jax.jit(model.apply)
     logits = apply(state, batch)
     changed = batch | {"tokens": batch["tokens"].at[:, 9:].set(0)}
-    found = apply(state, changed)
-    np.testing.assert_allclose(found[:, :9], logits[:, :9], atol=1e-5)
-    assert (abs(found[:, 9:] - logits[:, 9:]).max(axis=-1) > 1e-3).all()
+    result = apply(state, changed)
+    np.testing.assert_allclose(result[:, :9], logits[:, :9], atol=1e-5)
+    assert (abs(result[:, 9:] - logits[:, 9:]).max(axis=-1) > 1e-3).all()
 
 
 def test_targets_are_the_tokens_after() -> None:

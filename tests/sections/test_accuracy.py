@@ -50,15 +50,15 @@ def test_runs_of_compiled_programs_come_first_in_their_order() -> None:
 
 @pytest.mark.parametrize("name", ["v5e", "h100", "v3", "gb200"])
 def test_the_runs_on_a_chip(name: str) -> None:
-    found, chip = accuracy.shipped(), hardware.chip(name)
-    rows = [row for row in found.rows if row.chip == name]
+    shipped, chip = accuracy.shipped(), hardware.chip(name)
+    rows = [row for row in shipped.rows if row.chip == name]
     reproduced = [row for row in rows if row.error is not None or row.before_compile]
-    blocks = section(found, chip=chip).blocks
-    tables = {one.key: one for one in blocks if isinstance(one, Table)}
+    blocks = section(shipped, chip=chip).blocks
+    tables = {block.key: block for block in blocks if isinstance(block, Table)}
     listed = [row[0] for row in tables["accuracy_runs"].rows] if reproduced else []
     assert sorted(listed) == sorted(row.id for row in reproduced)
-    said = " ".join(plain(one.parts) for one in blocks if isinstance(one, Text))
-    compiled = [row for row in found.rows if row.left_out]
+    said = " ".join(plain(block.parts) for block in blocks if isinstance(block, Text))
+    compiled = [row for row in shipped.rows if row.left_out]
     enough = sum(row.chip == name for row in compiled) >= predicted.ENOUGH_RUNS
     # Too few runs on a chip give its predictions no interval; those of the table are judged by all.
     assert (f"judged by {len(compiled)} runs on all chips" in said) == (not enough)

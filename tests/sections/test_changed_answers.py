@@ -27,25 +27,25 @@ def assessment(**fields) -> Assessment:
     return Assessment(**known | fields)
 
 
-def changes(found: Assessment, before: Assessment | None) -> list[tuple[str | None, bool | None]]:
-    return [(one.change, one.better) for one in assessed.of_assessment(found, before).facts]
+def changes(assessment: Assessment, before: Assessment | None) -> list[tuple[str | None, bool | None]]:
+    return [(fact.change, fact.better) for fact in assessed.of_assessment(assessment, before).facts]
 
 
 def test_equal_and_unknown_answers_have_no_change() -> None:
-    found = assessment()
-    assert changes(found, None) == changes(found, found) == [(None, None)] * 4
+    result = assessment()
+    assert changes(result, None) == changes(result, result) == [(None, None)] * 4
     unknown = assessment(step=None, memory=None, traffic=None, findings=None)
-    assert changes(unknown, found) == changes(found, unknown) == [(None, None)] * 4
+    assert changes(unknown, result) == changes(result, unknown) == [(None, None)] * 4
 
 
 def test_less_is_better() -> None:
     before = assessment()
-    found = assessment(
+    result = assessment(
         memory=MemoryNeed(48 * MIB, 48 * MIB, 48 * MIB, 1000 * MIB, True),
         traffic=Traffic(4 * MIB, {"data": 4 * MIB}),
         findings=FindingCounts(1, 0, 0),
     )
-    assert changes(found, before) == [
+    assert changes(result, before) == [
         ("24.0 → 48.0 MiB", False),
         (None, None),
         ("8.0 → 4.0 MiB", True),
@@ -55,21 +55,21 @@ def test_less_is_better() -> None:
 
 @pytest.mark.parametrize("other", [{"chip": "v5p"}, {"basis": "compiled"}])
 def test_figures_of_other_evidence_are_not_compared(other: dict[str, str]) -> None:
-    found = assessment(traffic=Traffic(MIB, {"data": MIB}), **other)
-    assert changes(found, assessment())[:3] == [(None, None)] * 3
+    result = assessment(traffic=Traffic(MIB, {"data": MIB}), **other)
+    assert changes(result, assessment())[:3] == [(None, None)] * 3
 
 
 def test_a_rejected_layout_is_not_better() -> None:
-    found = assessment(traffic=Traffic(MIB, {"data": MIB}), rejected="8 is not divisible by 3")
-    assert changes(found, assessment())[2] == ("8.0 → 1.0 MiB", None)
-    (lead, *_) = assessed.verdict(found).parts
+    result = assessment(traffic=Traffic(MIB, {"data": MIB}), rejected="8 is not divisible by 3")
+    assert changes(result, assessment())[2] == ("8.0 → 1.0 MiB", None)
+    (lead, *_) = assessed.verdict(result).parts
     assert lead == Strong("Rejected by JAX")
 
 
 def test_the_state_per_device_before_and_now() -> None:
-    found = assessment(state_bytes_per_device=48 * MIB)
-    assert assessed.state_change(found, None) == "48.0 MiB"
-    assert assessed.state_change(found, assessment()) == "24.0 → 48.0 MiB"
+    result = assessment(state_bytes_per_device=48 * MIB)
+    assert assessed.state_change(result, None) == "48.0 MiB"
+    assert assessed.state_change(result, assessment()) == "24.0 → 48.0 MiB"
     empty = Snapshot(Source("plan", None, "2026-01-01"), None, None, ())
     (line,) = summary.line(empty, "24.0 → 48.0 MiB").parts
     assert "per device 24.0 → 48.0 MiB" in str(line)
@@ -80,7 +80,7 @@ def test_the_array_with_the_most_bytes_per_device_is_first() -> None:
         Array(path=name, group="params", shape=(1,), dtype="float32", bytes_per_device=size)
         for name, size in (("unknown", None), ("small", 1), ("large", 9))
     ]
-    assert [one.path for one in arrays.by_bytes(every)] == ["large", "small", "unknown"]
+    assert [array.path for array in arrays.by_bytes(every)] == ["large", "small", "unknown"]
 
 
 @pytest.mark.parametrize(

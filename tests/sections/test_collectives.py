@@ -48,10 +48,10 @@ def test_devices_that_send_less_are_a_range() -> None:
     table = device_traffic(each, on).sent.sum(axis=1)
     assert collectives.range_of_run(each, 8) == (table.min(), table.max())
     assert table.max() - table.min() == 3000
-    found = replace(SNAPSHOT, mesh=on, programs=(Program("step", collectives=each),))
+    snapshot = replace(SNAPSHOT, mesh=on, programs=(Program("step", collectives=each),))
     (rows,) = [
         block
-        for block in collectives.of_program(found.programs[0], found, figures=False)
+        for block in collectives.of_program(snapshot.programs[0], snapshot, figures=False)
         if isinstance(block, Table)
     ]
     least = [heading.heading for heading in rows.columns].index("Least, per device")
@@ -70,7 +70,7 @@ def test_known_bytes_beside_a_loop_are_known() -> None:
 
 def test_the_program_of_a_step_comes_first() -> None:
     section = collectives.section(SNAPSHOT)
-    assert [one.heading for one in section.blocks if isinstance(one, Section)] == [
+    assert [block.heading for block in section.blocks if isinstance(block, Section)] == [
         "Train step",
         "Inference",
     ]
@@ -78,13 +78,13 @@ def test_the_program_of_a_step_comes_first() -> None:
 
 def test_filters_keep_any_match_and_put_unknown_traffic_last() -> None:
     each = PROGRAM.collectives or ()
-    assert [one.op for one in collectives.matching(each)] == [
+    assert [collective.op for collective in collectives.matching(each)] == [
         "all-reduce",
         "all-to-all",
         "all-gather",
     ]
-    assert [one.op for one in collectives.matching(each, ["data"])] == ["all-reduce"]
-    assert {one.op for one in collectives.matching(each, ["unknown"])} == {
+    assert [collective.op for collective in collectives.matching(each, ["data"])] == ["all-reduce"]
+    assert {collective.op for collective in collectives.matching(each, ["unknown"])} == {
         "all-gather",
         "all-to-all",
     }

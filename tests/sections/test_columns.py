@@ -24,9 +24,9 @@ def tables(blocks: Iterator[Block] | tuple[Block, ...]) -> Iterator[Table]:
 
 def test_bytes_come_after_what_names_the_row() -> None:
     compiled = glances.compiled(1000, glances.sent(("data",), 8), glances.sent(("model",), 4))
-    for found in (samples.snapshot(), compiled):
-        every = [*tables(report.of_snapshot(found, None, 0))]
-        every += [collectives.each(one, one.collectives or ()) for one in found.programs]
+    for snapshot in (samples.snapshot(), compiled):
+        every = [*tables(report.of_snapshot(snapshot, None, 0))]
+        every += [collectives.each(program, program.collectives or ()) for program in snapshot.programs]
         assert any(table.key == "array_table" for table in every)
         for table in every:
             kinds = [column.kind for column in table.columns]
@@ -35,7 +35,7 @@ def test_bytes_come_after_what_names_the_row() -> None:
 
 
 def test_arrays_are_sorted_by_bytes() -> None:
-    found = samples.snapshot()
-    (table,) = tables(arrays.folded_table(found).blocks)
+    snapshot = samples.snapshot()
+    (table,) = tables(arrays.folded_table(snapshot).blocks)
     held = [row[1] for row in table.rows]
     assert held == sorted(held, reverse=True) and len(set(held)) > 1

@@ -34,14 +34,14 @@ def test_on_each_device_only_if_every_device_has_the_same_bytes(mesh) -> None:
     everywhere = jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, P("x")))
     alone = jax.device_put(jnp.ones((1024, 1024)), jax.devices()[0])
     for trees, alike in (({"a": everywhere}, True), ({"a": everywhere, "b": alone}, False)):
-        found = capture(trees)
+        snapshot = capture(trees)
         held = [0] * mesh.size
         for array in trees.values():
             for shard in array.addressable_shards:
                 held[shard.device.id] += shard.data.nbytes
         assert alike == (len(set(held)) == 1)
-        state = totals.totals(found, totals.STATE_GROUPS)
-        sentence = summary.state_text(state, number_of_devices(found))
+        state = totals.totals(snapshot, totals.STATE_GROUPS)
+        sentence = summary.state_text(state, number_of_devices(snapshot))
         assert ("on each device" in sentence, "device with the most" in sentence) == (
             alike,
             not alike,
@@ -51,10 +51,10 @@ def test_on_each_device_only_if_every_device_has_the_same_bytes(mesh) -> None:
 
 def test_runs_no_collective_only_without_one(mesh) -> None:
     for specs, has_one in (((P("x"), P()), False), ((P(None, "x"), P("x")), True)):
-        found = captured(mesh, *specs)
-        (program,) = found.programs
+        snapshot = captured(mesh, *specs)
+        (program,) = snapshot.programs
         assert bool(program.collectives) == has_one
-        assert ("runs no collective" in str(collectives.of_program(program, found))) != has_one
+        assert ("runs no collective" in str(collectives.of_program(program, snapshot))) != has_one
 
 
 def test_an_axis_shards_nothing_only_if_no_array_and_no_input_uses_it(mesh) -> None:
@@ -72,15 +72,17 @@ def test_an_axis_shards_nothing_only_if_no_array_and_no_input_uses_it(mesh) -> N
             jax.device_put(jnp.ones((64, 64)), NamedSharding(mesh, spec)) for spec in (of_weights, of_batch)
         )
         compiled = jax.jit(apply).lower(weights, batch).compile()
-        found = capture({"weights": weights}, programs={"apply": compiled})
+        snapshot = capture({"weights": weights}, programs={"apply": compiled})
         sends = compiled.as_text().count("replica_groups=")
-        findings = audit.audit(found)
-        messages = [one.message for one in findings if "shards nothing" in one.message]
+        findings = audit.audit(snapshot)
+        messages = [finding.message for finding in findings if "shards nothing" in finding.message]
         assert [message.split()[2] for message in messages] == unused
         assert not (unused and sends)
         # Data parallelism over an axis needs an input that the axis shards.
         parallel = {
-            one.message.split()[2].rstrip(":") for one in findings if "plain data parallelism" in one.message
+            finding.message.split()[2].rstrip(":")
+            for finding in findings
+            if "plain data parallelism" in finding.message
         }
         named = {"x", "y"} - {axis for entry in of_weights for axis in (entry or ())}
         assert parallel <= named & {axis for entry in of_batch for axis in (entry or ())}
@@ -90,8 +92,10 @@ def test_replicated_only_if_each_device_has_the_whole_array(mesh) -> None:
     for spec, whole in ((P(), True), (P(None, None), True), (P("y"), False), (P(None, "x"), False)):
         array = jax.device_put(jnp.ones((512, 512)), NamedSharding(mesh, spec))
         assert array.sharding.is_fully_replicated == whole
-        found = capture({"first": array})
-        replicated = [one for one in audit.audit(found) if "is replicated on all 8" in one.message]
+        snapshot = capture({"first": array})
+        replicated = [
+            finding for finding in audit.audit(snapshot) if "is replicated on all 8" in finding.message
+        ]
         assert bool(replicated) == whole
         if replicated:
             assert replicated[0].bytes == array.nbytes - array.nbytes // 8
@@ -112,22 +116,24 @@ def test_neither_program_sends_anything_only_if_no_collective_is_in_them(mesh) -
         assert "Neither" not in sentence(propagated, compiled)
     # Bytes that are unknown are not none.
     (program,) = sending.programs
-    unknown = tuple(replace(one, wire_bytes_per_device=None) for one in program.collectives or ())
-    assert all(isinstance(one, Collective) for one in unknown) and unknown
+    unknown = tuple(
+        replace(collective, wire_bytes_per_device=None) for collective in program.collectives or ()
+    )
+    assert all(isinstance(collective, Collective) for collective in unknown) and unknown
     hidden = replace(sending, programs=(replace(program, collectives=unknown),))
     assert "Neither" not in sentence(hidden, hidden)
 
 
 def test_the_share_of_the_largest_axes_is_only_named_beside_others(mesh) -> None:
-    found = captured(mesh, P(None, "x"), P("x"))
-    (program,) = found.programs
+    snapshot = captured(mesh, P(None, "x"), P("x"))
+    (program,) = snapshot.programs
     (only,) = program.collectives or ()
     large, small = (
         replace(only, wire_bytes_per_device=9_990),
         replace(only, wire_bytes_per_device=10, mesh_axes=("y",)),
     )
     for several in ((large, small), (large,)):
-        both = replace(found, programs=(replace(program, collectives=several),))
+        both = replace(snapshot, programs=(replace(program, collectives=several),))
         text = str(collectives.of_program(both.programs[0], both))
         assert ("of it over" in text) == (len(several) > 1)
         assert "100% of it" not in text

@@ -31,12 +31,12 @@ EFFECTS = effects_of(INVALID, SAME, LESS, UNKNOWN, MORE)
 
 
 def block(effects: Effects, kind: type):
-    return next(one for one in section.section(effects).blocks if isinstance(one, kind))
+    return next(block for block in section.section(effects).blocks if isinstance(block, kind))
 
 
 def column(effects: Effects, heading: str) -> dict[str, object]:
     table = block(effects, Table)
-    at = [one.heading for one in table.columns].index(heading)
+    at = [column.heading for column in table.columns].index(heading)
     return {row[0]: row[at] for row in table.rows}
 
 
@@ -54,7 +54,7 @@ def test_improvements_come_first_then_the_figure_a_sentence_and_the_table() -> N
 
 
 def test_changes_are_ordered_by_effect_and_invalid_ones_are_last() -> None:
-    assert [one.label for one in EFFECTS.changes[:2]] == [MORE.label, LESS.label]
+    assert [change.label for change in EFFECTS.changes[:2]] == [MORE.label, LESS.label]
     assert EFFECTS.changes[-1] == INVALID
     assert column(EFFECTS, "Not valid")[INVALID.label] == INVALID.reason
 
@@ -75,17 +75,20 @@ def test_unknown_figures_stay_unknown() -> None:
 
 
 def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
-    without = [replace(one, cost=one.cost and replace(one.cost, seconds=None)) for one in (LESS, MORE, SAME)]
+    without = [
+        replace(effect, cost=effect.cost and replace(effect.cost, seconds=None))
+        for effect in (LESS, MORE, SAME)
+    ]
     effects = effects_of(*without, current=replace(NOW, seconds=None), chip=None)
-    assert [one.label for one in effects.changes] == [MORE.label, LESS.label, SAME.label]
-    headings = [one.heading for one in block(effects, Table).columns]
+    assert [change.label for change in effects.changes] == [MORE.label, LESS.label, SAME.label]
+    headings = [column.heading for column in block(effects, Table).columns]
     assert "Step" not in headings and "Not valid" not in headings
     assert "No chip" in render.text([section.section(effects)])
 
 
 def test_changes_without_effect_have_no_figure() -> None:
     effects = effects_of(SAME)
-    assert not any(isinstance(one, Picture) for one in section.section(effects).blocks)
+    assert not any(isinstance(block, Picture) for block in section.section(effects).blocks)
     assert section.details(effects_of()) == ()
 
 
@@ -110,9 +113,9 @@ def test_the_figure_shows_the_largest_changes() -> None:
 def test_reports_of_a_snapshot_contain_its_effects() -> None:
     hostile = replace(LESS, label="<script>alert(1)</script> | `x`")
     effects = effects_of(hostile, INVALID)
-    found = Snapshot(Source("plan", "plan", "2026-01-01"), None, None, (), effects=effects)
-    again = snapshots.from_json(found.to_json())
-    assert again == found
+    snapshot = Snapshot(Source("plan", "plan", "2026-01-01"), None, None, (), effects=effects)
+    again = snapshots.from_json(snapshot.to_json())
+    assert again == snapshot
     page = report.content([("a", again)], ".html")
     assert "&lt;script&gt;alert" in page and "<script>alert(1)" not in page
     assert section.all_heading(effects) in report.content([("a", again)], ".md")

@@ -14,10 +14,10 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     plan = replace(known, programs=())
     checkpoint = replace(plan, source=Source("orbax", None, "2026-01-01T00:00:00Z"))
     assert findings.not_checked(known) == ()
-    for one in (plan, checkpoint):
-        (said,) = findings.not_checked(one)
-        assert said in improvements.section(one).blocks and said in improvements.audited(one, [])
-        assert "activation traffic" not in str(improvements.audited(one, []))
+    for snapshot in (plan, checkpoint):
+        (said,) = findings.not_checked(snapshot)
+        assert said in improvements.section(snapshot).blocks and said in improvements.audited(snapshot, [])
+        assert "activation traffic" not in str(improvements.audited(snapshot, []))
     assert "activation traffic" in str(improvements.audited(known, []))
     # After propagation the compiler can still form reduce-scatters, so this is not checked.
     assert "all-reduced" not in str(improvements.audited(known, []))

@@ -60,7 +60,7 @@ ORDER = [
 
 
 def effects_of(costs: dict[str, LayoutCost | None], now: LayoutCost = NOW) -> Effects:
-    return Effects("train_step", "v5e", now, tuple(Effect("rule", *one) for one in _changes(costs)))
+    return Effects("train_step", "v5e", now, tuple(Effect("rule", *change) for change in _changes(costs)))
 
 
 def _changes(costs):
@@ -236,10 +236,10 @@ def test_findings_of_one_mistake_are_one_improvement_with_their_sum(group: str) 
     }
     arrays = tuple(whole.get(array.path, array) for array in planned.arrays)
     snapshot = replace(planned, layout=None, arrays=arrays)
-    found = [finding for finding in audit.audit(snapshot) if finding.bytes and finding.arrays]
-    assert len(found) > 1
-    (row,) = (row for row in improvements.ranked(snapshot, found) if row.finding)
-    assert len(row.findings) == len(found)
+    findings = [finding for finding in audit.audit(snapshot) if finding.bytes and finding.arrays]
+    assert len(findings) > 1
+    (row,) = (row for row in improvements.ranked(snapshot, findings) if row.finding)
+    assert len(row.findings) == len(findings)
     too_many = sum(array.bytes * 7 // 8 for path, array in whole.items() if planned.array(path).replicas == 1)
     assert sum(finding.bytes for finding in row.findings) == too_many
     assert bytes_text(too_many) in row.gain

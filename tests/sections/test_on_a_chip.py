@@ -32,13 +32,13 @@ def sorted_values() -> Snapshot:
     mesh = jax.make_mesh((8,), ("n",), axis_types=(AxisType.Auto,))
     values = jax.device_put(jnp.ones(1 << 16), NamedSharding(mesh, P("n")))
     compiled = jax.jit(lambda values: jnp.sort(values)[:4]).lower(values).compile()
-    found = capture({"values": values}, programs={"smallest": compiled})
-    (program,) = found.programs
+    snapshot = capture({"values": values}, programs={"smallest": compiled})
+    (program,) = snapshot.programs
     assert program.work is not None
     partitioned = replace(
         program, stage="propagated", platform="tpu", work=replace(program.work, repeated=None)
     )
-    return audit.audited(replace(found, propagated=(partitioned,)))
+    return audit.audited(replace(snapshot, propagated=(partitioned,)))
 
 
 def test_a_chip_keeps_the_findings_of_the_audit(sorted_values: Snapshot) -> None:
@@ -127,12 +127,12 @@ def test_members_of_an_ensemble_need_no_sharded_input() -> None:
 
     for step, sends in ((alone, False), (together, True)):
         compiled = jax.jit(step).lower(members, inputs).compile()
-        found = capture({"params": members, "x": inputs}, programs={"train_step": compiled})
-        (program,) = found.programs
+        snapshot = capture({"params": members, "x": inputs}, programs={"train_step": compiled})
+        (program,) = snapshot.programs
         assert bool(program.collectives) == sends
         arrays = tuple(
             replace(array, group="batch") if array.path == "x" else replace(array, group="params")
-            for array in found.arrays
+            for array in snapshot.arrays
         )
-        codes = [one.code for one in audit.audit(replace(found, arrays=arrays))]
+        codes = [finding.code for finding in audit.audit(replace(snapshot, arrays=arrays))]
         assert ("batch-not-sharded" in codes) == sends

@@ -60,7 +60,7 @@ def test_layouts_with_other_sizes_are_named(times: PairedTimes) -> None:
         {"model": "logical_mlp", "sizes": {"batch": 8, "depth": 64}},
         {"model": "logical_mlp", "sizes": {"batch": 16, "depth": 64}},
     ]
-    snapshots = [Snapshot(source=source, layout=one, mesh=None, arrays=()) for one in layouts]
+    snapshots = [Snapshot(source=source, layout=layout, mesh=None, arrays=()) for layout in layouts]
     named = list(zip(NAMES, snapshots, strict=True))
     assert section_of_times.other_work(times, named, 0) == (
         "third does other work than first: batch 16 instead of 8.",

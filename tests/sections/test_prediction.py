@@ -19,10 +19,10 @@ from tests.machines.prediction import schedules
 
 @pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])
 def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float, short: bool) -> None:
-    one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
-    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
-    assert (found.interval is None) == short
-    written = render(blocks(found, one, test_fitting.MESH))
+    program = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
+    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+    assert (predicted.interval is None) == short
+    written = render(blocks(predicted, program, test_fitting.MESH))
     share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
     assert (share in written) != short
     assert ("All of the modelled communication" in written) == short
@@ -30,11 +30,11 @@ def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float,
 
 @pytest.mark.parametrize(("flops", "outside"), [(1e9, True), (1e16, False)])
 def test_the_first_sentence_says_whether_the_prediction_was_checked(flops: float, outside: bool) -> None:
-    one = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
-    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
-    first = plain(sentence(found, 16).parts).partition(". ")[0]
+    program = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
+    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+    first = plain(sentence(predicted, 16).parts).partition(". ")[0]
     assert ("outside of what was checked" in first) == outside
-    assert all(seconds_text(end) in first for end in (found.low, found.seconds, found.high))
+    assert all(seconds_text(end) in first for end in (predicted.low, predicted.seconds, predicted.high))
     assert (f"with {CLAIMED:.0%}" in first) != outside
 
 
@@ -43,25 +43,25 @@ def test_latency_is_named_where_it_is_the_cost() -> None:
     (sum_,) = many.collectives
     many = replace(many, collectives=(replace(sum_, executions=5000),))
     few = replace(many, collectives=(replace(sum_, payload_bytes=10**9),))
-    for one, named in ((many, True), (few, False)):
-        found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
-        written = render(blocks(found, one, test_fitting.MESH))
+    for program, named in ((many, True), (few, False)):
+        predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+        written = render(blocks(predicted, program, test_fitting.MESH))
         assert ("latency is the cost: 5,000 collectives" in written) == named
-        assert found.totals.messages["data", False] == (5000 if named else 1)
+        assert predicted.totals.messages["data", False] == (5000 if named else 1)
 
 
 def test_an_unknown_interval_comes_from_no_runs() -> None:
-    one = replace(test_fitting.program(1, 1e16, 10**6), stage="propagated")
-    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
-    assert interval_text(found).startswith("The interval comes from")
-    unknown = replace(found, interval=None, compiled_for="TPUs")
+    program = replace(test_fitting.program(1, 1e16, 10**6), stage="propagated")
+    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+    assert interval_text(predicted).startswith("The interval comes from")
+    unknown = replace(predicted, interval=None, compiled_for="TPUs")
     assert interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
 
 
 def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:
     name = "jit(step)/(" + ":".join(f"jvp(Net)/layers_{n}/gather" for n in range(500)) + ")"
-    one = ScheduledOperation("all", "fusion", cycles=1000, op_name=name)
-    program = replace(test_fitting.program(1, 1e9, 1), schedule=schedules.schedule(one))
+    scheduled_operation = ScheduledOperation("all", "fusion", cycles=1000, op_name=name)
+    program = replace(test_fitting.program(1, 1e9, 1), schedule=schedules.schedule(scheduled_operation))
     table = operations(predicted(program, test_fitting.MESH, test_fitting.CHIP), program)
     (cell,) = (row[-1] for row in table.rows)
     assert len(cell) <= 120 and cell.startswith("jit(step)") and cell.endswith("/gather)")

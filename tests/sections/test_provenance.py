@@ -33,25 +33,25 @@ def test_unknown_facts() -> None:
 
 
 def test_shared_facts_are_one_line() -> None:
-    one = found({})
+    snapshot = found({})
     other = found({"mesh": "8", "axes": "data", "rules": "batch=data"})
-    assert provenance.lines([("A", one), ("B", other)]) == (
+    assert provenance.lines([("A", snapshot), ("B", other)]) == (
         "MLP, logical axes · planned, nothing compiled · versions jax 0.10.2 · 2026-03-04 05:06",
         "A: mesh data 2 × model 4 (8 devices) · rules batch → data, hidden → model",
         "B: mesh data 8 (8 devices) · rules batch → data",
     )
-    assert len(provenance.lines([("A", one), ("B", one)])) == 1
+    assert len(provenance.lines([("A", snapshot), ("B", snapshot)])) == 1
     assert provenance.lines([]) == ()
-    compiled = replace(one, source=replace(one.source, kind="tpu", target="tpu:v5p:2x2x2"))
+    compiled = replace(snapshot, source=replace(snapshot.source, kind="tpu", target="tpu:v5p:2x2x2"))
     assert "compiled for tpu:v5p:2x2x2, not run" in provenance.lines([("A", compiled)])[0]
 
 
 def test_many_axes_of_size_1_are_counted() -> None:
-    one = found({})
+    snapshot = found({})
 
     def said(**axes: int) -> str:
-        mesh = replace(one.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
-        return provenance.facts(replace(one, mesh=mesh))["mesh"]
+        mesh = replace(snapshot.mesh, axes=tuple(MeshAxis(name, size) for name, size in axes.items()))
+        return provenance.facts(replace(snapshot, mesh=mesh))["mesh"]
 
     assert said(a=1, b=1, c=8, d=1, e=1) == "c 8, and 4 axes of size 1 (8 devices)"
     assert said(a=1, c=8) == "a 1 × c 8 (8 devices)"

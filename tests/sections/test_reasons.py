@@ -37,16 +37,16 @@ ONE = Collective(
     ],
 )
 def test_the_operation_says_why(op: str, primitive: str, said: str) -> None:
-    one = replace(ONE, op=op, op_name=f"jit(step)/{primitive}")
-    found = reason(Program("step", collectives=(one,)), one)
-    assert found is not None and said in found and "data" in found
-    assert primitive in found
+    collective = replace(ONE, op=op, op_name=f"jit(step)/{primitive}")
+    result = reason(Program("step", collectives=(collective,)), collective)
+    assert result is not None and said in result and "data" in result
+    assert primitive in result
 
 
 def test_a_sum_in_the_condition_of_a_loop_joins_the_devices() -> None:
     collective = replace(ONE, op_name="jit(solve)/while/cond/reduce_or", use="condition")
-    found = reason(Program("solve", collectives=(collective,)), collective)
-    assert found is not None and "condition of a loop" in found and "data" in found
+    result = reason(Program("solve", collectives=(collective,)), collective)
+    assert result is not None and "condition of a loop" in result and "data" in result
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_who_asks_for_a_collective_of_the_backward_pass(
         requested_by=requested_by,
         call=call,
     )
-    found = reason(Program("step", collectives=(collective,)), collective)
-    assert found is not None and said in found and "data" in found
-    assert (call == "pmean") == ("the code calls pmean" in found)
+    result = reason(Program("step", collectives=(collective,)), collective)
+    assert result is not None and said in result and "data" in result
+    assert (call == "pmean") == ("the code calls pmean" in result)
 
 
 @pytest.mark.parametrize("op", ["collective-permute", "all-gather"])
@@ -97,18 +97,22 @@ def test_a_reason_names_an_array_only_if_all_of_its_collectives_move_one() -> No
 def test_a_conflict_whose_specs_are_equal_explains_nothing() -> None:
     """Such as one along a part of a mesh axis."""
     side = ConflictSide("operand 0", (8,), "f32", (("data",),), (("data",),))
-    one = replace(ONE, op="all-gather")
-    program = Program("f", collectives=(one,), conflicts=(Conflict("dot", (side,), (one.name,)),))
-    assert "sharded as" not in (reason(program, one) or "")
+    collective = replace(ONE, op="all-gather")
+    program = Program(
+        "f", collectives=(collective,), conflicts=(Conflict("dot", (side,), (collective.name,)),)
+    )
+    assert "sharded as" not in (reason(program, collective) or "")
 
 
 def test_a_gathered_operand_has_both_shardings() -> None:
     side = ConflictSide("operand 1", (8, 8), "f32", (("data",), None), (None, None))
-    one = replace(ONE, op="all-gather", arrays=("params/w",))
-    program = Program("step", collectives=(one,), conflicts=(Conflict("dot_general", (side,), (one.name,)),))
-    found = reason(program, one)
-    assert found is not None
-    assert "params/w" in found and "P('data', None)" in found and "P(None, None)" in found
+    collective = replace(ONE, op="all-gather", arrays=("params/w",))
+    program = Program(
+        "step", collectives=(collective,), conflicts=(Conflict("dot_general", (side,), (collective.name,)),)
+    )
+    result = reason(program, collective)
+    assert result is not None
+    assert "params/w" in result and "P('data', None)" in result and "P(None, None)" in result
     # Another collective of the same operation is not explained by it.
     other = replace(ONE, name="all-reduce.2")
     assert "P(" not in (reason(program, other) or "")
@@ -137,7 +141,7 @@ def test_the_collectives_of_all_layers_are_one_row() -> None:
     unexplained = replace(ONE, name="sum.2", op_name=None)
     program = Program("step", collectives=(alone, *layers, other, unexplained))
     rows = {row.collectives: row for row in shared(program)}
-    assert {one for members in rows for one in members} == {*program.collectives}
+    assert {member for members in rows for member in members} == {*program.collectives}
     assert sum(map(len, rows)) == len(program.collectives)
     assert "params/layer_*/dense_0/w " in (rows[tuple(layers)].reason or "")
     assert rows[(alone,)].reason == reason(program, alone)
@@ -189,14 +193,14 @@ def test_what_the_code_combines_in_a_shard_map_is_its_own(scope: str, called: bo
         CollectivePart(32, (), (), f"jit(step)/{scope}transpose(jvp())/transpose", "a.py:8"),
         CollectivePart(32, (), (), f"jit(step)/{scope}transpose(jvp())/reduce_sum", "a.py:8"),
     )
-    one = replace(
+    collective = replace(
         ONE, op_name=f"jit(step)/{scope}psum", source="a.py:13", requested_by="code", call="pmean",
         arrays=(), parts=parts,
     )  # fmt: skip
-    program = Program("step", collectives=(one,))
+    program = Program("step", collectives=(collective,))
     said = [row.reason or "" for row in shared(program)]
     assert all(("pmean" in text) == called for text in said)
-    assert ("pmean" in (reason(program, one) or "")) == called
+    assert ("pmean" in (reason(program, collective) or "")) == called
 
 
 def test_a_combined_collective_has_the_reason_of_each_part() -> None:
@@ -204,14 +208,14 @@ def test_a_combined_collective_has_the_reason_of_each_part() -> None:
         CollectivePart(48, (), (), "jit(step)/dot_general", "a.py:8"),
         CollectivePart(16, (), (), "jit(step)/reduce_sum", "a.py:9"),
     )
-    one = replace(ONE, arrays=(), parts=parts)
-    program = Program("step", collectives=(one,))
-    (first, largest), (second, smallest) = of_parts(program, one)
+    collective = replace(ONE, arrays=(), parts=parts)
+    program = Program("step", collectives=(collective,))
+    (first, largest), (second, smallest) = of_parts(program, collective)
     assert ("dot_general" in str(first), largest) == (True, 48)
     assert ("reduce_sum" in str(second), smallest) == (True, 16)
-    section = str(cause(program, one))
+    section = str(cause(program, collective))
     assert "dot_general" in section and "reduce_sum" in section
-    alone = replace(one, parts=parts[:1])
+    alone = replace(collective, parts=parts[:1])
     assert [why for why, _ in of_parts(program, alone)] == [reason(program, alone)]
 
 
@@ -220,7 +224,7 @@ def test_a_primitive_without_its_function_can_be_of_autodiff(
     requested_by: Requester | None, sure: bool
 ) -> None:
     """XLA's partitioner keeps only the name of the primitive of a shard_map that it has inlined."""
-    one = replace(ONE, op_name="psum_invariant", requested_by=requested_by)
-    said = reason(Program("step", collectives=(one,)), one) or ""
+    collective = replace(ONE, op_name="psum_invariant", requested_by=requested_by)
+    said = reason(Program("step", collectives=(collective,)), collective) or ""
     assert ("The code calls" in said, "autodiff" in said) == (sure, not sure)
     assert reason(Program("step"), replace(ONE, op_name="weights")) is None

@@ -23,7 +23,7 @@ def layout(mesh: str, axes: str) -> dict[str, object]:
 
 def test_other_conditions_have_a_bar_each() -> None:
     here, there = layout("8", "fsdp"), layout("4x2", "fsdp,tensor")
-    found = SearchResult(
+    search_result = SearchResult(
         target="gpu:h100:8",
         chip="h100",
         created="now",
@@ -36,7 +36,7 @@ def test_other_conditions_have_a_bar_each() -> None:
             Sensitivity("tpu:v5e:2x2", 4),
         ),
     )
-    picture, _, table = search.sensitivity_blocks(found)
+    picture, _, table = search.sensitivity_blocks(search_result)
     assert isinstance(picture, Picture)
     figure = picture.build(800)
     assert figure is not None
@@ -50,11 +50,11 @@ def test_the_table_has_the_fields_in_which_candidates_differ() -> None:
     plain = {"model": "transformer", "mesh": "4x2", "axes": "data,tensor", "rules": "batch=data"}
     changes = ({}, {"donate": "true"}, {"remat": "full"}, {"optimizer_axes": "data,tensor"})
     candidates = tuple(
-        Candidate("propagated", layout=layouts.parse(plain | each).unwrap().to_json()) for each in changes
+        Candidate("propagated", layout=layouts.parse(plain | change).unwrap().to_json()) for change in changes
     )
-    found = SearchResult("plan", None, "now", Counts(), candidates, None)
-    names = [column.heading for column in search.table(found).columns]
-    cells = [row[names.index("Fields")] for row in search.table(found).rows]
+    search_result = SearchResult("plan", None, "now", Counts(), candidates, None)
+    names = [column.heading for column in search.table(search_result).columns]
+    cells = [row[names.index("Fields")] for row in search.table(search_result).rows]
     assert cells == [
         "remat=none, donate=false, optimizer_axes=none",
         "remat=none, donate=true, optimizer_axes=none",
@@ -106,16 +106,16 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
 
 def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
     rules = ("batch=data,hidden=", "batch=data")
-    one, other = (
+    candidate, other = (
         Candidate(
             "propagated",
             current=not place,
-            layout=layouts.parse({"mesh": "8", "axes": "data", "rules": each}).unwrap().to_json(),
+            layout=layouts.parse({"mesh": "8", "axes": "data", "rules": rule}).unwrap().to_json(),
         )
-        for place, each in enumerate(rules)
+        for place, rule in enumerate(rules)
     )
-    found = SearchResult("cpu", None, "now", Counts(), (one, other), None)
-    assert "hidden" not in str(search.why(found, other))
+    search_result = SearchResult("cpu", None, "now", Counts(), (candidate, other), None)
+    assert "hidden" not in str(search.why(search_result, other))
 
 
 def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
@@ -123,8 +123,8 @@ def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
         Candidate("compiled", seconds=seconds, layout=layout("8", "fsdp"), current=is_current)
         for seconds, is_current in ((1.0, False), (4.0, True))
     )
-    found = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
-    assert "−75%" in [fact.value for fact in search.summary(found).facts]
+    search_result = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
+    assert "−75%" in [fact.value for fact in search.summary(search_result).facts]
 
 
 def test_rules_are_written_as_in_the_editor() -> None:
@@ -145,12 +145,12 @@ def test_the_table_has_the_best_layout_that_fits_and_none_that_was_not_partition
 
     large = [candidate(number) for number in range(search.SHOWN)]
     best, planned = candidate(50, fits=True), candidate(60, "planned")
-    found = SearchResult(
+    search_result = SearchResult(
         "gpu:h100:8", "h100", "now", Counts(considered=22, propagated=21, excluded=1),
         (*large, best, planned), search.SHOWN, listed=20,
     )  # fmt: skip
-    assert search.listed(found) == [*large, best]
-    words = search.known_text(found)
+    assert search.listed(search_result) == [*large, best]
+    words = search.known_text(search_result)
     assert words is not None and "22 considered, 21 partitioned" in words and "best 20" in words
     assert "9" in search.time_text(planned)
-    assert search.known_text(replace(found, listed=None)) is None
+    assert search.known_text(replace(search_result, listed=None)) is None

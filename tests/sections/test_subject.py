@@ -33,9 +33,9 @@ LLAMA = {name: str(value) for name, value in CATALOGUE["transformer"].presets[1]
     ],
 )  # fmt: skip
 def test_a_title_has_the_published_model_and_the_machine(fields: dict[str, str], title: str) -> None:
-    found = plan_of(**fields)
-    assert subject.title([("a", found)]).replace("NVIDIA ", "") == title
-    assert title in subject.line([("a", found)]).replace("NVIDIA ", "")
+    snapshot = plan_of(**fields)
+    assert subject.title([("a", snapshot)]).replace("NVIDIA ", "") == title
+    assert title in subject.line([("a", snapshot)]).replace("NVIDIA ", "")
 
 
 def test_sizes_that_differ_are_named_and_no_others() -> None:
@@ -49,9 +49,9 @@ def test_sizes_that_differ_are_named_and_no_others() -> None:
 
 
 def test_the_number_of_parameters_is_that_of_the_arrays() -> None:
-    found = glances.planned()
-    count = sum(one.elements for one in found.arrays if one.group == "params")
-    assert f"{count / 1e6:.3g}M parameters" in subject.details([("a", found)])
+    snapshot = glances.planned()
+    count = sum(array.elements for array in snapshot.arrays if array.group == "params")
+    assert f"{count / 1e6:.3g}M parameters" in subject.details([("a", snapshot)])
 
 
 def test_layouts_share_what_is_in_the_title() -> None:

@@ -56,8 +56,8 @@ def test_a_bound_below_its_longest_term_has_the_reason(number: int, said: bool) 
     """Two collectives of one operation wait for the hops of the links once if a compiler combines them."""
     small = Collective("all-reduce", False, "r", "main", 1, False, ("data",), 2, 1, 8, 8)
     step = Program("train_step", stage="propagated", collectives=(small,) * number, work=work(1.0))
-    found = Snapshot(Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
-    written = render(section(found, CHIPS["v5e"]).blocks)
+    snapshot = Snapshot(Source("plan", None, "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
+    written = render(section(snapshot, CHIPS["v5e"]).blocks)
     assert ("collectives of one operation over the same mesh axes as one" in written) == said
 
 
@@ -83,8 +83,8 @@ def test_the_machine_of_a_snapshot_is_not_called_this_one(kind: Kind, where: str
     """A Snapshot can come from another machine."""
     mesh = Mesh((MeshAxis("x", 8),), tuple(range(8)), device_kind="cpu")
     program = Program("train_step", seconds=Seconds(steps=(1.0, 1.1)))
-    found = Snapshot(Source(kind, None, "now"), None, mesh, (), (program,))
-    assert timings.where(found) == where
-    said = render(measured(found))
+    snapshot = Snapshot(Source(kind, None, "now"), None, mesh, (), (program,))
+    assert timings.where(snapshot) == where
+    said = render(measured(snapshot))
     assert "this machine" not in said and "8 emulated devices" in said and "share the cores" in said
-    assert render([summary.line(found)]).startswith("8 emulated devices")
+    assert render([summary.line(snapshot)]).startswith("8 emulated devices")

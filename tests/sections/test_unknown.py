@@ -27,10 +27,10 @@ def lowered():
 def test_text_before_partitioning_is_not_called_unreadable(tmp_path) -> None:
     file = tmp_path / "before.txt"
     file.write_text(lowered().as_text(dialect="hlo"))
-    found = hlo_text.read(file, "before.txt")
-    (program,) = found.programs
+    snapshot = hlo_text.read(file, "before.txt")
+    (program,) = snapshot.programs
     assert program.collectives is None and program.ideal is not None
-    assert "before partitioning" in unknown.no_collectives(program, found)
+    assert "before partitioning" in unknown.no_collectives(program, snapshot)
     file.write_text(lowered().compile().as_text())
     assert hlo_text.read(file, "after.txt").programs[0].collectives is not None
 
@@ -40,10 +40,10 @@ def test_a_program_that_does_not_fit_is_not_called_unreadable() -> None:
     short = out_of_memory.shortage("Used 18.35G of 15.48G hbm")
     assert short is not None
     program = Program("train_step")
-    found = replace(known, programs=(program,))
-    assert "missing or cannot be read" in unknown.no_collectives(program, found)
+    snapshot = replace(known, programs=(program,))
+    assert "missing or cannot be read" in unknown.no_collectives(program, snapshot)
     finding = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
-    rejected = replace(found, findings=(finding,))
+    rejected = replace(snapshot, findings=(finding,))
     assert "does not fit" in unknown.no_collectives(program, rejected)
     # The finding of another program is no reason.
     assert "does not fit" not in unknown.no_collectives(Program("init"), rejected)
@@ -53,10 +53,10 @@ def test_a_program_that_does_not_fit_is_not_called_unreadable() -> None:
 def test_stablehlo_without_a_mesh_says_so(tmp_path) -> None:
     file = tmp_path / "alone.mlir"
     file.write_text(jax.jit(lambda a: a @ a).lower(jnp.ones((8, 8))).as_text())
-    found = hlo_text.read(file, "alone.mlir")
-    (program,) = found.programs
-    assert found.mesh is None and program.collectives is None
-    assert "names no mesh" in unknown.no_collectives(program, found)
+    snapshot = hlo_text.read(file, "alone.mlir")
+    (program,) = snapshot.programs
+    assert snapshot.mesh is None and program.collectives is None
+    assert "names no mesh" in unknown.no_collectives(program, snapshot)
 
 
 def test_a_reason_is_not_what_a_figure_is_based_on() -> None:

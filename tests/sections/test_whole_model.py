@@ -63,9 +63,9 @@ def snapshots(draw: st.DrawFn) -> Snapshot:
     alike = [draw(array_at(f"params/x/{name}", mesh)) for name in names]
     for layer in range(draw(st.integers(1, 5))):
         own = alike if draw(st.booleans()) else [draw(array_at(f"params/x/{name}", mesh)) for name in names]
-        arrays += [replace(one, path=one.path.replace("/x/", f"/layer_{layer}/")) for one in own]
+        arrays += [replace(array, path=array.path.replace("/x/", f"/layer_{layer}/")) for array in own]
     arrays += [draw(array_at(f"params/{name}", mesh)) for name in ("embedding", "head")]
-    paths = [one.path for one in arrays]
+    paths = [array.path for array in arrays]
     axes = st.sampled_from(mesh.axis_names)
     collectives = tuple(
         Collective(
@@ -104,14 +104,14 @@ def test_every_cut_copy_and_byte_is_that_of_the_arrays(snapshot: Snapshot, devic
     model = whole_model.of_snapshot(snapshot, device=device)
     assert model is not None
     drawn = Counter(path for tile in tiles_of(model) for path in tile.paths)
-    assert drawn == Counter(one.path for one in snapshot.arrays) or model.more
+    assert drawn == Counter(array.path for array in snapshot.arrays) or model.more
     for layers, tile in [(group.layers, tile) for group in model.groups for tile in group.tiles]:
         members = [snapshot.array(path) for path in tile.paths]
-        assert tile.bytes == sum(one.bytes_per_device or 0 for one in members)
-        for one in members:
-            placement = sharding.place_array(one, mesh)
+        assert tile.bytes == sum(array.bytes_per_device or 0 for array in members)
+        for member in members:
+            placement = sharding.place_array(member, mesh)
             assert placement is not None
-            assert tile.copies == one.replicas
+            assert tile.copies == member.replicas
             assert tile.copies == math.prod(mesh.sizes[axis] for axis in tile.copied_over)
             held = [
                 (int(a), int(b))
@@ -315,8 +315,8 @@ def test_the_drawing_has_the_parts_that_the_facts_have(snapshot: Snapshot, width
     assert model is not None
     svg = draw(model, width_px=width)
     root = ElementTree.fromstring(svg.text)
-    groups = [one for one in root.iter(f"{_SVG}g") if one.get("class") == "tile"]
-    assert [one.get("data-path") for one in groups] == [tile.paths[0] for tile in tiles_of(model)]
+    groups = [element for element in root.iter(f"{_SVG}g") if element.get("class") == "tile"]
+    assert [group.get("data-path") for group in groups] == [tile.paths[0] for tile in tiles_of(model)]
     for drawn, tile in zip(groups, tiles_of(model), strict=True):
         cuts = [line for line in drawn.iter(f"{_SVG}line") if line.get("class") == "cut"]
         assert {line.get("data-axis") for line in cuts} <= set(tile.axes)
@@ -399,7 +399,7 @@ def test_the_machine_has_each_device_once(mesh: Mesh) -> None:
     model = whole_model.of_snapshot(samples.planned(mesh, array))
     assert model is not None
     root = ElementTree.fromstring(draw(model).text)
-    cells = [one for one in root.iter(f"{_SVG}g") if one.get("class") == "device"]
+    cells = [element for element in root.iter(f"{_SVG}g") if element.get("class") == "device"]
     assert sorted(int(cell.get("data-position") or -1) for cell in cells) == list(range(mesh.size))
     lit = Counter(cell.get("data-axis") for cell in cells if cell.get("data-axis"))
     assert lit == {axis.name: axis.size - 1 for axis in mesh.axes if axis.size > 1}

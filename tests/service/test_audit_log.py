@@ -48,10 +48,10 @@ def test_events_are_lines_of_json(tmp_path: Path) -> None:
 
 
 def test_equal_layouts_have_equal_digests() -> None:
-    one, other = layouts.parse({"mesh": "2x4"}).unwrap(), layouts.parse({"mesh": "4x2"}).unwrap()
-    assert digest(one) == digest(layouts.parse({"mesh": "2x4"}).unwrap()) != digest(other)
-    together = subject_of({"layouts": [[0, one.to_json()], [1, other.to_json()]], "rounds": 3})
-    assert "1 more" in together.title and together.layout not in (digest(one), digest(other))
+    layout, other = layouts.parse({"mesh": "2x4"}).unwrap(), layouts.parse({"mesh": "4x2"}).unwrap()
+    assert digest(layout) == digest(layouts.parse({"mesh": "2x4"}).unwrap()) != digest(other)
+    together = subject_of({"layouts": [[0, layout.to_json()], [1, other.to_json()]], "rounds": 3})
+    assert "1 more" in together.title and together.layout not in (digest(layout), digest(other))
     assert subject_of({"path": "/x"}).target is None
 
 

@@ -44,12 +44,12 @@ def run(layout: Layout = LAYOUT):
 
 
 def test_a_run_has_its_figures_and_its_snapshot(history: History) -> None:
-    found = run()
-    history.record_answer(LAYOUT, found, LOCAL)
+    result = run()
+    history.record_answer(LAYOUT, result, LOCAL)
     (entry,) = history.entries()
     assert (entry.kind, entry.seconds, entry.basis) == ("run", 0.5, "measured")
     assert layouts.from_json(entry.parameters["layout"]) == LAYOUT
-    assert history.run(entry.id) == found == history.last_run(LAYOUT)
+    assert history.run(entry.id) == result == history.last_run(LAYOUT)
     assert history.last_run(TPU) is None and entry.bytes > 0
 
 
@@ -74,8 +74,8 @@ def found() -> SearchResult:
         FindingCounts(),
     )
     cost = of_assessment(own, "compiled", 7)
-    one = candidate(TPU, cost, cost, pareto=True, current=True)
-    return SearchResult("tpu:v5e:2x4", "v5e", "2026-01-01", Counts(1, 1, 1, 1), (one,), 0)
+    result = candidate(TPU, cost, cost, pareto=True, current=True)
+    return SearchResult("tpu:v5e:2x4", "v5e", "2026-01-01", Counts(1, 1, 1, 1), (result,), 0)
 
 
 def test_a_search_has_its_result(history: History) -> None:

@@ -123,9 +123,9 @@ def test_what_a_tab_opens_counts_and_what_a_command_opens_does_not(service, tmp_
     command = service.file(path, "step.hlo").answer()
     assert len(command.programs[0].collectives) == 50 and files.total == 0
     tab = service.of(ANN)
-    found = tab.file(path, "step.hlo").answer()
-    assert found.programs == command.programs
-    assert files.total == len(snapshot.dumps(found))
+    answer = tab.file(path, "step.hlo").answer()
+    assert answer.programs == command.programs
+    assert files.total == len(snapshot.dumps(answer))
 
 
 @pytest.mark.nightly

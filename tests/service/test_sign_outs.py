@@ -18,9 +18,9 @@ def path(tmp_path: Path) -> Path:
 
 def rows(path: Path) -> list[tuple[str, int]]:
     with sqlite3.connect(path) as database:
-        found = database.execute("SELECT sign_in, issued FROM sign_outs ORDER BY issued").fetchall()
+        result = database.execute("SELECT sign_in, issued FROM sign_outs ORDER BY issued").fetchall()
     database.close()
-    return found
+    return result
 
 
 def test_other_servers_and_later_ones_know_what_has_ended(path: Path) -> None:
@@ -29,8 +29,8 @@ def test_other_servers_and_later_ones_know_what_has_ended(path: Path) -> None:
     assert not here.has(ended) and not path.exists(), "a question creates no file"
     here.add(ended)
     here.add(ended)
-    assert [one.has(ended) for one in (here, there, SignOuts(path))] == [True] * 3
-    assert [one.has(other) for one in (here, there, SignOuts(path))] == [False] * 3
+    assert [sign_outs.has(ended) for sign_outs in (here, there, SignOuts(path))] == [True] * 3
+    assert [sign_outs.has(other) for sign_outs in (here, there, SignOuts(path))] == [False] * 3
     there.add(other)
     assert here.has(other)
     assert path.stat().st_mode & 0o777 == 0o600

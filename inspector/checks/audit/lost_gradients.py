@@ -34,12 +34,12 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per program that returns gradients without a mesh axis of their parameters."""
     for program in context.snapshot.programs:
         lost = lost_of(program, context)
-        saved = sum(_more(one, context) for one in lost)
+        saved = sum(_more(lost_sharding, context) for lost_sharding in lost)
         if not lost or saved < context.least:
             continue
-        axes = tuple(dict.fromkeys(axis for one in lost for axis in one.axes))
-        lost = sorted(lost, key=lambda one: -_more(one, context))
-        folds = fold([one.parameter for one in lost])
+        axes = tuple(dict.fromkeys(axis for lost_sharding in lost for axis in lost_sharding.axes))
+        lost = sorted(lost, key=lambda lost_sharding: -_more(lost_sharding, context))
+        folds = fold([lost_sharding.parameter for lost_sharding in lost])
         named = and_text([fold_text(folded) for folded in folds[:_MOST_NAMES]])
         if len(folds) > _MOST_NAMES:
             named += f" and {counted(len(folds) - _MOST_NAMES, 'other')}"
@@ -106,10 +106,10 @@ def is_lost_gradient(array: Array, lost: list[LostSharding]) -> bool:
     """Return whether an array with an unknown role is one of these gradients."""
     keys = path_keys(array.path)
     return array.group in ("other", "gradient") and any(
-        array.shape == one.parameter.shape
-        and array.spec == one.spec
-        and _common_end(keys, path_keys(one.path)) > 0
-        for one in lost
+        array.shape == lost_sharding.parameter.shape
+        and array.spec == lost_sharding.spec
+        and _common_end(keys, path_keys(lost_sharding.path)) > 0
+        for lost_sharding in lost
     )
 
 

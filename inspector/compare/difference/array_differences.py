@@ -72,7 +72,7 @@ def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
         for was, old_mesh in before.indexed_meshes()
         for now, new_mesh in after.indexed_meshes()
     }
-    found = []
+    array_differences = []
     for path in {**old, **new}:
         was, now = old.get(path), new.get(path)
         splits = (
@@ -83,8 +83,8 @@ def arrays(before: Snapshot, after: Snapshot) -> tuple[ArrayDifference, ...]:
         placement: Placement = "unknown"
         if was and now:
             changed, placement = _changed(was, now, splits, same[was.mesh, now.mesh](was, now))
-        found.append(ArrayDifference(path, was, now, changed, placement, *splits))
-    return tuple(found)
+        array_differences.append(ArrayDifference(path, was, now, changed, placement, *splits))
+    return tuple(array_differences)
 
 
 def _changed(

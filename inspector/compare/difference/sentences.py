@@ -49,7 +49,9 @@ def sentences(before: Snapshot, after: Snapshot, chip: Chip | None = None) -> tu
     """
     why = causes(before, after)
     every = arrays(why.before, after) if before.arrays and after.arrays else ()
-    compared = [one for one in every if not _known_in_one(one, before, after)]
+    compared = [
+        array_difference for array_difference in every if not _known_in_one(array_difference, before, after)
+    ]
     found = groups(compared, why)
     by_bytes = [(_moved(group), _group(group, why)) for group in found]
     by_bytes[1:] = sorted((*by_bytes[1:], *_programs(why, chip)), key=lambda one: -one[0])
@@ -78,7 +80,9 @@ def row_text(row: Question, parts: Sequence[str] = ()) -> str:
 def _known_in_one(difference: ArrayDifference, before: Snapshot, after: Snapshot) -> bool:
     """Return whether the other Snapshot cannot know this array, as it was not compiled."""
     lacks = [
-        each for array, each in ((difference.before, before), (difference.after, after)) if array is None
+        snapshot
+        for array, snapshot in ((difference.before, before), (difference.after, after))
+        if array is None
     ]
     return difference.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
 
@@ -101,7 +105,7 @@ def _headline(compared: Sequence[ArrayDifference], why: Causes) -> Iterator[str]
     for fact, word in _MISSING:
         if count := sum(difference.changed == (fact,) for difference in changed):
             counts.append(f"{counted(count, 'array')} {word}")
-    mesh = f"{_joined(one.text for one in why.mesh)}: " if why.moves else ""
+    mesh = f"{_joined(cause.text for cause in why.mesh)}: " if why.moves else ""
     yield f"{mesh}{'; '.join([', '.join(counts), *_state(why)])}."
 
 

@@ -94,16 +94,16 @@ def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> It
     If the meshes have axes with different names, one per role: what the collectives do for the model.
     """
     programs = [snapshot.program(name) for snapshot in snapshots]
-    found = {
+    traffics = {
         id(program): traffic(program.collectives)
         for program in programs
         if program is not None and program.collectives is not None
     }
-    everywhere = dict.fromkeys(one.mesh_axes for each in found.values() for one in each)
+    everywhere = dict.fromkeys(one.mesh_axes for each in traffics.values() for one in each)
     # Groups of one device each move nothing.
     by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
     if with_all:
-        statements = _ask(name, snapshots, lambda _, p: _all_traffic(found.get(id(p))))
+        statements = _ask(name, snapshots, lambda _, p: _all_traffic(traffics.get(id(p))))
         yield Row(COLLECTIVES, f"{title(name)}, {TRAFFIC.lower()}", "less", statements, name)
     meshes = [
         mesh
@@ -114,22 +114,22 @@ def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> It
         yield from _by_role(name, snapshots)
         return
     for axes in by_axes:
-        statements = _ask(name, snapshots, partial(_traffic, axes, found))
+        statements = _ask(name, snapshots, partial(_traffic, axes, traffics))
         heading = f"{title(name)}, over {mesh_axes_text(axes)}"
         yield Row(COLLECTIVES, heading, "less", statements, name)
 
 
 def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     """Yield a row per role of the collectives of a program."""
-    found = {
+    collectives = {
         id(program): by_role(program, snapshot)
         for snapshot in snapshots
         if (program := snapshot.program(name)) is not None and program.collectives is not None
     }
-    present = {one for each in found.values() for one in each}
+    present = {one for each in collectives.values() for one in each}
     for role in ROLES:
         if role in present:
-            statements = _ask(name, snapshots, partial(_traffic_of, role, found))
+            statements = _ask(name, snapshots, partial(_traffic_of, role, collectives))
             yield Row(COLLECTIVES, f"{title(name)}, {role}", "less", statements, name)
 
 

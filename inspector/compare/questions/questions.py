@@ -59,7 +59,9 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
 
 def _findings(level: Level, every: Sequence[Compared]) -> Row:
     audited = [compared.assessment.findings for compared in every]
-    counts = [None if each is None else getattr(each, level) for each in audited]
+    counts = [
+        None if finding_counts is None else getattr(finding_counts, level) for finding_counts in audited
+    ]
     better: Better | None = None if level == "note" else "less"
     statements = [replace(Statement.of_number(count, "none"), relative=False) for count in counts]
     return Row(FINDINGS, f"{level.capitalize()}s", better, statements)

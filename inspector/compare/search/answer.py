@@ -127,7 +127,9 @@ def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
             continue
         number = examples_of(layout, program.name)
         # Of layouts with other batches, a run does other work.
-        equal = [one for one in known if examples_of(layout_of(one), program.name) == number]
+        equal = [
+            candidate for candidate in known if examples_of(layout_of(candidate), program.name) == number
+        ]
         shortest = min(equal, key=lambda candidate: _run_of(candidate, program.name))
         words = f"One run of {program.name} with {counted(int(number), 'example')} takes "
         words += seconds_text(program.seconds)

@@ -242,9 +242,9 @@ def _with_transfers(
     shared = _Shared(layout, mesh)
     spec_of = functools.partial(partition_spec, rules=layout.rules)
     transfers = [
-        each
+        least_transfer
         for contraction in amounts.contractions
-        for each in least_transfers(contraction, sizes, shared.axes, spec_of, costs)
+        for least_transfer in least_transfers(contraction, sizes, shared.axes, spec_of, costs)
     ]
     fused = program.work.fused_bytes
     if fused is not None:
@@ -316,7 +316,7 @@ def _ways(
 
     taken: dict[str, set[Names]] = {}
     again = []
-    for names, axes in sorted(dimensions, key=lambda each: -parts(each[1])):
+    for names, axes in sorted(dimensions, key=lambda dimension: -parts(dimension[1])):
         twice = frozenset(axis for axis in axes if axis in taken and (product or names in taken[axis]))
         if twice:
             again.append(parts(twice))

@@ -111,12 +111,12 @@ def _another_chip(machine: Target) -> Target | None:
     start = names.index(machine.chip_name)
     for name in (*names[start + 1 :], *names[:start][::-1]):
         if machine.slice is None:
-            found = _parsed(f"gpu:{name}:{machine.devices}")
+            target = _parsed(f"gpu:{name}:{machine.devices}")
         else:
             slices = [part for part in named_slices(name) if part.devices == machine.devices]
-            found = _parsed(f"tpu:{name}:{slices[0].topology}") if slices else None
-        if found is not None:
-            return found
+            target = _parsed(f"tpu:{name}:{slices[0].topology}") if slices else None
+        if target is not None:
+            return target
     return None
 
 

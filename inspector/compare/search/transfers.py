@@ -213,13 +213,13 @@ class _Shared:
 
     def joined(self, number: int, op: str, transfers: Sequence[Transfer]) -> Transfer:
         """Return transfers of one array over several axes as one collective."""
-        axes = tuple(axis for each in transfers for axis in each.axes)
+        axes = tuple(axis for transfer in transfers for axis in transfer.axes)
         return Transfer(
             op,
             axes,
             transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes),
-            min(each.executions for each in transfers),
-            max(each.more_traffic for each in transfers),
+            min(transfer.executions for transfer in transfers),
+            max(transfer.more_traffic for transfer in transfers),
         )
 
     def _decided(self, axis: str) -> int | None:

@@ -34,7 +34,7 @@ def with_reduce_scatters(module: Module) -> Module:
         computation.name
         for computation in module.computations
         if computation.complete
-        and {_REDUCED, "partition-id"} <= {each.opcode for each in computation.instructions}
+        and {_REDUCED, "partition-id"} <= {instruction.opcode for instruction in computation.instructions}
     }
     fusions = {
         called.computation: instruction
@@ -88,7 +88,9 @@ def _with_reduce_scatter(computation: Computation, fusion: Instruction) -> Compu
         return computation
     return replace(
         computation,
-        instructions=tuple(changed.get(each.name, each) for each in computation.instructions),
+        instructions=tuple(
+            changed.get(instruction.name, instruction) for instruction in computation.instructions
+        ),
     )
 
 

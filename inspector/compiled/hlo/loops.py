@@ -75,7 +75,7 @@ class Loops:
         root = self._root_of(loop, "condition")
         try:
             conditions = [] if root is None else self._conjuncts(root)
-            counts = [self._trips_of(Value(Frame(computation), loop), one) for one in conditions]
+            counts = [self._trips_of(Value(Frame(computation), loop), condition) for condition in conditions]
         except TooLong:
             return None
         return min((count for count in counts if count is not None), default=None)

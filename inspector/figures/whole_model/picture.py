@@ -328,7 +328,10 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
 
     def wrapped(column: _Column, *details: str) -> list[str]:
         return [
-            text for each in details if each for text in svg.wrapped(each, column.width - 4, _SMALL_PX, 2)
+            text
+            for detail in details
+            if detail
+            for text in svg.wrapped(detail, column.width - 4, _SMALL_PX, 2)
         ]
 
     def lower(names: Sequence[str], details: Sequence[str]) -> float:

@@ -80,9 +80,10 @@ def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) ->
     reason = _impossible(planned, chip)
     if reason is not None:
         return Bounded("rejected", reason, state_bytes=state)
-    alike = [alike_key(each, layout) for each in amounts.values()]
+    alike = [alike_key(amount, layout) for amount in amounts.values()]
     bounds = tuple(
-        ProgramCost(name, at_least=least_seconds(each, layout, chip, state)) for name, each in amounts.items()
+        ProgramCost(name, at_least=least_seconds(amount, layout, chip, state))
+        for name, amount in amounts.items()
     )
     main = next((bound for bound in bounds if bound.name == layout.step_program), bounds[0])
     return Bounded(

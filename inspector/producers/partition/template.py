@@ -141,7 +141,7 @@ class Template:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the programs that are lowered or refused."""
-        return (*(one.name for one in self.programs), *(one.name for one in self.refused))
+        return (*(program.name for program in self.programs), *(program.name for program in self.refused))
 
 
 def _is_logical(layout: Layout) -> bool:
@@ -206,7 +206,7 @@ class _Programs:
         self._failed: dict[str, str] = {}
         model = build_model(layout)
         with self._tracing(), self._refused.keeping("init"):
-            self._waiting = {one.name: one for one in signatures(model, layout, self._mesh)}
+            self._waiting = {signature.name: signature for signature in signatures(model, layout, self._mesh)}
         self._names = tuple(self._waiting)
         self._template = self._so_far()
 

@@ -161,10 +161,10 @@ def _record_of(mesh: NamedMesh) -> Mesh:
     Raises:
       InvalidInput: it has too many devices.
     """
-    found = hlo_mesh.found_mesh(mesh, "given")
-    if found is None:
+    found_mesh = hlo_mesh.found_mesh(mesh, "given")
+    if found_mesh is None:
         raise InvalidInput("--mesh has more devices than can be listed")
-    return found.record
+    return found_mesh.record
 
 
 def _of_one_device(module: ir.Module, name: str, given: NamedMesh | None) -> Program | None:

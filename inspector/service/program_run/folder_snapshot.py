@@ -36,48 +36,48 @@ def read(folder: Path) -> Snapshot:
     """
     run = program_run.read(folder)
     live = folder / program_run.SNAPSHOT
-    found = snapshot.read(live) if live.is_file() else None
+    audited = snapshot.read(live) if live.is_file() else None
     compiled = [(program, program.target_file) for program in run.programs if program.target_file is not None]
     if compiled:
         merged = _of_programs(compiled, folder)
-        if found is not None:
-            merged = _on_target(found, merged, _devices_of_target(compiled, folder))
+        if audited is not None:
+            merged = _on_target(audited, merged, _devices_of_target(compiled, folder))
         # The programs were audited one by one, as if each had all arrays.
-        found = audit.audited(merged)
-    elif found is None:
+        audited = audit.audited(merged)
+    elif audited is None:
         if not run.programs:
             state = "is running and has" if run.ended is None else f"ended with {run.ended} and had"
             raise InvalidInput(
                 f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
             )
-        found = audit.audited(_of_programs([(program, program.file) for program in run.programs], folder))
-    findings = (*_failure(run), *_lost_shardings(run), *found.findings)
-    source = replace(found.source, file=run.program)
-    return replace(found, source=source, findings=findings, reshards=run.reshards)
+        audited = audit.audited(_of_programs([(program, program.file) for program in run.programs], folder))
+    findings = (*_failure(run), *_lost_shardings(run), *audited.findings)
+    source = replace(audited.source, file=run.program)
+    return replace(audited, source=source, findings=findings, reshards=run.reshards)
 
 
 def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -> Snapshot:
     """Return the programs in these files as one Snapshot."""
-    found = [_named(snapshot.read(folder / file), record) for record, file in programs]
-    counts = Counter(mesh_key(one.mesh) for one in found if one.mesh is not None)
+    snapshots = [_named(snapshot.read(folder / file), record) for record, file in programs]
+    counts = Counter(mesh_key(one.mesh) for one in snapshots if one.mesh is not None)
     chosen = max(counts, key=lambda key: counts[key]) if counts else None
-    on_chosen = (one.mesh for one in found if one.mesh and mesh_key(one.mesh) == chosen)
+    on_chosen = (one.mesh for one in snapshots if one.mesh and mesh_key(one.mesh) == chosen)
     meshes = MeshList(itertools.islice(on_chosen, 1))
-    arrays = tuple(array for one in found for array in meshes.arrays(one))
-    programs_of_all = tuple(program for one in found for program in meshes.programs(one))
+    arrays = tuple(array for one in snapshots for array in meshes.arrays(one))
+    programs_of_all = tuple(program for one in snapshots for program in meshes.programs(one))
     propagated = tuple(
         program
-        for of_program in found
+        for of_program in snapshots
         for program in meshes.programs(of_program, of_program.propagated or ())
     )
     return replace(
-        found[0],
+        snapshots[0],
         mesh=meshes.mesh,
         other_meshes=meshes.other_meshes,
         arrays=arrays,
         programs=programs_of_all,
         propagated=propagated or None,
-        findings=tuple(finding for one in found for finding in one.findings),
+        findings=tuple(finding for one in snapshots for finding in one.findings),
     )
 
 

@@ -189,7 +189,7 @@ class Folder:
                 continue
             found = snapshot.read(self.path / entry.record.file)
             own = tuple(
-                program for program in (with_times(one, profile) for one in found.programs) if program
+                program for program in (with_times(program, profile) for program in found.programs) if program
             )
             known = with_trips_of(found.propagated or (), entry.program, profile)
             found = replace(found, programs=own or found.programs, propagated=known or found.propagated)
@@ -275,12 +275,12 @@ class Folder:
             return replace(record, target_error=one_line(settings["error"])[:_MOST_ERROR])
         file = record.file.removesuffix(".json") + "-target.json"
         try:
-            made = self._for_target(found, module.read_bytes(), settings)
+            for_target = self._for_target(found, module.read_bytes(), settings)
             if self._find_causes is not None and len(settings["devices"]) > 1:
-                made = self._find_causes(made, module.read_bytes())
+                for_target = self._find_causes(for_target, module.read_bytes())
         except InvalidInput as error:
             return replace(record, target_error=one_line(str(error))[:_MOST_ERROR])
-        _write(made, self.path / file)
+        _write(for_target, self.path / file)
         return replace(record, target_file=file)
 
     def _taken(self, name: str) -> Path | None:
@@ -411,16 +411,16 @@ class Folder:
         return record.at > live.at or (last and live.when == when_compiled(record.function))
 
 
-def _missing(one: _Read, paths: Sequence[str]) -> Finding:
+def _missing(read: _Read, paths: Sequence[str]) -> Finding:
     """Return a finding that names results of a program which are not among the live arrays."""
-    sizes = [one.output_bytes[path] for path in paths]
+    sizes = [read.output_bytes[path] for path in paths]
     size = "" if None in sizes else f", {bytes_text(sum(filter(None, sizes)))}"
     named = and_text([*paths[:_MOST_NAMED], *(["more"] if len(paths) > _MOST_NAMED else [])])
     message = (
-        f"{one.record.name} can only have run after that, so {counted(len(paths), 'result')} of it{size}, "
+        f"{read.record.name} can only have run after that, so {counted(len(paths), 'result')} of it{size}, "
         f"{'is' if len(paths) == 1 else 'are'} not among these arrays: {named}."
     )
-    return Finding("note", MISSING, message, program=one.record.name)
+    return Finding("note", MISSING, message, program=read.record.name)
 
 
 def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:

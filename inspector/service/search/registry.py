@@ -212,12 +212,12 @@ class Searches:
         with self._executor() as executor:
             watched.search.executor = executor
             watched.search.run()
-        if self._history is not None and (found := watched.result()).candidates:
+        if self._history is not None and (search_result := watched.result()).candidates:
             job = self.listed(watched)
             requesters = (LOCAL,) if job is None else job.requesters
             owners = {one.owner if one.signed_in else None: one for one in requesters}
             for requester in owners.values() or [LOCAL]:
-                self._history.record_search(watched.layout, found, requester)
+                self._history.record_search(watched.layout, search_result, requester)
 
 
 @functools.cache

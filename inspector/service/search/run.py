@@ -152,12 +152,12 @@ class Search:
         """
         self._total = self.space.count()
         try:
-            every = itertools.chain(*(each.layouts for each in self.space.groups()))
+            every = itertools.chain(*(group.layouts for group in self.space.groups()))
             self._partition_first(next(every))
             self._bound("bound", every)
             self._partition("partition")
             if self.kept_use is not None:
-                same = [key for key, each in self._entries.items() if use(each.layout) == self.kept_use]
+                same = [key for key, entry in self._entries.items() if use(entry.layout) == self.kept_use]
                 self._partition("partition", same, listed=1)
             self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
@@ -449,13 +449,15 @@ class Search:
             )
             self._inner = inner
             self._check()
-            found = inner.run()
+            search_result = inner.run()
             self._check()
-            layouts = [layout_of(one) for one in found.candidates]
-            listed = None if found.listed is None else inner.listed
-            if found.counts.excluded == 0:
+            layouts = [layout_of(one) for one in search_result.candidates]
+            listed = None if search_result.listed is None else inner.listed
+            if search_result.counts.excluded == 0:
                 listed = len(layouts)
-            self._sensitivity.append(sensitivity(condition, before, list(found.candidates), layouts, listed))
+            self._sensitivity.append(
+                sensitivity(condition, before, list(search_result.candidates), layouts, listed)
+            )
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)
@@ -565,10 +567,10 @@ class Search:
                 return None
             raise _lost(type(error).__name__) from None
         record = _RECORDS[done.request[0]]
-        found = [typed_json.decode(record, one, "the worker's answer") for one in answer]
+        evaluateds = [typed_json.decode(record, one, "the worker's answer") for one in answer]
         if done.key is not None:
             self.store.put(done.key, json.dumps(answer))
-        return found
+        return evaluateds
 
     def _check(self) -> None:
         if self._stop.is_set():
@@ -620,12 +622,16 @@ class Search:
         costs = [(entry.propagated, entry.compiled) for entry in listed]
         return Counts(
             considered=max(len(listed), self._total if self._settled is None else 0),
-            propagated=sum(1 for one, _ in costs if one and one.stage == "propagated"),
+            propagated=sum(1 for evaluated, _ in costs if evaluated and evaluated.stage == "propagated"),
             excluded=0
             if self._settled is None
-            else sum(1 for one, other in costs if one and one.stage == "planned" and not other),
-            compiled=sum(1 for _, one in costs if one and one.stage == "compiled"),
-            rejected=sum(1 for one, other in costs if (last := other or one) and last.stage == "rejected"),
+            else sum(
+                1 for evaluated, other in costs if evaluated and evaluated.stage == "planned" and not other
+            ),
+            compiled=sum(1 for _, evaluated in costs if evaluated and evaluated.stage == "compiled"),
+            rejected=sum(
+                1 for evaluated, other in costs if (last := other or evaluated) and last.stage == "rejected"
+            ),
         )
 
     def _why_none(self, figures: Sequence[Figure]) -> str | None:

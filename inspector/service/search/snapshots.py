@@ -27,13 +27,13 @@ def snapshots_of(result: SearchResult, service: Inspection) -> tuple[list[tuple[
         for candidate in result.candidates
         if not candidate.current and candidate.stage != "rejected"
     ]
-    made, names, lost = [], [], 0
+    snapshots, names, lost = [], [], 0
     for candidate in chosen[:MOST]:
         layout = layout_of(candidate)
         # On emulated devices a search for a chip runs layouts too; the median is in no result then.
         snapshot = known_results.compiled(layout) or known_results.measured(layout, candidate.measured)
         lost += snapshot is None and candidate.stage == "compiled"
-        made.append(snapshot or service.with_programs(service.plan(layout), layout))
+        snapshots.append(snapshot or service.with_programs(service.plan(layout), layout))
         name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
         names.append(f"{name} (current)" if candidate.current else name)
-    return list(zip(numbered(names), made, strict=True)), lost
+    return list(zip(numbered(names), snapshots, strict=True)), lost

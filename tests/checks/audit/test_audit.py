@@ -196,7 +196,7 @@ def test_moments_find_their_parameter() -> None:
         replace(array("params/x", (6,), (None,)), path=".params/['params']/['x']"),
         replace(array("opt/x", (6,), (None,)), path=".opt_state/[0]/.mu/['params']/['x']"),
     ]
-    assert {path: one.path for path, one in parameters_of_moments(arrays).items()} == {
+    assert {path: parameter.path for path, parameter in parameters_of_moments(arrays).items()} == {
         "opt/mu/norm/scale": "params/norm/scale",
         "opt/mu/block_0/norm/scale": "params/block_0/norm/scale",
         ".opt_state/[0]/.mu/['params']/['x']": ".params/['params']/['x']",
@@ -388,13 +388,13 @@ def test_without_dtypes_findings_count_elements() -> None:
 
 
 def test_findings_are_ranked_and_not_repeated(tmp_path) -> None:
-    found = audited(planned(rules="embed=model,hidden=model,hiden=model"))
-    assert {finding.code for finding in found.findings} <= CODES
-    sizes = [finding.bytes or 0 for finding in found.findings if finding.level != "error"]
+    result = audited(planned(rules="embed=model,hidden=model,hiden=model"))
+    assert {finding.code for finding in result.findings} <= CODES
+    sizes = [finding.bytes or 0 for finding in result.findings if finding.level != "error"]
     assert sizes == sorted(sizes, reverse=True)
-    snapshot.write(found, tmp_path / "a.json")
+    snapshot.write(result, tmp_path / "a.json")
     again = audited(snapshot.read(tmp_path / "a.json"))
-    assert typed_json.encode(again) == typed_json.encode(found)
+    assert typed_json.encode(again) == typed_json.encode(result)
     assert len(questions()) == len(set(questions())) == len(CHECKS) + len(SNAPSHOT_CHECKS)
 
 

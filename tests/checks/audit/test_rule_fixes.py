@@ -80,18 +80,18 @@ def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
     layout = layout_of(fields)
     before = planned(layout)
     current = audit(before)
-    for one in of(current, code):
-        change = smallest_change(before, one, layout)
-        assert change is not None, one.message
+    for finding in of(current, code):
+        change = smallest_change(before, finding, layout)
+        assert change is not None, finding.message
         after = planned(change.layout)
         held = state_totals(before).per_device - state_totals(after).per_device
         assert held == change.saves >= 0
-        if one.bytes and code != "batch-not-sharded":
+        if finding.bytes and code != "batch-not-sharded":
             assert change.saves > 0
         left = audit(after)
-        assert all(still.array != one.array for still in of(left, code) if one.array), change.words
-        if one.array is None:
-            assert (one.axes, one.rule_text) not in [
+        assert all(still.array != finding.array for still in of(left, code) if finding.array), change.words
+        if finding.array is None:
+            assert (finding.axes, finding.rule_text) not in [
                 (still.axes, still.rule_text) for still in of(left, code)
             ]
         # A fix adds no other problem.
@@ -113,12 +113,12 @@ def test_the_remedy_mends_what_it_is_for_and_saves_what_it_says(
 def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:
     layout = layout_of({"rules": "batch=data,embed=model,hidden=model"})
     snapshot = planned(layout)
-    (one,) = of(audit(snapshot), "dropped-logical-axis")
-    assert smallest_change(snapshot, one, layout).saves == one.bytes
+    (finding,) = of(audit(snapshot), "dropped-logical-axis")
+    assert smallest_change(snapshot, finding, layout).saves == finding.bytes
     layout = layout_of({})
     snapshot = planned(layout)
-    (one,) = of(audit(snapshot), "state-repeated-over-axis")
-    assert smallest_change(snapshot, one, layout).saves == one.bytes
+    (finding,) = of(audit(snapshot), "state-repeated-over-axis")
+    assert smallest_change(snapshot, finding, layout).saves == finding.bytes
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
     pairs = [
         (finding, smallest_change(snapshot, finding, layout)) for finding in audit(snapshot) if finding.bytes
     ]
-    more = [(one, change) for one, change in pairs if change and change.saves > one.bytes]
+    more = [(finding, change) for finding, change in pairs if change and change.saves > finding.bytes]
     assert more
     for one, change in more:
         assert change.arrays > one.count
@@ -178,9 +178,9 @@ def test_sizes_that_mesh_axes_do_not_divide_are_raised_to_the_next_multiple(
     named = [
         a.path for a in expected.arrays if None not in (a.logical_axes or ())
     ]  # others keep their length
-    for one, other in zip(again.arrays, expected.arrays, strict=True):
-        assert (one.path, one.spec, one.replicas) == (other.path, other.spec, other.replicas)
-        assert one == other or one.path not in named
+    for array, other in zip(again.arrays, expected.arrays, strict=True):
+        assert (array.path, array.spec, array.replicas) == (other.path, other.spec, other.replicas)
+        assert array == other or array.path not in named
 
 
 def test_a_fix_that_makes_devices_repeat_work_says_so() -> None:
@@ -205,7 +205,7 @@ def test_planning_from_a_snapshot_equals_planning_with_jax() -> None:
 def test_a_finding_that_no_rule_causes_has_no_fix() -> None:
     layout = layout_of({})
     snapshot = planned(layout)
-    for one in of(audit(snapshot), "linen-and-nnx-disagree"):
-        assert smallest_change(snapshot, one, layout) is None
+    for finding in of(audit(snapshot), "linen-and-nnx-disagree"):
+        assert smallest_change(snapshot, finding, layout) is None
     gone = Finding("warning", "dropped-logical-axis", "not so", "params/DotReluDot_0/W2")
     assert smallest_change(snapshot, gone, layout) is None

@@ -63,7 +63,7 @@ def assert_fixed(layout: Layout, finding: Finding, change: Change) -> None:
     """Assert that JAX's plan of the changed layout lacks the finding and is not worse."""
     before = planned(layout)
     after = planned(layouts.from_json(change.layout.to_json()))
-    current, left = ((*found.findings, *audit(found)) for found in (before, after))
+    current, left = ((*snapshot.findings, *audit(snapshot)) for snapshot in (before, after))
     about = finding.code, finding.array, finding.axes
     assert about in [(a.code, a.array, a.axes) for a in current]
     assert about not in [(a.code, a.array, a.axes) for a in left], change.words
@@ -93,11 +93,11 @@ def planned(layout: Layout) -> Snapshot:
 def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places: list[str]) -> None:
     layout = layout_of(fields)
     snapshot = planned(layout)
-    (*_, one) = of((*snapshot.findings, *audit(snapshot)), code)
-    change = smallest_change(snapshot, one, layout)
+    (*_, finding) = of((*snapshot.findings, *audit(snapshot)), code)
+    change = smallest_change(snapshot, finding, layout)
     differ = [place for place in layout.specs if layout.specs[place] != change.layout.specs[place]]
     assert differ == places
-    assert_fixed(layout, one, change)
+    assert_fixed(layout, finding, change)
 
 
 ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
@@ -121,17 +121,17 @@ def test_a_fix_removes_the_finding_for_any_specs(data, scan: bool, mesh: str, de
     except ValueError:  # JAX, of a mesh axis of `layer` that a parameter has, too
         return
     assert typed_json.encode(replanned(snapshot, layout).arrays) == typed_json.encode(snapshot.arrays)
-    for one in (*snapshot.findings, *audit(snapshot)):
-        change = smallest_change(snapshot, one, layout)
+    for finding in (*snapshot.findings, *audit(snapshot)):
+        change = smallest_change(snapshot, finding, layout)
         if change is not None:
-            assert_fixed(layout, one, change)
+            assert_fixed(layout, finding, change)
 
 
 def test_a_finding_that_no_spec_causes_has_no_fix() -> None:
     layout = layout_of({})
     snapshot = planned(layout)
-    (one,) = of(audit(snapshot), "state-repeated-over-axis")
-    assert smallest_change(snapshot, one, layout) is not None
+    (finding,) = of(audit(snapshot), "state-repeated-over-axis")
+    assert smallest_change(snapshot, finding, layout) is not None
     gone = Finding("warning", "replicated-parameter", "not so", "params/DotReluDot_0/W2")
     assert smallest_change(snapshot, gone, layout) is None
     # What decides the spec of an unknown array is unknown.
@@ -141,9 +141,9 @@ def test_a_finding_that_no_spec_causes_has_no_fix() -> None:
 
 def test_the_command_line_prints_the_change_of_specs(tmp_path: Path, capsys) -> None:
     layout = layout_of({"specs": "W1=None.None"})
-    found = planned(layout)
-    snapshot.write(found, tmp_path / "plan.json")
+    result = planned(layout)
+    snapshot.write(result, tmp_path / "plan.json")
     assert command_line.main(["audit", str(tmp_path / "plan.json")]) == 0
     said = capsys.readouterr().out
-    change = smallest_change(found, audit(found)[0], layout)
+    change = smallest_change(result, audit(result)[0], layout)
     assert f"Fix: {change.words}." in said and " rule" not in said

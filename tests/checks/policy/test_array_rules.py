@@ -51,22 +51,22 @@ def placed(draw: st.DrawFn) -> tuple[Snapshot, NamedSharding]:
 
 @given(placed())
 def test_replicas_agree_with_jax(case: tuple[Snapshot, NamedSharding]) -> None:
-    found, sharding = case
-    (array,) = found.arrays
+    snapshot, sharding = case
+    (array,) = snapshot.arrays
     size = sharding.mesh.size
     held = sharding.devices_indices_map(array.shape)
-    assert bool(sentences("[replicated]\nover = 0", found)) == (size > 1 and sharding.is_fully_replicated)
+    assert bool(sentences("[replicated]\nover = 0", snapshot)) == (size > 1 and sharding.is_fully_replicated)
     # The share of the bytes on all devices that are further copies.
     shard_bytes = 4 * math.prod(sharding.shard_shape(array.shape))
     distinct = len({str(index) for index in held.values()})
     share = Decimal(100) * (size - distinct) * shard_bytes / (size * shard_bytes)
-    over = sentences(f"[duplicated]\nmost_percent = {share:f}", found)
+    over = sentences(f"[duplicated]\nmost_percent = {share:f}", snapshot)
     assert over == []  # a share equal to the limit is allowed
     if share > 0:
-        assert sentences(f"[duplicated]\nmost_percent = {share - Decimal('0.001'):f}", found)
+        assert sentences(f"[duplicated]\nmost_percent = {share - Decimal('0.001'):f}", snapshot)
     most = f"[bytes_per_device]\nmost = {shard_bytes}"
-    assert sentences(most, found) == []
-    assert sentences(f"[bytes_per_device]\nmost = {shard_bytes - 1}", found)
+    assert sentences(most, snapshot) == []
+    assert sentences(f"[bytes_per_device]\nmost = {shard_bytes - 1}", snapshot)
     for axis in sharding.mesh.axis_names:
         place = sharding.mesh.axis_names.index(axis)
         devices = np.moveaxis(sharding.mesh.devices, place, 0)
@@ -76,7 +76,7 @@ def test_replicas_agree_with_jax(case: tuple[Snapshot, NamedSharding]) -> None:
             for row in devices
             for one, other in zip(row, devices[0], strict=True)
         )
-        said = sentences(f"[replicated]\nover = 0\nalong = '{axis}'", found)
+        said = sentences(f"[replicated]\nover = 0\nalong = '{axis}'", snapshot)
         assert bool(said) == same, axis
 
 
@@ -84,9 +84,9 @@ def test_replicas_agree_with_jax(case: tuple[Snapshot, NamedSharding]) -> None:
 def test_explicit_shards_give_the_same_result_as_a_spec(
     case: tuple[Snapshot, NamedSharding],
 ) -> None:
-    found, sharding = case
-    (array,) = found.arrays
-    mesh = found.mesh
+    snapshot, sharding = case
+    (array,) = snapshot.arrays
+    mesh = snapshot.mesh
     assert mesh is not None
     held = sharding.devices_indices_map(array.shape)
     shards = tuple(
@@ -99,13 +99,13 @@ def test_explicit_shards_give_the_same_result_as_a_spec(
     )
     without = dataclasses.replace(array, spec=None, shards=shards, bytes_per_device=None, replicas=None)
     assert unsplit_axes(without, mesh) == unsplit_axes(array, mesh)
-    only_shards = dataclasses.replace(found, arrays=(without,))
+    only_shards = dataclasses.replace(snapshot, arrays=(without,))
     for text in (
         "[replicated]\nover = 0",
         "[duplicated]\nmost_percent = 1",
         "[bytes_per_device]\nmost = 999",
     ):
-        mine, other = outcome(text, only_shards), outcome(text, found)
+        mine, other = outcome(text, only_shards), outcome(text, snapshot)
         assert mine.unknown is None and mine.holds == other.holds
 
 

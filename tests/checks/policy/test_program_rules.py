@@ -15,10 +15,10 @@ from tests.figures import samples
 NONE = "[collectives]\nop = 'all-gather'\naxis = 'data'"
 
 
-def with_collectives(*each: Collective) -> Snapshot:
+def with_collectives(*collectives: Collective) -> Snapshot:
     snapshot = samples.snapshot()
     programs = tuple(
-        dataclasses.replace(program, collectives=each if program.name == "train_step" else None)
+        dataclasses.replace(program, collectives=collectives if program.name == "train_step" else None)
         for program in snapshot.programs
     )
     return dataclasses.replace(snapshot, programs=programs)
@@ -121,34 +121,36 @@ def test_without_programs_the_rule_is_unknown() -> None:
 
 def test_memory_is_that_of_the_compiler() -> None:
     memory = Memory(100, 60, 40, 30, 5, peak=130)
-    found = samples.snapshot()
+    snapshot = samples.snapshot()
     programs = tuple(
         dataclasses.replace(program, memory=memory if program.name == "train_step" else None)
-        for program in found.programs
+        for program in snapshot.programs
     )
-    found = dataclasses.replace(found, programs=programs)
+    snapshot = dataclasses.replace(snapshot, programs=programs)
     step = "[memory]\nprogram = 'train_step'\n"
-    assert sentences(f"{step}most = 130", found) == []
-    assert sentences(f"{step}most = 129", found) == ["train_step: peak memory 130 B per device (limit 129 B)"]
+    assert sentences(f"{step}most = 130", snapshot) == []
+    assert sentences(f"{step}most = 129", snapshot) == [
+        "train_step: peak memory 130 B per device (limit 129 B)"
+    ]
     # 100 + 60 + 30 − 40; the code of an emulated device is not in its memory.
-    assert sentences(f"{step}figure = 'total'\nmost = 150", found) == []
-    assert sentences(f"{step}figure = 'total'\nmost = 149", found)
-    every = outcome("[memory]\nmost = 129", found)
+    assert sentences(f"{step}figure = 'total'\nmost = 150", snapshot) == []
+    assert sentences(f"{step}figure = 'total'\nmost = 149", snapshot)
+    every = outcome("[memory]\nmost = 129", snapshot)
     assert len(every.violations) == 1
     assert every.unknown == "unknown peak memory of init, apply"
 
 
 def test_specs_are_compared_with_a_snapshot_or_lock_file(tmp_path) -> None:
-    found = samples.snapshot()
-    snapshot.write(found, tmp_path / "golden.json")
-    lock_file.write(lock_file.locked(found), tmp_path / "golden.sharding.json")
+    result = samples.snapshot()
+    snapshot.write(result, tmp_path / "golden.json")
+    lock_file.write(lock_file.locked(result), tmp_path / "golden.sharding.json")
     first, *rest = samples.mlp_state()[1:]
     moved = dataclasses.replace(first, spec=(("data",), None))
     changed = samples.snapshot(arrays=(moved, *rest, samples.with_path(first, "params/new")))
     for name in ("golden.json", "golden.sharding.json"):
         (tmp_path / "p.toml").write_text(f"[specs]\nsame_as = '{name}'")
         rules = policy.read(tmp_path / "p.toml")
-        (same,) = rules.check(found)
+        (same,) = rules.check(result)
         assert same.holds
         (other,) = rules.check(changed)
         assert [violation.sentence for violation in other.violations] == [
@@ -156,7 +158,7 @@ def test_specs_are_compared_with_a_snapshot_or_lock_file(tmp_path) -> None:
             f"params/new: P(None, 'model'), but missing in {name}",
             f"step: missing, but P() in {name}",
         ]
-        (lost,) = rules.check(dataclasses.replace(found, arrays=(_unknown(first), *found.arrays[2:])))
+        (lost,) = rules.check(dataclasses.replace(result, arrays=(_unknown(first), *result.arrays[2:])))
         assert "unknown spec of params/DotReluDot_0/Dense_0/kernel here" in (lost.unknown or "")
 
 
@@ -181,7 +183,7 @@ def test_findings_of_a_level_are_forbidden() -> None:
     # Sharded over every axis, so the audit finds nothing.
     arrays = (samples.array("params/w", (64, 64), (("data",), ("model",)), on),)
     bare = dataclasses.replace(samples.snapshot(on, arrays), programs=())
-    found = dataclasses.replace(
+    snapshot = dataclasses.replace(
         bare,
         findings=(
             Finding("warning", "some-code", "one\nthing", "params/w"),
@@ -189,9 +191,9 @@ def test_findings_of_a_level_are_forbidden() -> None:
         ),
     )
     rule = "[findings]\nnone_from = "
-    assert sentences(f"{rule}'error'", found) == []
-    assert sentences(f"{rule}'warning'", found) == [
+    assert sentences(f"{rule}'error'", snapshot) == []
+    assert sentences(f"{rule}'warning'", snapshot) == [
         "warning some-code: one thing (no finding from warning allowed)"
     ]
-    assert len(sentences(f"{rule}'note'", found)) == 2
-    assert sentences(f"{rule}'warning'\nexcept = 'some-code'", found) == []
+    assert len(sentences(f"{rule}'note'", snapshot)) == 2
+    assert sentences(f"{rule}'warning'\nexcept = 'some-code'", snapshot) == []

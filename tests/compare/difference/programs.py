@@ -20,7 +20,7 @@ def collective(op: str, axes: tuple[str, ...] | None, wire: int | None, times: i
 
 
 def ran(
-    found: Snapshot,
+    snapshot: Snapshot,
     *collectives: Collective,
     kind: str = "cpu",
     memory: Memory | None = None,
@@ -31,4 +31,4 @@ def ran(
     seconds = Seconds(steps=steps) if kind == "cpu" else None
     program = Program("train_step", 1e9, memory, collectives, seconds)
     source = Source(kind, target or kind, "2026-01-01T00:00:00Z", {"jax": "0.10.2"})  # type: ignore[arg-type]
-    return dataclasses.replace(found, source=source, programs=(program,))
+    return dataclasses.replace(snapshot, source=source, programs=(program,))

@@ -81,12 +81,12 @@ def jaxs_map(on: Mesh, it: Array) -> dict[int, tuple]:
 def test_placements_are_equal_if_and_only_if_jax_index_maps_are(
     before: tuple[Mesh, Array], after: tuple[Mesh, Array]
 ) -> None:
-    found = one(before, after)
+    array_difference = one(before, after)
     same = jaxs_map(*before) == jaxs_map(*after)
-    assert (found.placement in ("same", "other names")) == same
-    assert ("placement" in found.changed) == (not same)
+    assert (array_difference.placement in ("same", "other names")) == same
+    assert ("placement" in array_difference.changed) == (not same)
     if same:
-        assert not set(found.changed) - {"spec"}  # as many bytes and copies, whatever the names
+        assert not set(array_difference.changed) - {"spec"}  # as many bytes and copies, whatever the names
 
 
 @given(placed(), placed())
@@ -100,20 +100,24 @@ def test_swapping_snapshots_mirrors_the_difference(
 
 @given(placed())
 def test_nothing_differs_from_itself(it: tuple[Mesh, Array]) -> None:
-    found = one(it, it)
-    assert found.changed == () and found.placement == "same"
+    array_difference = one(it, it)
+    assert array_difference.changed == () and array_difference.placement == "same"
 
 
 def test_axes_of_size_1_split_nothing() -> None:
     plain, idle = mesh(x=4), mesh(x=4, y=1)
-    found = one((plain, array(plain, (("x",), None, None))), (idle, array(idle, (("x",), ("y",), None))))
-    assert found.changed == () and found.placement == "same"
+    array_difference = one(
+        (plain, array(plain, (("x",), None, None))), (idle, array(idle, (("x",), ("y",), None)))
+    )
+    assert array_difference.changed == () and array_difference.placement == "same"
 
 
 def test_other_axis_names_keep_the_placement() -> None:
     old, new = mesh(x=4), mesh(rows=4)
-    found = one((old, array(old, (("x",), None, None))), (new, array(new, (("rows",), None, None))))
-    assert found.changed == ("spec",) and found.placement == "other names"
+    array_difference = one(
+        (old, array(old, (("x",), None, None))), (new, array(new, (("rows",), None, None)))
+    )
+    assert array_difference.changed == ("spec",) and array_difference.placement == "other names"
 
 
 def test_devices_in_another_order_hold_other_blocks() -> None:
@@ -132,8 +136,8 @@ def test_explicit_shards_are_compared_with_a_spec() -> None:
     explicit = dataclasses.replace(it, spec=None, shards=shards)
     assert one((on, it), (on, explicit)).changed == ()
     turned = tuple(dataclasses.replace(shard, device=3 - shard.device) for shard in shards or ())
-    found = one((on, it), (on, dataclasses.replace(explicit, shards=turned)))
-    assert found.changed == ("placement",) and found.placement == "other"
+    array_difference = one((on, it), (on, dataclasses.replace(explicit, shards=turned)))
+    assert array_difference.changed == ("placement",) and array_difference.placement == "other"
 
 
 def test_an_unknown_value_is_no_difference() -> None:
@@ -148,8 +152,8 @@ def test_an_unknown_value_is_no_difference() -> None:
 
 def test_arrays_of_one_snapshot_are_listed() -> None:
     few, more = planned(), planned(layers="3")
-    found = difference.arrays(few, more)
-    new = [it for it in found if it.changed == (ONLY_AFTER,)]
+    array_differences = difference.arrays(few, more)
+    new = [it for it in array_differences if it.changed == (ONLY_AFTER,)]
     assert {it.path for it in new} == {a.path for a in more.arrays} - {a.path for a in few.arrays}
     back = difference.arrays(more, few)
     assert {it.path for it in back if it.changed == (ONLY_BEFORE,)} == {it.path for it in new}
@@ -164,17 +168,17 @@ def test_arrays_of_one_snapshot_are_listed() -> None:
     ],
 )
 def test_facts_of_a_kernel(fields: dict[str, str], facts: set[str]) -> None:
-    found: dict[str, difference.ArrayDifference] = {
+    array_differences: dict[str, difference.ArrayDifference] = {
         it.path: it for it in difference.arrays(planned(), planned(**fields))
     }
-    assert set(found["params/DotReluDot_0/W2"].changed) == facts
+    assert set(array_differences["params/DotReluDot_0/W2"].changed) == facts
 
 
 def test_without_a_mesh_no_placement_is_compared() -> None:
-    found: Snapshot = planned()
-    nowhere = dataclasses.replace(found, mesh=None)
-    assert all(it.changed == () for it in difference.arrays(found, nowhere))
-    assert {it.placement for it in difference.arrays(found, nowhere)} == {"unknown"}
+    snapshot: Snapshot = planned()
+    nowhere = dataclasses.replace(snapshot, mesh=None)
+    assert all(it.changed == () for it in difference.arrays(snapshot, nowhere))
+    assert {it.placement for it in difference.arrays(snapshot, nowhere)} == {"unknown"}
 
 
 def test_a_restored_nnx_state_is_compared_with_the_live_one(tmp_path) -> None:
@@ -187,8 +191,10 @@ def test_a_restored_nnx_state_is_compared_with_the_live_one(tmp_path) -> None:
     assert {array.path for array in with_values.arrays} == {"kernel/value", "bias/value"}
     for other in (restored, with_values):
         for pair in ((live, other), (other, live)):
-            found = difference.arrays(*aligned(pair))
-            assert [(one.path, one.changed) for one in found] == [("bias", ()), ("kernel", ())]
+            array_differences = difference.arrays(*aligned(pair))
+            assert [
+                (array_difference.path, array_difference.changed) for array_difference in array_differences
+            ] == [("bias", ()), ("kernel", ())]
     # A path that is already taken stays.
     both = capture({name: jax.numpy.ones(1) for name in ("kernel", "kernel/value")})
     assert aligned([both, live]) == (both, live)

@@ -44,22 +44,22 @@ def test_every_difference_is_in_one_group_and_bytes_are_those_of_the_totals(
 ) -> None:
     before, after = planned(**one), planned(**other)
     compared = arrays(before, after)
-    found = groups(compared, causes(before, after))
-    paths = [it.path for group in found for it in group.differences]
+    result = groups(compared, causes(before, after))
+    paths = [it.path for group in result for it in group.differences]
     assert sorted(paths) == sorted(it.path for it in compared if it.changed)
 
     held = [
-        sum(array.bytes_per_device for array in each.arrays if array.group in STATE_GROUPS)
-        for each in (before, after)
+        sum(array.bytes_per_device for array in snapshot.arrays if array.group in STATE_GROUPS)
+        for snapshot in (before, after)
     ]
-    assert sum(group.state.gained for group in found) == held[1] - held[0]
-    everything = [sum(array.bytes_per_device for array in each.arrays) for each in (before, after)]
-    assert sum(group.all.gained for group in found) == everything[1] - everything[0]
+    assert sum(group.state.gained for group in result) == held[1] - held[0]
+    everything = [sum(array.bytes_per_device for array in snapshot.arrays) for snapshot in (before, after)]
+    assert sum(group.all.gained for group in result) == everything[1] - everything[0]
 
     mirrored = groups(arrays(after, before), causes(after, before))
-    assert sorted(group.all.gained for group in found) == sorted(-g.all.gained for g in mirrored)
+    assert sorted(group.all.gained for group in result) == sorted(-g.all.gained for g in mirrored)
     # Both layouts are known, so every group has a cause.
-    assert all(group.causes for group in found)
+    assert all(group.causes for group in result)
 
 
 @pytest.mark.parametrize(
@@ -79,38 +79,38 @@ def test_causes_are_what_was_changed(fields: dict[str, str], texts: set[str]) ->
     before = planned(mesh="2x4", axes="data,model", rules="batch=data,hidden=model")
     kept = {"mesh": "2x4", "axes": "data,model", "rules": "batch=data,hidden=model"}
     after = planned(**(kept | fields))
-    found = grouped(before, after)
-    assert {cause.text for group in found for cause in group.causes} == texts
+    groups = grouped(before, after)
+    assert {cause.text for group in groups for cause in group.causes} == texts
 
 
 def test_another_model_is_the_cause_of_all_other_arrays() -> None:
     before, after = planned(), planned(model="mlp")
-    paths = tuple(dataclasses.replace(one, path=f"{one.path}/w") for one in before.arrays)
+    paths = tuple(dataclasses.replace(array, path=f"{array.path}/w") for array in before.arrays)
     renamed = dataclasses.replace(before, arrays=paths)
-    found = grouped(renamed, after)
-    assert {group.causes for group in found} == {(Cause("model", "", "logical_mlp", "mlp"),)}
+    groups = grouped(renamed, after)
+    assert {group.causes for group in groups} == {(Cause("model", "", "logical_mlp", "mlp"),)}
 
 
 def test_a_rule_that_takes_the_axis_of_another_is_the_cause() -> None:
     # embed comes first and takes model, so that hidden, whose own rule is the same, gets nothing.
     before = planned(rules="batch=data,hidden=model")
     after = planned(rules="embed=model,batch=data,hidden=model")
-    found = grouped(before, after)
-    assert {cause.text for group in found for cause in group.causes} == {"rule embed → model added"}
+    groups = grouped(before, after)
+    assert {cause.text for group in groups for cause in group.causes} == {"rule embed → model added"}
 
 
 def test_the_order_of_rules_can_be_a_cause() -> None:
     before = planned(rules="hidden=model,embed=model")
     after = planned(rules="embed=model,hidden=model")
-    found = grouped(before, after)
-    assert found
-    assert {group.causes for group in found} == {(REORDERED,)}
+    groups = grouped(before, after)
+    assert groups
+    assert {group.causes for group in groups} == {(REORDERED,)}
 
 
 def test_specs_of_a_model_with_device_axes_are_named() -> None:
     before = planned(model="mlp")
     after = planned(model="mlp", specs="W1=model.None")
-    found = grouped(before, after)
-    assert {(cause.kind, cause.name) for group in found for cause in group.causes} == {
+    groups = grouped(before, after)
+    assert {(cause.kind, cause.name) for group in groups for cause in group.causes} == {
         ("PartitionSpec", "W1")
     }

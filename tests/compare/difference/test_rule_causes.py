@@ -54,7 +54,7 @@ def compare(before: str, after: str, *names: str, **more: str) -> tuple[str, ...
 
 def effect(sentences: tuple[str, ...], cause: str) -> str:
     """Return the rest of the sentence that starts with a cause."""
-    (rest,) = [one.removeprefix(cause) for one in sentences if one.startswith(cause)]
+    (rest,) = [sentence.removeprefix(cause) for sentence in sentences if sentence.startswith(cause)]
     return rest
 
 
@@ -78,7 +78,7 @@ def test_nnx_ignores_a_rule_before_the_last_of_its_name() -> None:
     assert "embed from unsharded to data 2" in effect(
         sentences, "Rule embed → none changed to embed → data: "
     )
-    assert not any("hidden → none" in one for one in sentences)
+    assert not any("hidden → none" in sentence for sentence in sentences)
     only_unused = after.replace("embed=data", "embed=")
     assert compare(before, only_unused) == without_effect("rules that nnx does not use")
     # Linen uses the first rule.
@@ -131,13 +131,13 @@ def test_causes_name_exactly_the_logical_axes_that_flax_maps_differently(before,
         assume(False)  # two dimensions on one mesh axis
     why = causes(old, new)
     flat = [[(name, axis or None) for name, axis in rules] for rules in both]
-    for one in arrays(old, new):
-        names = one.either.logical_axes or ()
+    for array in arrays(old, new):
+        names = array.either.logical_axes or ()
         was, becomes = (spmd.from_sharding_rules(names, rules) for rules in flat)
         moved = {name for name, a, b in zip(names, was, becomes, strict=True) if name and a != b}
-        found = why.of(one)
-        assert bool(found) == bool(moved)
-        assert {name for name in names if name and any(f" {name}" in c.text for c in found)} == moved
+        result = why.of(array)
+        assert bool(result) == bool(moved)
+        assert {name for name in names if name and any(f" {name}" in c.text for c in result)} == moved
 
 
 def test_arrays_without_logical_axes_can_differ_with_mesh_and_rules() -> None:
@@ -148,5 +148,5 @@ def test_arrays_without_logical_axes_can_differ_with_mesh_and_rules() -> None:
         replace(side, arrays=(*side.arrays, replace(unnamed, spec=spec)))
         for side, spec in ((before, (("model",), None)), (after, (None, None)))
     ]
-    (one,) = [each for each in arrays(*sides) if each.either.path == "gradient/y"]
-    assert {cause.kind for cause in causes(*sides).of(one)} == {"mesh"}
+    (array_difference,) = [array for array in arrays(*sides) if array.either.path == "gradient/y"]
+    assert {cause.kind for cause in causes(*sides).of(array_difference)} == {"mesh"}

@@ -42,7 +42,7 @@ def test_equal_snapshots_give_one_sentence() -> None:
 def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
     before, after = planned(mesh="2x4"), planned(mesh="4x2")
     headline, cause = difference.sentences(before, after)
-    held = [bytes_text(state_totals(each).per_device) for each in (before, after)]
+    held = [bytes_text(state_totals(snapshot).per_device) for snapshot in (before, after)]
     assert headline.startswith("Mesh data 2 × model 4 → data 4 × model 2: ")
     assert f"Train state per device: {held[0]} → {held[1]} (+" in headline and "worse" in headline
     assert "hidden from model 4 to model 2" in cause and "batch from data 2 to data 4" in cause
@@ -51,7 +51,9 @@ def test_a_mesh_change_gives_amounts_and_dimensions() -> None:
 def test_no_sentence_says_that_a_layout_that_jax_rejects_is_better() -> None:
     sharded = {"mesh": "4x4", "rules": "batch=data+model,embed=data+model,hidden="}
     works, rejected = planned(mesh="4x4", batch="16"), planned(**sharded, batch="8")
-    assert any("better" in one for one in difference.sentences(works, planned(**sharded, batch="16")))
+    assert any(
+        "better" in sentence for sentence in difference.sentences(works, planned(**sharded, batch="16"))
+    )
     for pair in ((works, rejected), (rejected, works)):
         said = " ".join(difference.sentences(*pair))
         assert "better" not in said and "worse" not in said and "JAX rejects" in said
@@ -65,9 +67,9 @@ def test_renamed_mesh_axes_change_no_array() -> None:
     assert sentences == unchanged("mesh axis name data → x, mesh axis name model → y")
     device_axes = [{"model": "mlp", "axes": axes} for axes in ("data,model", "data,tensor")]
     specs = [{"specs": f"W1=None.{axis},W2={axis}.None,y=data.{axis}"} for axis in ("model", "tensor")]
-    assert compare(*(one | two for one, two in zip(device_axes, specs, strict=True))) == unchanged(
-        "mesh axis name model → tensor"
-    )
+    assert compare(
+        *(device_axis | two for device_axis, two in zip(device_axes, specs, strict=True))
+    ) == unchanged("mesh axis name model → tensor")
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,14 @@ def test_a_change_without_effect_is_named(before, after, cause: str) -> None:
 
 def test_another_model_explains_everything() -> None:
     sentences = difference.sentences(planned(), planned(model="mlp"))
-    assert sum("odel logical_mlp → mlp" in one for one in sentences) == 1
-    assert not any("rule" in one for one in sentences)
+    assert sum("odel logical_mlp → mlp" in sentence for sentence in sentences) == 1
+    assert not any("rule" in sentence for sentence in sentences)
 
 
 def test_a_rule_can_go_with_its_mesh_axis() -> None:
     sentences = compare({}, {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp"})
     assert "Rule hidden → model removed with mesh axis model." in sentences
-    assert not any("without an effect" in one for one in sentences)
+    assert not any("without an effect" in sentence for sentence in sentences)
 
 
 def test_collectives_and_causes_are_ranked_by_bytes() -> None:
@@ -119,7 +121,7 @@ def test_arrays_inside_a_step_that_one_cannot_know_are_no_difference() -> None:
     compiled = dataclasses.replace(ran(plan), arrays=(*plan.arrays, *inside))
     for before, after in ((plan, compiled), (compiled, plan)):
         sentences = difference.sentences(before, after)
-        assert not any(" new" in one or " gone" in one for one in sentences)
+        assert not any(" new" in sentence or " gone" in sentence for sentence in sentences)
         assert "not-compiled" in {caveat.code for caveat in caveats(before, after)}
     one_less = dataclasses.replace(compiled, arrays=compiled.arrays[:-1])
     assert "1 array gone" in difference.sentences(compiled, one_less)[0]
@@ -139,10 +141,10 @@ def test_programs_of_one_snapshot_only_are_named() -> None:
 
 def test_one_activation_is_singular() -> None:
     plan = planned()
-    one = dataclasses.replace(plan.arrays[0], path="activation/x", group="activation")
+    array = dataclasses.replace(plan.arrays[0], path="activation/x", group="activation")
     before, after = (
         dataclasses.replace(plan, arrays=(*plan.arrays, each))
-        for each in (one, dataclasses.replace(one, dtype="bfloat16"))
+        for each in (array, dataclasses.replace(array, dtype="bfloat16"))
     )
     assert "1 activation (activation/x), dtype" in " ".join(difference.sentences(before, after))
 
@@ -183,22 +185,22 @@ def test_renamed_axes_of_the_optimizer_and_of_state_specs_are_no_change() -> Non
 def test_collectives_over_renamed_axes_are_the_same() -> None:
     before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
     after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
-    assert not any("Train step" in one for one in difference.sentences(before, after))
+    assert not any("Train step" in sentence for sentence in difference.sentences(before, after))
 
 
 def test_new_and_resolved_findings() -> None:
-    found = planned()
-    warned = dataclasses.replace(found, findings=(Finding("warning", "w", "W2 is replicated."),))
-    assert difference.sentences(found, warned) == ("New: 1 warning: W2 is replicated.",)
-    assert difference.sentences(warned, found) == ("Resolved: 1 warning: W2 is replicated.",)
+    snapshot = planned()
+    warned = dataclasses.replace(snapshot, findings=(Finding("warning", "w", "W2 is replicated."),))
+    assert difference.sentences(snapshot, warned) == ("New: 1 warning: W2 is replicated.",)
+    assert difference.sentences(warned, snapshot) == ("Resolved: 1 warning: W2 is replicated.",)
 
 
 def test_findings_change_by_as_many_as_are_named() -> None:
     notes = tuple(Finding("note", "traffic", f"over {axis}", axes=(axis,)) for axis in ("data", "model"))
     again = (notes[0], Finding("note", "traffic", "over data too", axes=("data",)))
     for old, new in itertools.permutations(((), notes, again), 2):
-        before, after = (dataclasses.replace(planned(), findings=found) for found in (old, new))
-        said = {one.split(":")[0]: one for one in difference.sentences(before, after)}
+        before, after = (dataclasses.replace(planned(), findings=findings) for findings in (old, new))
+        said = {sentence.split(":")[0]: sentence for sentence in difference.sentences(before, after)}
         numbers = [int(said[word].split()[1]) if word in said else 0 for word in ("New", "Resolved")]
         assert len(old) + numbers[0] - numbers[1] == len(new)
 
@@ -253,16 +255,16 @@ def test_own_goldens_of_two_models_are_compared() -> None:
 def test_two_goldens_give_three_sentences() -> None:
     by_rule = {path.name.split("_ici")[0]: path for path in folders() if "deepseek" in str(path)}
     before, after = (goldens.read(by_rule[name]) for name in ("rule_default", "rule_shard-exp-on-fsdp"))
-    found = difference.sentences(before, after)
-    assert len(found) == 3
-    headline, experts, rest = found
+    sentences = difference.sentences(before, after)
+    assert len(sentences) == 3
+    headline, experts, rest = sentences
     assert "Mesh fsdp 16 → fsdp 4 × expert 2 (16 → 8 devices)" in headline
     assert "embed_moe from fsdp 16 to unsharded" in experts
     assert "12 arrays" in experts and "3 of them only in part" in experts
     assert rest.startswith("Mesh: 72 arrays")
     # Elements per device, summed from the JSON's shapes and specs, and nothing else.
     assert "(+100%, worse)" in headline
-    counted = [sum(elements_held(array) for array in found.arrays) for found in (before, after)]
+    counted = [sum(elements_held(array) for array in snapshot.arrays) for snapshot in (before, after)]
     assert all(f"{count:,}" in headline for count in counted)
 
 
@@ -303,27 +305,29 @@ def test_goldens_of_two_models_are_compared() -> None:
         goldens.read(next(path for path in folders() if name in str(path)))
         for name in ("deepseek", "gpt-oss")
     ]
-    found = difference.sentences(*of_two)
-    assert "114 arrays new, 72 arrays gone" in found[0]
+    sentences = difference.sentences(*of_two)
+    assert "114 arrays new, 72 arrays gone" in sentences[0]
     codes = {caveat.code for caveat in caveats(*of_two)}
     assert {"arrays", "elements"} <= codes
 
 
 def test_arrays_without_a_known_shape_are_compared() -> None:
-    found = planned()
+    snapshot = planned()
     vague = dataclasses.replace(
-        found,
+        snapshot,
         layout=None,
-        arrays=tuple(Array(one.path, one.group, None, "unknown", spec=one.spec) for one in found.arrays),
+        arrays=tuple(
+            Array(array.path, array.group, None, "unknown", spec=array.spec) for array in snapshot.arrays
+        ),
     )
-    assert difference.sentences(found, vague)[0].startswith("No differences")
+    assert difference.sentences(snapshot, vague)[0].startswith("No differences")
     moved = dataclasses.replace(
-        vague, arrays=tuple(dataclasses.replace(one, spec=(("data",),)) for one in vague.arrays)
+        vague, arrays=tuple(dataclasses.replace(array, spec=(("data",),)) for array in vague.arrays)
     )
     assert "Train state per device unknown" in difference.sentences(vague, moved)[0]
-    every = compared([("a", found), ("b", vague), ("c", moved)])
+    every = compared([("a", snapshot), ("b", vague), ("c", moved)])
     assert len(questions(every)[0].answers) == 3
-    assert difference.spec_rows([found, vague, moved])
+    assert difference.spec_rows([snapshot, vague, moved])
 
 
 def test_arrays_are_not_gone_if_one_snapshot_has_none() -> None:
@@ -331,13 +335,13 @@ def test_arrays_are_not_gone_if_one_snapshot_has_none() -> None:
     text_only = dataclasses.replace(ran(plan), arrays=(), mesh=None, layout=None)
     for before, after in ((plan, text_only), (text_only, plan)):
         sentences = difference.sentences(before, after)
-        assert not any("arrays" in one or "MiB" in one for one in sentences)
+        assert not any("arrays" in sentence or "MiB" in sentence for sentence in sentences)
         assert "no-arrays" in {caveat.code for caveat in caveats(before, after)}
 
 
 def test_replicated_arrays_on_fewer_devices_are_not_split() -> None:
     sentences = compare({"mesh": "2x4"}, {"mesh": "2x2", "depth": "128"})
-    (scalars,) = [one for one in sentences if "step and 1 more" in one]
+    (scalars,) = [sentence for sentence in sentences if "step and 1 more" in sentence]
     assert "replicated on 8 → 4 devices" in scalars and "split" not in scalars
 
 
@@ -345,8 +349,8 @@ def test_propagated_programs_of_a_renamed_mesh_have_the_new_names() -> None:
     """What is predicted from both programs of a layout needs one name for each axis."""
     before, after = planned(axes="data,model"), planned(axes="data,tensor", rules="hidden=tensor")
     both = []
-    for found, axis in ((before, "model"), (after, "tensor")):
-        ran_one = ran(found, collective("all-reduce", (axis,), 64))
+    for snapshot, axis in ((before, "model"), (after, "tensor")):
+        ran_one = ran(snapshot, collective("all-reduce", (axis,), 64))
         both.append(dataclasses.replace(ran_one, propagated=ran_one.programs))
     assert difference.sentences(*both, hardware.chip("v5e"))
     renamed = renamed_axes(both[0], {"model": "tensor"})

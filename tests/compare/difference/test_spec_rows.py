@@ -24,11 +24,11 @@ def test_every_array_is_in_one_row_with_its_split(chosen: list[dict[str, str]]) 
     snapshots = [planned(**fields) for fields in chosen]
     rows = spec_rows(snapshots)
     paths = [path for row in rows for path in row.paths]
-    state = {a.path for found in snapshots for a in found.arrays if a.group in STATE_GROUPS}
+    state = {a.path for snapshot in snapshots for a in snapshot.arrays if a.group in STATE_GROUPS}
     assert sorted(paths) == sorted(state)
     for row in rows:
         for path in row.paths:
-            splits = [_split(found, path) for found in snapshots]
+            splits = [_split(snapshot, path) for snapshot in snapshots]
             texts = row.specs
             for one, other in itertools.combinations(range(len(snapshots)), 2):
                 assert (texts[one] == texts[other]) == (splits[one] == splits[other])
@@ -36,9 +36,9 @@ def test_every_array_is_in_one_row_with_its_split(chosen: list[dict[str, str]]) 
     assert [row.differs for row in rows] == sorted((row.differs for row in rows), reverse=True)
 
 
-def _split(found: Snapshot, path: str) -> list[tuple[tuple[str, ...], int]]:
+def _split(snapshot: Snapshot, path: str) -> list[tuple[tuple[str, ...], int]]:
     """Return the axes and the number of parts of each dimension."""
-    split = split_of(found.array(path), found.mesh)
+    split = split_of(snapshot.array(path), snapshot.mesh)
     return [(tuple(name for name, _ in axes), parts(axes)) for axes in split or ()]
 
 
@@ -61,8 +61,8 @@ def test_omitted_unsharded_dimensions_are_no_difference() -> None:
     short = dataclasses.replace(
         whole,
         arrays=tuple(
-            dataclasses.replace(one, shape=None, shard_shape=None, spec=_short(one.spec))
-            for one in whole.arrays
+            dataclasses.replace(array, shape=None, shard_shape=None, spec=_short(array.spec))
+            for array in whole.arrays
         ),
     )
     assert not any(row.differs for row in spec_rows([whole, short]))

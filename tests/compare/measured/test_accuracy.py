@@ -39,13 +39,13 @@ def test_a_run_that_cannot_be_traced_has_its_reason():
         return planned(layout)
 
     seen: list[tuple[str, str]] = []
-    found = accuracy.compared(
+    compared = accuracy.compared(
         runs("a", "b", "c"),
         refusing,
         lambda run, layout: None,
         lambda run, snapshot: seen.append((run.name, snapshot.source.kind)),
     )
-    rows = {row.id: row.reason for row in found.rows}
+    rows = {row.id: row.reason for row in compared.rows}
     assert list(rows) == ["a", "b", "c"]
     assert rows["a"] == rows["c"] == "the model cannot be traced" != rows["b"]
     assert seen == [("b", "plan")]
@@ -58,10 +58,10 @@ def test_a_run_that_cannot_be_compiled_keeps_its_plan():
         return dataclasses.replace(planned(layout), source=Source("tpu", layout.target, "2026"))
 
     seen: list[str] = []
-    found = accuracy.compared(
+    compared = accuracy.compared(
         runs("a", "b", "c"), planned, compiled, lambda run, snapshot: seen.append(run.name)
     )
-    reasons = {row.id: row.reason for row in found.rows}
+    reasons = {row.id: row.reason for row in compared.rows}
     assert reasons["b"] == "the compiler fails"
     assert seen == ["a", "a", "b", "c", "c"]
 

@@ -62,17 +62,17 @@ def test_enough_own_runs_replace_the_published_ones():
         assert after.runs == (day if day >= ENOUGH_RUNS else before.runs + day)
     assert (after.low, after.high) == (1.0, pytest.approx(1.04))
     assert after.high - after.low < before.high - before.low
-    found = predicted(run(1.0).programs[0], MESH, CHIP)
-    assert found.high == pytest.approx(1.04 * found.seconds)
+    result = predicted(run(1.0).programs[0], MESH, CHIP)
+    assert result.high == pytest.approx(1.04 * result.seconds)
     other = interval_of("v5p")  # other chips keep theirs
     assert other is not None and other.own == 0
 
 
 def test_few_own_runs_widen_the_published_ones():
     published = [("v5e", 1.0 + 0.01 * number) for number in range(4)]
-    found = interval(published, "v5e", (1.5,))
-    assert found is not None and (found.runs, found.own, found.chip) == (5, 1, "v5e")
-    assert found.high == 1.5
+    result = interval(published, "v5e", (1.5,))
+    assert result is not None and (result.runs, result.own, result.chip) == (5, 1, "v5e")
+    assert result.high == 1.5
 
 
 def test_a_run_counts_once_and_only_with_these_constants():
@@ -95,8 +95,8 @@ def test_a_damaged_file_is_an_error_of_the_command_and_nothing_to_a_prediction(t
     with pytest.raises(InvalidInput, match=str(own_runs.path())):
         local_runs.add(run(1.0))
     assert own_runs.path().read_text() == text
-    found = interval_of(CHIP.name)
-    assert found is not None and found.own == 0
+    interval = interval_of(CHIP.name)
+    assert interval is not None and interval.own == 0
 
 
 def test_negative_seconds_are_refused():

@@ -52,18 +52,18 @@ def test_the_predecessor_of_a_layout_varies() -> None:
 def test_ratios_are_computed_per_round(drawn: list[float], baseline: int) -> None:
     seconds = np.array(drawn).reshape(1, 2, 6)
     times = times_of(seconds, ("train_step",))
-    (one,) = paired_times.ratios(times, baseline, "train_step")
+    (ratio,) = paired_times.ratios(times, baseline, "train_step")
     other = 1 - baseline
     each = np.array(drawn).reshape(2, 6)[other] / np.array(drawn).reshape(2, 6)[baseline]
-    assert one.layout == other
-    assert np.allclose(one.rounds, each)
-    assert np.isclose(one.median, np.median(each))
-    assert np.isclose(one.seconds, np.median(seconds[0, other]))
+    assert ratio.layout == other
+    assert np.allclose(ratio.rounds, each)
+    assert np.isclose(ratio.median, np.median(each))
+    assert np.isclose(ratio.seconds, np.median(seconds[0, other]))
     # Of six, the whole range: each half has all of them with probability 1/64.
-    assert np.allclose((one.interval.low, one.interval.high), (each.min(), each.max()))
-    assert one.interval.coverage == 1 - 2 / 64
+    assert np.allclose((ratio.interval.low, ratio.interval.high), (each.min(), each.max()))
+    assert ratio.interval.coverage == 1 - 2 / 64
     verdict = "slower" if each.min() > 1 else "faster" if each.max() < 1 else "within noise"
-    assert one.verdict == verdict
+    assert ratio.verdict == verdict
     assert paired_times.ratios(times, baseline, "apply") == ()
 
 
@@ -75,15 +75,15 @@ def test_the_interval_has_its_coverage(count: int) -> None:
         (draw.exponential(size=(trials, count)), np.log(2)),
         (draw.standard_cauchy(size=(trials, count)), 0.0),  # has no mean at all
     ):
-        found = [paired_times.interval_of_median(list(row)) for row in sample]
-        hits = np.mean([one.low <= median <= one.high for one in found])
-        coverage = found[0].coverage
+        intervals = [paired_times.interval_of_median(list(row)) for row in sample]
+        hits = np.mean([one.low <= median <= one.high for one in intervals])
+        coverage = intervals[0].coverage
         assert coverage >= 0.95
         # Five standard deviations of a share of 4,000.
         assert abs(hits - coverage) < 5 * np.sqrt(coverage * (1 - coverage) / trials)
     # It is the shortest such: one step further in covers less than 95%.
     ordered = np.sort(sample[0])
-    k = int(np.searchsorted(ordered, found[0].low))
+    k = int(np.searchsorted(ordered, intervals[0].low))
     heads = draw.binomial(count, 0.5, size=200_000)
     assert np.mean((heads > k + 1) & (heads < count - k - 1)) < 0.95
 
@@ -127,8 +127,8 @@ def test_times_follow_moved_pins() -> None:
     assert moved.layouts == 3 and moved.timed == (0, 2)
     assert moved.seconds(0, "apply") == times.seconds(2, "apply")
     assert moved.untimed == (Untimed(1, "later"),)
-    (one,) = paired_times.ratios(moved, 0, "train_step")
-    assert np.isclose(one.median, np.median(seconds[0, 0] / seconds[0, 2]))
+    (ratio,) = paired_times.ratios(moved, 0, "train_step")
+    assert np.isclose(ratio.median, np.median(seconds[0, 0] / seconds[0, 2]))
 
 
 def test_without_a_timed_baseline_the_first_layout_is_used() -> None:

@@ -40,9 +40,9 @@ def test_untimed_layouts_have_a_reason_and_the_others_are_timed(one: Snapshot) -
         broken,
         planned(mesh="2x2"),
     ]
-    found = time_together.candidates(snapshots, 0, GIB)
-    assert list(found.layouts) == [0, 6] and found.devices == 8
-    reasons = {untimed.layout: untimed.reason for untimed in found.untimed}
+    candidates = time_together.candidates(snapshots, 0, GIB)
+    assert list(candidates.layouts) == [0, 6] and candidates.devices == 8
+    reasons = {untimed.layout: untimed.reason for untimed in candidates.untimed}
     assert list(reasons) == [1, 2, 3, 4, 5]
     for number, words in (
         (1, "it is from maxtext"),
@@ -57,10 +57,10 @@ def test_untimed_layouts_have_a_reason_and_the_others_are_timed(one: Snapshot) -
 def test_the_baseline_is_first_and_memory_is_summed(one: Snapshot) -> None:
     needed = machine.state_bytes_in_a_step(one)
     available = int(2.5 * needed / machine.USABLE_SHARE)
-    found = time_together.candidates([one] * 4, 3, available)
-    assert list(found.layouts) == [0, 3]
-    assert [untimed.layout for untimed in found.untimed] == [1, 2]
-    assert "together with the train states of 2 more, needs about" in found.untimed[0].reason
+    candidates = time_together.candidates([one] * 4, 3, available)
+    assert list(candidates.layouts) == [0, 3]
+    assert [untimed.layout for untimed in candidates.untimed] == [1, 2]
+    assert "together with the train states of 2 more, needs about" in candidates.untimed[0].reason
 
 
 def test_invalid_requests_are_rejected_before_a_worker_starts(one: Snapshot) -> None:

@@ -19,7 +19,7 @@ V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
 
 
 def by_kind(snapshots: list[Snapshot], chip=V5E, baseline: int = 0) -> dict[str, Measure]:
-    return {one.kind: one for one in measured(snapshots, baseline, chip)}
+    return {measure.kind: measure for measure in measured(snapshots, baseline, chip)}
 
 
 def measured(snapshots: list[Snapshot], baseline: int, chip: Chip | None) -> tuple[Measure, ...]:
@@ -32,32 +32,32 @@ def parts(measure: Measure, place: int) -> dict[str, float]:
 
 
 def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
-    found = planned()
-    memory = by_kind([found])["memory"]
+    snapshot = planned()
+    memory = by_kind([snapshot])["memory"]
     expected: dict[str, int] = {}
     names = {
         "params": "parameters",
         "opt_state": "optimizer state",
         "other": "other arrays",
     }
-    for array in found.arrays:
+    for array in snapshot.arrays:
         name = names[array.group]
         expected[name] = expected.get(name, 0) + array.bytes_per_device
     assert parts(memory, 0) == expected
-    (one,) = memory.amounts
-    assert one.at_least and one.value == sum(expected.values()) and one.fits is None
-    assert one.limit == V5E.allocatable_bytes
+    (amount,) = memory.amounts
+    assert amount.at_least and amount.value == sum(expected.values()) and amount.fits is None
+    assert amount.limit == V5E.allocatable_bytes
 
 
 def test_memory_of_a_compiled_step_is_the_sum_of_the_compiler() -> None:
     memory = by_kind([compiled(10_000, aliased=96), compiled(30_000)])["memory"]
-    arguments = sum(one.bytes_per_device for one in compiled(0).arrays)
+    arguments = sum(array.bytes_per_device for array in compiled(0).arrays)
     # Arguments, outputs, temporaries and code, less what is aliased.
     totals = [arguments + 4096 + 10_000 + 128 - 96, arguments + 4096 + 30_000 + 128]
-    assert [one.value for one in memory.amounts] == totals
-    assert [one.known for one in memory.amounts] == totals
+    assert [amount.value for amount in memory.amounts] == totals
+    assert [amount.known for amount in memory.amounts] == totals
     assert parts(memory, 1)["temporaries"] == 30_000
-    assert [one.verdict for one in memory.answers] == ["baseline", "worse"]
+    assert [answer.verdict for answer in memory.answers] == ["baseline", "worse"]
 
 
 def test_a_layout_that_jax_rejects_has_no_amounts() -> None:
@@ -65,14 +65,16 @@ def test_a_layout_that_jax_rejects_has_no_amounts() -> None:
     rejected = replace(planned(sent(("data",), 1)), findings=(error,))
     works = planned(sent(("data",), 9))
     works = replace(works, programs=(replace(works.programs[0], flops_per_device=5.0),))
-    for one in by_kind([works, rejected]).values():
-        assert one.amounts[0].value is not None and one.answers[1].verdict == "unknown"
-        assert one.amounts[1].value is None and not one.amounts[1].parts and one.amounts[1].unknown
+    for measure in by_kind([works, rejected]).values():
+        assert measure.amounts[0].value is not None and measure.answers[1].verdict == "unknown"
+        assert (
+            measure.amounts[1].value is None and not measure.amounts[1].parts and measure.amounts[1].unknown
+        )
 
 
 def test_a_lower_bound_is_not_compared_with_a_compiled_amount() -> None:
-    found = by_kind([planned(), compiled(1), planned()])
-    assert [one.verdict for one in found["memory"].answers] == [
+    measures = by_kind([planned(), compiled(1), planned()])
+    assert [answer.verdict for answer in measures["memory"].answers] == [
         "baseline",
         "not comparable",
         "equal",
@@ -80,29 +82,29 @@ def test_a_lower_bound_is_not_compared_with_a_compiled_amount() -> None:
 
 
 def test_traffic_by_mesh_axes_counts_every_execution() -> None:
-    found = planned(sent(("data",), 100), sent(("model",), 7, 5), sent(("data",), 50, 1))
+    snapshot = planned(sent(("data",), 100), sent(("model",), 7, 5), sent(("data",), 50, 1))
     other = planned(sent(("data",), 10))
-    traffic = by_kind([found, other], baseline=1)["traffic"]
+    traffic = by_kind([snapshot, other], baseline=1)["traffic"]
     assert parts(traffic, 0) == {"data": 350, "model": 35}
-    assert [one.value for one in traffic.amounts] == [385, 30]
-    assert [one.stage for one in traffic.amounts] == ["partitioned before a compile"] * 2
+    assert [amount.value for amount in traffic.amounts] == [385, 30]
+    assert [amount.stage for amount in traffic.amounts] == ["partitioned before a compile"] * 2
     assert (traffic.answers[0].verdict, traffic.answers[0].change) == ("worse", "×13")
 
 
 @pytest.mark.parametrize("unknown", [sent(None, None), sent(("model",), 8, None)])
 def test_unknown_traffic_is_no_zero(unknown) -> None:
     traffic = by_kind([planned(sent(("data",), 100)), planned(sent(("data",), 100), unknown)])["traffic"]
-    one = traffic.amounts[1]
-    assert one.value is None and one.known == 300 and one.unknown
+    amount = traffic.amounts[1]
+    assert amount.value is None and amount.known == 300 and amount.unknown
     assert traffic.answers[1].verdict == "unknown"
 
 
 def test_time_is_compute_and_exposed_communication() -> None:
     plans = [planned(sent(("data",), 2**30), flops=flops) for flops in (1e15, 2e15)]
     time = by_kind(plans)["time"]
-    for one in time.amounts:
-        assert one.low <= one.value <= one.high
-        assert one.known == pytest.approx(one.value)
+    for amount in time.amounts:
+        assert amount.low <= amount.value <= amount.high
+        assert amount.known == pytest.approx(amount.value)
     assert set(parts(time, 0)) == {"matrix products", "HBM", "data"}
     work = [parts(time, place)["matrix products"] for place in (0, 1)]
     assert work[1] == pytest.approx(2 * work[0], rel=1e-3)
@@ -115,22 +117,22 @@ def test_what_is_missing_is_unknown_with_a_reason() -> None:
     for measure in measured([planned(sent(("data",), 1)), bare], 0, None):
         if measure.kind == "memory":
             assert measure.amounts[0].value and measure.amounts[0].limit is None
-        one = measure.amounts[1]
-        assert (one.value, one.parts) == (None, ()) and one.unknown
+        amount = measure.amounts[1]
+        assert (amount.value, amount.parts) == (None, ()) and amount.unknown
     time = by_kind([planned(sent(("data",), 1))], None)["time"]
     assert time.amounts[0].value is None and time.chip is None
 
 
 def test_layouts_for_several_chips_have_no_common_chip() -> None:
-    found = measured([planned(), compiled(1)], 0, None)
-    assert {one.chip for one in found} == {None}
-    assert [one.limit for one in found[0].amounts] == [None, V5E.allocatable_bytes]
+    measures = measured([planned(), compiled(1)], 0, None)
+    assert {measure.chip for measure in measures} == {None}
+    assert [amount.limit for amount in measures[0].amounts] == [None, V5E.allocatable_bytes]
     # The chosen chip is for the layout without one.
     on_two = measured([planned(), compiled(1)], 0, V5P)
-    assert [one.limit for one in on_two[0].amounts] == [
+    assert [amount.limit for amount in on_two[0].amounts] == [
         V5P.allocatable_bytes,
         V5E.allocatable_bytes,
     ]
-    assert {one.chip for one in on_two} == {None}
+    assert {measure.chip for measure in on_two} == {None}
     assert on_two[1].answers[1].verdict == "not comparable"
-    assert {one.chip.name for one in measured([planned(), compiled(1)], 0, V5E)} == {"v5e"}
+    assert {measure.chip.name for measure in measured([planned(), compiled(1)], 0, V5E)} == {"v5e"}

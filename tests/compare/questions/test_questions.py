@@ -29,56 +29,56 @@ from tests.compare.difference.programs import collective, ran
 def rows(*snapshots: Snapshot, baseline: int = 0, chip: str | None = None) -> dict[str, Question]:
     names = [f"layout {number}" for number in range(len(snapshots))]
     every = compared(list(zip(names, snapshots, strict=True)), hardware.chip(chip) if chip else None)
-    found = questions(every, baseline)
-    titles = [row.title for row in found]
+    result = questions(every, baseline)
+    titles = [row.title for row in result]
     assert len(set(titles)) == len(titles)
-    assert all(len(row.answers) == len(snapshots) for row in found)
-    assert all(row.answers[baseline].verdict == "baseline" for row in found)
-    return {row.title: row for row in found}
+    assert all(len(row.answers) == len(snapshots) for row in result)
+    assert all(row.answers[baseline].verdict == "baseline" for row in result)
+    return {row.title: row for row in result}
 
 
 def test_bytes_are_what_devices_hold() -> None:
     before, after = planned(mesh="2x4"), planned(mesh="4x2")
-    found = rows(before, after)
+    questions = rows(before, after)
     for title, groups in (
         ("Train state per device", ("params", "opt_state", "other")),
         ("Parameters per device", ("params",)),
         ("Optimizer state per device", ("opt_state",)),
     ):
-        values = [one.value for one in found[title].answers]
+        values = [answer.value for answer in questions[title].answers]
         assert values == [
-            sum(math.prod(a.shard_shape) * 4 for a in each.arrays if a.group in groups)
-            for each in (before, after)
+            sum(math.prod(a.shard_shape) * 4 for a in snapshot.arrays if a.group in groups)
+            for snapshot in (before, after)
         ]
-        assert found[title].answers[1].verdict == "worse" and found[title].better == "less"
+        assert questions[title].answers[1].verdict == "worse" and questions[title].better == "less"
     everywhere = [
-        sum(memory.bytes_everywhere(a, each.mesh) - a.bytes for a in each.arrays if a.group in
+        sum(memory.bytes_everywhere(a, snapshot.mesh) - a.bytes for a in snapshot.arrays if a.group in
             ("params", "opt_state", "other"))
-        for each in (before, after)
+        for snapshot in (before, after)
     ]  # fmt: skip
-    assert [one.value for one in found["Duplicated on all devices"].answers] == everywhere
+    assert [answer.value for answer in questions["Duplicated on all devices"].answers] == everywhere
 
 
 def test_collectives_are_summed_by_axes_with_loops_counted() -> None:
     before = ran(planned(), collective("all-reduce", ("data",), 100, 3), collective("all-gather", None, 7))
     after = ran(planned(), collective("all-reduce", ("data",), 100, 2))
-    found = rows(before, after)
-    assert [one.value for one in found["Traffic"].answers] == [307, 200]
-    over = found["Train step, over data"].answers
-    assert [one.value for one in over] == [300, 200]
+    questions = rows(before, after)
+    assert [answer.value for answer in questions["Traffic"].answers] == [307, 200]
+    over = questions["Train step, over data"].answers
+    assert [answer.value for answer in over] == [300, 200]
     assert (over[1].verdict, over[1].change) == ("better", "−33%")
-    assert [one.value for one in found["Train step, over unknown axes"].answers] == [7, 0]
+    assert [answer.value for answer in questions["Train step, over unknown axes"].answers] == [7, 0]
 
 
 def test_a_plan_has_no_answers_about_programs() -> None:
-    found = rows(ran(planned(), collective("all-reduce", ("data",), 100)), planned(), chip="v5e")
-    for title, row in found.items():
+    questions = rows(ran(planned(), collective("all-reduce", ("data",), 100)), planned(), chip="v5e")
+    for title, row in questions.items():
         if title.startswith("Train step"):
             assert row.answers[1].verdict == "not comparable", title
             assert row.answers[1].value is None and row.answers[1].remark
     # Both are lower bounds: the train state and the batch.
-    assert all(one.text.startswith("at least") for one in found["Memory per device"].answers)
-    assert found["Train state per device"].answers[1].verdict == "equal"
+    assert all(answer.text.startswith("at least") for answer in questions["Memory per device"].answers)
+    assert questions["Train state per device"].answers[1].verdict == "equal"
 
 
 def test_times_of_separate_runs_have_no_verdict() -> None:
@@ -103,26 +103,26 @@ def test_axes_with_other_names_are_compared_by_role(service: Inspection, model: 
     """Another name of an axis changes nothing, so each row is equal. The rows add up to all collectives."""
     before = propagated(service, model, "data,model", RULES)
     renamed = RULES.replace("=data", "=fsdp").replace("=model", "=tensor")
-    found = rows(before, propagated(service, model, "fsdp,tensor", renamed))
-    roles = [title for title in ROLES if f"Train step, {title}" in found]
+    questions = rows(before, propagated(service, model, "fsdp,tensor", renamed))
+    roles = [title for title in ROLES if f"Train step, {title}" in questions]
     assert {PARAMETERS, GRADIENTS, ACTIVATIONS} <= set(roles)
     assert (EXPERTS in roles) == (model == "moe")
-    assert not any(title.startswith("Train step, over") for title in found)
+    assert not any(title.startswith("Train step, over") for title in questions)
     for title in roles:
-        assert [one.verdict for one in found[f"Train step, {title}"].answers] == [
+        assert [answer.verdict for answer in questions[f"Train step, {title}"].answers] == [
             "baseline",
             "equal",
         ]
-    parts = [found[f"Train step, {title}"].answers[0].value for title in roles]
-    assert sum(parts) == found["Traffic"].answers[0].value
+    parts = [questions[f"Train step, {title}"].answers[0].value for title in roles]
+    assert sum(parts) == questions["Traffic"].answers[0].value
 
 
 def test_a_missing_mesh_axis_is_not_a_saving() -> None:
     """The arrays of these collectives were not looked for, so their roles are unknown."""
     before = ran(planned(axes="data,model", rules=""), collective("all-reduce", ("model",), 8))
     after = ran(planned(axes="data,tensor", rules=""), collective("all-reduce", ("tensor",), 8))
-    found = rows(before, after).items()
-    collectives = [title for title, row in found if row.section == "Collectives"]
+    dict_items = rows(before, after).items()
+    collectives = [title for title, row in dict_items if row.section == "Collectives"]
     assert collectives == []
 
 
@@ -193,14 +193,14 @@ def test_elements_are_counted_if_bytes_are_unknown() -> None:
     vague = planned()
     arrays = tuple(dataclasses.replace(a, bytes=None, bytes_per_device=None) for a in vague.arrays)
     vague = dataclasses.replace(vague, arrays=arrays)
-    found = rows(vague, planned(mesh="4x2"))
+    questions = rows(vague, planned(mesh="4x2"))
     state = [a for a in vague.arrays if a.group in ("params", "opt_state", "other")]
     held = sum(math.prod(a.shard_shape) for a in state)
-    assert found["Elements per device"].answers[0].value == held
-    assert found["Elements per device"].answers[1].verdict == "worse"
-    assert found["Train state per device"].answers[1].verdict == "unknown"
+    assert questions["Elements per device"].answers[0].value == held
+    assert questions["Elements per device"].answers[1].verdict == "worse"
+    assert questions["Train state per device"].answers[1].verdict == "unknown"
     copies = held * 8 / sum(math.prod(a.shape) for a in state)
-    assert found["Copies of elements"].answers[0].value == pytest.approx(copies)
+    assert questions["Copies of elements"].answers[0].value == pytest.approx(copies)
     assert "Elements per device" not in rows(planned(), planned(mesh="4x2"))
 
 
@@ -213,9 +213,9 @@ def test_answers_unknown_everywhere_do_not_differ() -> None:
 
 
 def test_copies_with_equal_text_are_equal() -> None:
-    found = rows(planned(), planned(optimizer="sgd"))["Copies"]
-    assert found.answers[0].value != found.answers[1].value  # by a step count on every device
-    assert found.answers[1].verdict == "equal"
+    question = rows(planned(), planned(optimizer="sgd"))["Copies"]
+    assert question.answers[0].value != question.answers[1].value  # by a step count on every device
+    assert question.answers[1].verdict == "equal"
 
 
 def test_a_negligible_change_is_neither_better_nor_worse() -> None:
@@ -247,15 +247,15 @@ def test_mesh_axes_of_size_1_are_left_out_of_a_spec() -> None:
 def test_no_number_of_a_layout_that_jax_rejects_is_better(baseline: int) -> None:
     shared = {"mesh": "4x2", "rules": "batch=data+model,embed=data+model,hidden="}
     works, rejected = planned(mesh="4x2", batch="8"), planned(**shared, batch="4")
-    assert any(one.bytes_per_device is None for one in rejected.arrays)
-    found = rows(works, rejected, baseline=baseline)
-    per_device = found["Parameters per device"].answers
+    assert any(array.bytes_per_device is None for array in rejected.arrays)
+    questions = rows(works, rejected, baseline=baseline)
+    per_device = questions["Parameters per device"].answers
     # Fewer bytes on each device than the other: it would be better if it could be built.
     assert per_device[1].value < per_device[0].value
-    of_other = [row.answers[1 - baseline] for row in found.values() if row.section != FINDINGS]
-    assert {one.verdict for one in of_other} <= {"not comparable", "unknown", "different", "equal"}
+    of_other = [row.answers[1 - baseline] for row in questions.values() if row.section != FINDINGS]
+    assert {answer.verdict for answer in of_other} <= {"not comparable", "unknown", "different", "equal"}
     assert per_device[1 - baseline].verdict == "not comparable"
     # The batch is one error for both of its arrays, as in the findings of `show`.
-    assert len([one for one in rejected.findings if one.level == "error"]) > 1
-    assert found["Errors"].answers[1].text == "1"
-    assert found["Errors"].answers[1 - baseline].verdict == ("worse" if baseline == 0 else "better")
+    assert len([finding for finding in rejected.findings if finding.level == "error"]) > 1
+    assert questions["Errors"].answers[1].text == "1"
+    assert questions["Errors"].answers[1 - baseline].verdict == ("worse" if baseline == 0 else "better")

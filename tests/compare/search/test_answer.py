@@ -23,8 +23,8 @@ def candidate(mesh: str, axes: str, seconds: float, stage: str = "propagated", *
         return Candidate("planned", at_least=seconds, layout=plain)
     basis: Stage = "partitioned" if stage == "propagated" else "compiled"
     step = fields.pop("step", None) or Step(seconds, seconds * 0.8, seconds * 1.2, "predicted")
-    found = Assessment("v5e", 8, basis, "train_step", step, None, None, None, None)
-    return Candidate(stage, fits=True, seconds=seconds, layout=plain, assessment=found, **fields)
+    assessment = Assessment("v5e", 8, basis, "train_step", step, None, None, None, None)
+    return Candidate(stage, fits=True, seconds=seconds, layout=plain, assessment=assessment, **fields)
 
 
 def found(*candidates: Candidate, objective: Objective = "time", best: int | None = 0) -> SearchResult:

@@ -57,8 +57,8 @@ def of_flops(flops: float) -> float:
     ],
 )
 def test_work_is_divided_by_the_axes_of_the_dimensions_alone(mesh, rules, ways):
-    found = least_seconds(amounts(), layout(mesh, "a,b", rules), CHIP, 0)
-    assert found == pytest.approx(of_flops(FLOPS / ways), rel=1e-12)
+    result = least_seconds(amounts(), layout(mesh, "a,b", rules), CHIP, 0)
+    assert result == pytest.approx(of_flops(FLOPS / ways), rel=1e-12)
 
 
 def test_the_axes_of_the_optimizer_state_can_shard_everything():
@@ -68,15 +68,15 @@ def test_the_axes_of_the_optimizer_state_can_shard_everything():
 
 def test_unknown_dimensions_are_divided_by_all_devices():
     unknown = amounts(products={("bf16", None): FLOPS})
-    found = least_seconds(unknown, layout("8x4", "a,b", "batch=a"), CHIP, 0)
-    assert found == pytest.approx(of_flops(FLOPS / 32), rel=1e-12)
+    result = least_seconds(unknown, layout("8x4", "a,b", "batch=a"), CHIP, 0)
+    assert result == pytest.approx(of_flops(FLOPS / 32), rel=1e-12)
 
 
 def test_without_amounts_the_state_is_read():
     state = 10**11
-    found = least_seconds(None, layout("8", "a", "batch=a"), CHIP, state)
+    result = least_seconds(None, layout("8", "a", "batch=a"), CHIP, state)
     rate = CHIP.hbm_bytes_per_second_per_device * default_constants(CHIP).hbm_efficiency
-    assert found == pytest.approx(state / rate)
+    assert result == pytest.approx(state / rate)
 
 
 def test_a_contraction_over_an_axis_ends_with_a_reduction():

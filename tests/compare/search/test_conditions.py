@@ -22,11 +22,11 @@ def layout(**fields: str) -> Layout:
 
 def test_batch_sequence_devices_and_chip_change_one_at_a_time():
     begun = layout()
-    found = list(conditions(begun))
-    assert found[0].layout == begun
+    result = list(conditions(begun))
+    assert result[0].layout == begun
     changed = [
         (one.layout.target, one.layout.sizes["batch"], one.layout.sizes["seq"], one.layout.devices)
-        for one in found[1:]
+        for one in result[1:]
     ]
     assert changed[:5] == [
         ("tpu:v5e:4x4", 128, 256, 16),
@@ -38,15 +38,15 @@ def test_batch_sequence_devices_and_chip_change_one_at_a_time():
     target, *sizes = changed[5]
     assert sizes == [64, 256, 16] and ":v5e:" not in target
     # Each is a layout that the form accepts.
-    for one in found:
-        assert layouts.from_json(one.layout.to_json()) == one.layout
+    for condition in result:
+        assert layouts.from_json(condition.layout.to_json()) == condition.layout
 
 
 def test_a_plan_has_no_other_machine_and_a_gpu_node_has():
     plan = layout(target="plan")
-    assert [one.label for one in conditions(plan)][1:] == ["batch 128", "seq 512"]
+    assert [condition.label for condition in conditions(plan)][1:] == ["batch 128", "seq 512"]
     node = layout(target="gpu:h100:8", mesh="2x4")
-    targets = [one.layout.target for one in conditions(node)]
+    targets = [condition.layout.target for condition in conditions(node)]
     assert {"gpu:h100:4", "gpu:h100:16", "gpu:h100:32"} <= set(targets)
 
 
@@ -58,7 +58,7 @@ def test_the_place_is_that_of_the_same_rules_on_any_mesh():
     listed = [other, same, begun]
     costs = [Evaluated("propagated", seconds=1.0 + number) for number in range(3)]
     ordered = [candidate(one, cost, cost, False, False) for one, cost in zip(listed, costs, strict=True)]
-    found = sensitivity(first, begun, ordered, listed, 3)
-    assert (found.seconds, found.kept_seconds, found.kept_place) == (1.0, 2.0, 2)
-    assert found.kept == same.to_json()
+    result = sensitivity(first, begun, ordered, listed, 3)
+    assert (result.seconds, result.kept_seconds, result.kept_place) == (1.0, 2.0, 2)
+    assert result.kept == same.to_json()
     assert sensitivity(first, begun, [], [], None).seconds is None

@@ -30,19 +30,19 @@ def cost(decode: float, prefill: float, **known: object) -> Evaluated:
 def test_a_round_serves_the_examples_of_a_decode_step() -> None:
     """64 requests: 16 prefills of 4 prompts, and 100 decode steps of all."""
     goal = Goal({"prefill": 1.0, "decode": 100.0})
-    found = goal.applied(cost(0.01, 0.2), LAYOUT)
-    assert found.seconds == pytest.approx(16 * 0.2 + 100 * 0.01)
-    assert (found.low, found.high) == pytest.approx((16 * 0.2 + 0.5, 16 * 0.2 + 2.0))
-    assert found.peak_bytes == 9
-    assert goal.tokens_per_second(found, LAYOUT) == pytest.approx(64 * 100 / 4.2)
+    evaluated = goal.applied(cost(0.01, 0.2), LAYOUT)
+    assert evaluated.seconds == pytest.approx(16 * 0.2 + 100 * 0.01)
+    assert (evaluated.low, evaluated.high) == pytest.approx((16 * 0.2 + 0.5, 16 * 0.2 + 2.0))
+    assert evaluated.peak_bytes == 9
+    assert goal.tokens_per_second(evaluated, LAYOUT) == pytest.approx(64 * 100 / 4.2)
 
 
 def test_a_decode_step_counts_alone_by_default() -> None:
     goal = goal_of(LAYOUT, CHIP)
     assert goal.weights == {"decode": 1.0, "prefill": 0.0}
-    found = goal.applied(cost(0.01, 0.2), LAYOUT)
-    assert found.seconds == 0.01 and found.within is None
-    assert goal.tokens_per_second(found, LAYOUT) == pytest.approx(6400)
+    evaluated = goal.applied(cost(0.01, 0.2), LAYOUT)
+    assert evaluated.seconds == 0.01 and evaluated.within is None
+    assert goal.tokens_per_second(evaluated, LAYOUT) == pytest.approx(6400)
     assert goal_of(layouts.parse({"model": "transformer"}).unwrap(), CHIP) == Goal()
 
 
@@ -51,7 +51,9 @@ def test_a_layout_above_a_limit_is_not_the_best() -> None:
     assert goal.limits == {"prefill": pytest.approx(0.1)}
     fast, slow = goal.applied(cost(0.01, 0.2), LAYOUT), goal.applied(cost(0.02, 0.05), LAYOUT)
     assert (fast.within, slow.within) == (False, True)
-    figures = [Figure(name, one, None, 64.0, name) for name, one in (("fast", fast), ("slow", slow))]
+    figures = [
+        Figure(name, evaluated, None, 64.0, name) for name, evaluated in (("fast", fast), ("slow", slow))
+    ]
     assert [figure.key for figure in ranked(figures, "time")] == ["slow", "fast"]
     best = best_of(figures, "time")
     assert best is not None and best.key == "slow"
@@ -61,7 +63,7 @@ def test_a_layout_above_a_limit_is_not_the_best() -> None:
 def test_of_equal_decode_steps_the_one_with_the_shorter_prefill_comes_first() -> None:
     goal = goal_of(LAYOUT, CHIP)
     costs = {"a": goal.applied(cost(0.01, 0.2), LAYOUT), "b": goal.applied(cost(0.01, 0.1), LAYOUT)}
-    figures = [Figure(name, one, None, 64.0, name) for name, one in costs.items()]
+    figures = [Figure(name, evaluated, None, 64.0, name) for name, evaluated in costs.items()]
     assert [figure.key for figure in ranked(figures, "time")] == ["b", "a"]
 
 
@@ -72,9 +74,9 @@ def test_a_bound_above_a_limit_excludes_a_layout() -> None:
         programs=(ProgramCost("decode", at_least=0.01), ProgramCost("prefill", at_least=0.3)),
     )
     goal = Goal({"decode": 2.0, "prefill": 0.0}, {"prefill": 0.2})
-    found = goal.applied(bounds, LAYOUT)
-    assert found.at_least == pytest.approx(0.02)
-    assert least_value(found, 64.0, "time") == float("inf")
+    evaluated = goal.applied(bounds, LAYOUT)
+    assert evaluated.at_least == pytest.approx(0.02)
+    assert least_value(evaluated, 64.0, "time") == float("inf")
     loose = replace(goal, limits={"prefill": 0.4}).applied(bounds, LAYOUT)
     assert least_value(loose, 64.0, "time") == pytest.approx(0.02 / 64)
 

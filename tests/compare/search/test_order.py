@@ -68,7 +68,7 @@ def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
         if front[key]:
             assert not beaten
         else:
-            assert beaten or (time, memory) in [points[one] for one in points if front[one]]
+            assert beaten or (time, memory) in [points[point] for point in points if front[point]]
 
 
 def test_the_front_does_not_know_what_was_not_partitioned():
@@ -140,7 +140,7 @@ def test_ratios_of_this_search_replace_the_interval_of_published_runs():
 
 def test_ratios_that_differ_keep_more_candidates():
     ratios = (1.0, 1.2, 0.9, 1.1)
-    done = [figure(str(n), propagated(1.0), compiled(each)) for n, each in enumerate(ratios)]
+    done = [figure(str(n), propagated(1.0), compiled(ratio)) for n, ratio in enumerate(ratios)]
     # The lower end of the prediction interval is 0.67 of the propagated time, and the best one took 0.9.
     waiting = [figure("may win", propagated(1.3)), figure("loses", propagated(1.4))]
     assert [one.key for one in next_to_compile([*done, *waiting], "time", None, 5)] == ["may win"]
@@ -165,7 +165,7 @@ def test_what_probably_does_not_fit_is_compiled_last():
 def test_time_is_compared_for_each_example():
     small = Figure("small", propagated(1.0), None, 8.0, "")
     large = Figure("large", propagated(1.5), None, 16.0, "")
-    assert [one.key for one in ranked([small, large], "time")] == ["large", "small"]
+    assert [figure.key for figure in ranked([small, large], "time")] == ["large", "small"]
     assert math.isinf(value(Evaluated("propagated"), 1.0, "time"))
 
 

@@ -46,14 +46,14 @@ STATE = state(
 
 
 def every(space: Space) -> list[Layout]:
-    return [one for group in space.groups() for one in group.layouts]
+    return [layout for group in space.groups() for layout in group.layouts]
 
 
 def test_the_logical_axes_by_their_part_in_the_model():
-    found = space_of(layout(), STATE).axes
-    assert found is not None
-    assert (found.batch, found.sequence, found.width) == ("batch", ("seq",), "embed")
-    assert set(found.parallel) == {"heads", "kv_heads", "mlp", "vocab"}  # not the width of a head
+    logical_axes = space_of(layout(), STATE).axes
+    assert logical_axes is not None
+    assert (logical_axes.batch, logical_axes.sequence, logical_axes.width) == ("batch", ("seq",), "embed")
+    assert set(logical_axes.parallel) == {"heads", "kv_heads", "mlp", "vocab"}  # not the width of a head
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_the_logical_axes_by_their_part_in_the_model():
 )
 def test_the_count_is_the_number_of_candidates(locks, vary):
     space = space_of(layout(), STATE, locks, vary)
-    found = every(space)
-    assert len(found) == space.count()
-    assert all(math.prod(one.mesh_shape) == 16 for one in found)
+    layouts = every(space)
+    assert len(layouts) == space.count()
+    assert all(math.prod(one.mesh_shape) == 16 for one in layouts)
     if "tensor=4" in locks:
-        sizes = [dict(zip(one.axis_names, one.mesh_shape, strict=True)) for one in found]
-        assert {one.get("tensor", 1) for one in sizes} == {4}
+        sizes = [dict(zip(one.axis_names, one.mesh_shape, strict=True)) for one in layouts]
+        assert {size.get("tensor", 1) for size in sizes} == {4}
     if vary:
-        assert {one.sizes["remat"] for one in found} == {"none", "full"}
+        assert {one.sizes["remat"] for one in layouts} == {"none", "full"}
     if len(vary) > 1:
         wanted = {(), ("data",), ("fsdp",), ("data", "fsdp")}
-        assert {one.optimizer_axes for one in found} == wanted
-        assert all(set(one.optimizer_axes) <= set(one.axis_names) for one in found)
+        assert {one.optimizer_axes for one in layouts} == wanted
+        assert all(set(one.optimizer_axes) <= set(one.axis_names) for one in layouts)
 
 
 @given(st.integers(1, 256), st.integers(1, 4), st.integers(1, 2))
@@ -90,13 +90,17 @@ def test_factorings_are_all_ordered_factorizations(number, factors, least):
             return rest == 1
         return sum(brute(rest // d, count - 1) for d in range(least, rest + 1) if rest % d == 0)
 
-    found = list(mesh_shapes.factorings(number, factors, least))
-    assert len(found) == len(set(found)) == brute(number, factors)
-    assert all(math.prod(one) == number and min(one) >= least for one in found)
+    factorings = list(mesh_shapes.factorings(number, factors, least))
+    assert len(factorings) == len(set(factorings)) == brute(number, factors)
+    assert all(math.prod(one) == number and min(one) >= least for one in factorings)
 
 
 def test_fsdp_and_tensor_shard_parameters_and_activations_as_the_preset_does():
-    preset = next(one for one in presets.TRANSFORMER_PRESETS if one.name == "FSDP + tensor")
+    preset = next(
+        transformer_preset
+        for transformer_preset in presets.TRANSFORMER_PRESETS
+        if transformer_preset.name == "FSDP + tensor"
+    )
     wanted = preset.applied_to(layout())
     arrays = (
         ("embed", "mlp"), ("vocab", "embed"), ("embed", "heads", "head_dim"),
@@ -114,13 +118,13 @@ def test_fsdp_and_tensor_shard_parameters_and_activations_as_the_preset_does():
 
 
 def test_layouts_with_other_names_of_mesh_axes_are_equal():
-    one = layout(mesh="4x4", axes="data,tensor", rules="mlp=tensor,batch=data")
+    result = layout(mesh="4x4", axes="data,tensor", rules="mlp=tensor,batch=data")
     other = layout(mesh="4x4", axes="x,y", rules="batch=x,mlp=y")
-    assert identity(one) == identity(other)
-    assert identity(one) != identity(layout(mesh="4x4", axes="y,x", rules="batch=x,mlp=y"))
-    assert identity(one) != identity(replace(one, rules=one.rules[:1]))
-    sharded = [replace(each, optimizer_axes=each.axis_names[:1]) for each in (one, other)]
-    assert identity(sharded[0]) == identity(sharded[1]) != identity(one)
+    assert identity(result) == identity(other)
+    assert identity(result) != identity(layout(mesh="4x4", axes="y,x", rules="batch=x,mlp=y"))
+    assert identity(result) != identity(replace(result, rules=result.rules[:1]))
+    sharded = [replace(each, optimizer_axes=each.axis_names[:1]) for each in (result, other)]
+    assert identity(sharded[0]) == identity(sharded[1]) != identity(result)
     # The order of rules matters only if one array has both axes.
     first = layout(mesh="16", axes="x", rules="batch=x,embed=x")
     assert identity(first) != identity(layout(mesh="16", axes="x", rules="embed=x,batch=x"))
@@ -156,11 +160,11 @@ def test_axes_of_size_1_of_a_long_mesh_keep_it(lock, meshes):
     names = ",".join(f"a{number}" for number in range(13))
     long = layout(mesh="1x4x" + "1x" * 10 + "4", axes=names, rules="batch=a1,embed=a1,mlp=a12,heads=a2")
     space = space_of(long, STATE, [lock])
-    found = {one.mesh_shape for one in every(space)}
+    mesh_shapes = {one.mesh_shape for one in every(space)}
     assert len(every(space)) == space.count()
     # 16 devices over two axes have five meshes.
-    assert found <= {(1, 2**n, *(1,) * 10, 2 ** (4 - n)) for n in range(5)}
-    assert len(found) == meshes and long.mesh_shape in found
+    assert mesh_shapes <= {(1, 2**n, *(1,) * 10, 2 ** (4 - n)) for n in range(5)}
+    assert len(mesh_shapes) == meshes and long.mesh_shape in mesh_shapes
 
 
 def test_a_huge_space_is_counted_and_refused_at_once():
@@ -175,9 +179,9 @@ def test_a_huge_space_is_counted_and_refused_at_once():
 
 
 def test_a_prime_number_of_devices_has_meshes_of_one_axis():
-    found = every(space_of(layout(target="plan", mesh="7"), STATE))
-    assert {one.mesh_shape for one in found if len(one.mesh_shape) == 1} == {(7,)}
-    assert all(sorted(one.mesh_shape)[-1] == 7 for one in found)
+    layouts = every(space_of(layout(target="plan", mesh="7"), STATE))
+    assert {one.mesh_shape for one in layouts if len(one.mesh_shape) == 1} == {(7,)}
+    assert all(sorted(one.mesh_shape)[-1] == 7 for one in layouts)
 
 
 def test_a_model_without_named_dimensions_is_refused():
@@ -197,10 +201,10 @@ def test_a_model_without_named_dimensions_is_refused():
 )
 def test_stages_follow_their_mesh_axis_and_microbatches_vary(sizes, locks, vary):
     space = space_of(layout(batch="32", layers="12", **sizes), STATE, locks, vary)
-    found = every(space)
-    assert len(found) == space.count()
-    on_stages = [dict(zip(one.axis_names, one.mesh_shape, strict=True)).get("stage", 1) for one in found]
-    pipelines = [(one, stages) for one, stages in zip(found, on_stages, strict=True) if stages > 1]
+    layouts = every(space)
+    assert len(layouts) == space.count()
+    on_stages = [dict(zip(one.axis_names, one.mesh_shape, strict=True)).get("stage", 1) for one in layouts]
+    pipelines = [(one, stages) for one, stages in zip(layouts, on_stages, strict=True) if stages > 1]
     for one, stages in pipelines:
         assert one.sizes["stages"] == stages
         assert 12 % stages == 0 == one.sizes["batch"] % one.sizes["microbatches"]
@@ -216,8 +220,8 @@ def test_stages_follow_their_mesh_axis_and_microbatches_vary(sizes, locks, vary)
     else:
         assert counts == {2: {2, 4, 8, 16}, 4: {4, 8, 16, 32}}
     if sizes == {"stages": "2"} and not vary:  # the layout itself, and others without a pipeline
-        assert found[0].key() == space.layout.key()
-        without = zip(found[1:], on_stages[1:], strict=True)
+        assert layouts[0].key() == space.layout.key()
+        without = zip(layouts[1:], on_stages[1:], strict=True)
         assert {one.sizes["stages"] for one, stages in without if stages == 1} == {1}
 
 

@@ -138,7 +138,10 @@ def compiled(kind: str) -> dict[str, list[list[Any]]]:
     for name, (function, arguments) in programs(mesh).items():
         text = jax.jit(function).lower(*arguments).compile().as_text()
         collectives = hlo.collectives(hlo.parse(text)[0], record)
-        found[name] = [[one.op, one.mesh_axes, one.wire_bytes_per_device] for one in collectives]
+        found[name] = [
+            [collective.op, collective.mesh_axes, collective.wire_bytes_per_device]
+            for collective in collectives
+        ]
     return found
 
 

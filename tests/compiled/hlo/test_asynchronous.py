@@ -14,8 +14,8 @@ ADD = "add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(
 
 
 def module(text: str) -> Module:
-    (found,) = hlo.parse(text)
-    return found
+    (module,) = hlo.parse(text)
+    return module
 
 
 def entry(*lines: str) -> Module:
@@ -80,10 +80,10 @@ def test_abbreviated_asynchronous_operation(name: str, contexts: str) -> None:
 def test_both_forms_of_an_all_reduce_start(started: str) -> None:
     """GPU compilers of 2025 and 2026 write different shapes. The text lacks the operand `lost`."""
     rest = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add"
-    found = entry(f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)")
-    (reduction,) = hlo.collectives(found)
+    module = entry(f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)")
+    (reduction,) = hlo.collectives(module)
     assert (reduction.payload_bytes, reduction.wire_bytes_per_device) == (256, 384)
-    assert work(found).flops == 64
+    assert work(module).flops == 64
 
 
 def test_asynchronous_product() -> None:
@@ -153,15 +153,15 @@ ENTRY e {
 
 def test_collective_in_several_fusions_counts_once() -> None:
     """For a TPU v5e the compiler splits the gather of a layer's weights; for a v5p it writes one gather."""
-    found = module(FUSED)
-    collectives = hlo.collectives(found)
+    result = module(FUSED)
+    collectives = hlo.collectives(result)
     assert [(c.computation, c.asynchronous, c.executions) for c in collectives] == [
         ("begins", True, 1),
         ("e", False, 1),
     ]
     assert {c.wire_bytes_per_device for c in collectives} == {4 * 48}
-    assert work(found).not_counted == ()
-    assert chains(found).carried_on == {
+    assert work(result).not_counted == ()
+    assert chains(result).carried_on == {
         ("between", "g"): (("begins", "g"),),
         ("ends", "g"): (("begins", "g"),),
     }
@@ -178,12 +178,12 @@ def test_moved_arrays_of_a_collective_in_several_fusions() -> None:
 def test_flops_of_a_collective_in_several_fusions() -> None:
     gather = GATHER.replace("all-gather", "all-reduce").replace("dimensions={0}", "to_apply=add")
     text = FUSED.replace(GATHER, gather).replace("HloModule m, num_partitions=4\n", "")
-    found = module("HloModule m, num_partitions=4\n" + ADD + text.replace("f32[16]", "f32[64]"))
-    assert work(found).flops == 2 * 8 * 8 * 8 + 64
+    result = module("HloModule m, num_partitions=4\n" + ADD + text.replace("f32[16]", "f32[64]"))
+    assert work(result).flops == 2 * 8 * 8 * 8 + 64
 
 
 def test_truncated_text_without_the_start() -> None:
     cut = FUSED[FUSED.index("ends {") : FUSED.index("ENTRY")]
-    found = module("HloModule m, entry_computation_layout={()->f32[]}\n\n" + cut)
-    assert found.truncated is not None
-    assert hlo.collectives(found) == ()
+    result = module("HloModule m, entry_computation_layout={()->f32[]}\n\n" + cut)
+    assert result.truncated is not None
+    assert hlo.collectives(result) == ()

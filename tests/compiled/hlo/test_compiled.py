@@ -75,14 +75,14 @@ def test_a_loop_without_a_trip_count_has_counts_of_one_iteration() -> None:
     counted = hlo.collectives(module, mesh)
     (module,) = hlo.parse(compiled(until, X, weights(3), limit).as_text())
     unknown = hlo.collectives(module, mesh)
-    inside = [one for one in unknown if one.executions is None]
-    assert inside and all(one.executions_per_iteration == 3 for one in inside)
-    assert {one.executions for one in counted} == {15}
-    assert all(one.executions_per_iteration is None for one in counted)
+    inside = [collective for collective in unknown if collective.executions is None]
+    assert inside and all(collective.executions_per_iteration == 3 for collective in inside)
+    assert {collective.executions for collective in counted} == {15}
+    assert all(collective.executions_per_iteration is None for collective in counted)
     (row,) = traffic(inside)
     assert row.wire_bytes_per_device is None
     assert 5 * row.wire_bytes_per_iteration == sum(
-        one.executions * one.wire_bytes_per_device for one in counted
+        collective.executions * collective.wire_bytes_per_device for collective in counted
     )
 
 
@@ -100,9 +100,9 @@ def times(count: int, total: Counter[tuple]) -> Counter[tuple]:
 
 
 def collectives_of(executable: Any, mesh: Mesh) -> tuple[Collective, ...]:
-    found = program_text.read(executable.as_text(), mesh_record(mesh)).collectives
-    assert found is not None
-    return found
+    collectives = program_text.read(executable.as_text(), mesh_record(mesh)).collectives
+    assert collectives is not None
+    return collectives
 
 
 def of(function: Callable[..., Any], *arguments: jax.ShapeDtypeStruct) -> tuple[Collective, ...]:
@@ -282,12 +282,12 @@ def test_instruction_counts_match_xla(name: str) -> None:
         )
         for computation in theirs.computations()
     }
-    found = {c.name: Counter(i.opcode for i in c.instructions) for c in ours.computations}
-    assert found.keys() == expected.keys()
+    counters = {c.name: Counter(i.opcode for i in c.instructions) for c in ours.computations}
+    assert counters.keys() == expected.keys()
     for computation, opcodes in expected.items():
-        assert sum(found[computation].values()) == sum(opcodes.values())
+        assert sum(counters[computation].values()) == sum(opcodes.values())
         for op in (*OPS, "while", "conditional", "fusion", "call", "parameter", "tuple"):
-            assert found[computation][op] == opcodes[op], (computation, op)
+            assert counters[computation][op] == opcodes[op], (computation, op)
     names = {c.name: {i.name for i in c.instructions} for c in ours.computations}
     for computation in theirs.computations():
         assert names[computation.name] == {i.name for i in computation.instructions()}
@@ -315,8 +315,12 @@ def test_a_merged_all_reduce_has_the_label_of_its_largest_part() -> None:
     sizes = {"first": (8, 64), "wide": (64, 1024), "last": (1024, 4)}
     params = {name: sharded(shape) for name, shape in sizes.items()}
     (module,) = hlo.parse(compiled(step, params, sharded((64, 8), "data")).as_text())
-    merged = [one for one in hlo.collectives(module, mesh_record(GRID)) if one.op == "all-reduce"]
-    largest = max(merged, key=lambda one: one.payload_bytes)
+    merged = [
+        collective
+        for collective in hlo.collectives(module, mesh_record(GRID))
+        if collective.op == "all-reduce"
+    ]
+    largest = max(merged, key=lambda collective: collective.payload_bytes)
     assert largest.payload_bytes >= 64 * 1024 * 4
     name = parse_op_name(largest.op_name)[0]
     assert "wide" in name.module or "wide" in largest.op_name.split(":")[0]

@@ -19,9 +19,9 @@ MESH = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisTy
 def digest(function, *specs) -> str:
     shapes = [jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(MESH, spec)) for spec in specs]
     text = jax.jit(function).lower(*shapes).compile().as_text()
-    found = read(text, None).fingerprint
-    assert found is not None
-    return found
+    fingerprint = read(text, None).fingerprint
+    assert fingerprint is not None
+    return fingerprint
 
 
 def auto(w, x):

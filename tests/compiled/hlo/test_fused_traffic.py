@@ -15,9 +15,9 @@ KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 def read(text: str, **options: object) -> FusedTraffic:
     (module,) = hlo.parse(text)
-    found = fused_traffic(Analysis(module), **options)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    result = fused_traffic(Analysis(module), **options)  # type: ignore[arg-type]
+    assert result is not None
+    return result
 
 
 CHAIN = """HloModule m
@@ -33,19 +33,19 @@ ENTRY e {
 
 
 def test_elementwise_operations_are_fused_into_products_and_results() -> None:
-    found = read(CHAIN)
+    fused_traffic = read(CHAIN)
     x, w, y = 8 * 16 * 4, 16 * 32 * 4, 8 * 32 * 4
     # The product reads x and w and writes y, from which one fusion computes r.
-    assert found.total == x + w + 3 * y
-    assert found.fusions == 2
-    assert found.bytes["y"] == 2 * y
+    assert fused_traffic.total == x + w + 3 * y
+    assert fused_traffic.fusions == 2
+    assert fused_traffic.bytes["y"] == 2 * y
 
 
 def test_a_product_of_a_library_reads_its_operands_from_memory() -> None:
-    found = read(CHAIN, fuses_products=False)
+    fused_traffic = read(CHAIN, fuses_products=False)
     x, w, y = 8 * 16 * 4, 16 * 32 * 4, 8 * 32 * 4
-    assert found.total == (x + x) + (x + w + y) + 2 * y
-    assert found.fusions == 3
+    assert fused_traffic.total == (x + x) + (x + w + y) + 2 * y
+    assert fused_traffic.fusions == 3
 
 
 def test_what_two_products_read_is_written_once() -> None:
@@ -136,5 +136,5 @@ ENTRY e {
 
 def test_an_unknown_trip_count_makes_the_traffic_unknown() -> None:
     (module,) = hlo.parse(LOOP.replace(f", {TRIPS}", ""))
-    found = fused_traffic(Analysis(module))
-    assert not found.is_whole and set(found.parts) == {("loop",)}
+    result = fused_traffic(Analysis(module))
+    assert not result.is_whole and set(result.parts) == {("loop",)}

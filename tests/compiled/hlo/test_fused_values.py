@@ -17,18 +17,18 @@ KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 
 def read(text: str, **options: Any) -> LiveValues:
-    found = fused_values(Analysis(hlo.parse(text)[0]), **options)
-    assert found is not None
-    return found
+    live_values = fused_values(Analysis(hlo.parse(text)[0]), **options)
+    assert live_values is not None
+    return live_values
 
 
-def names(found: LiveValues) -> dict[str, tuple[str, str]]:
+def names(live_values: LiveValues) -> dict[str, tuple[str, str]]:
     """Return (shape, last instruction) of each buffer that is no argument, by its first instruction."""
-    named = [one.name for _, one in found.instructions]
+    named = [one.name for _, one in live_values.instructions]
     return {
-        named[one.first]: (str(one.shape), named[one.last])
-        for one in found.buffers
-        if one.first >= 0 and one.parameter is None
+        named[buffer.first]: (str(buffer.shape), named[buffer.last])
+        for buffer in live_values.buffers
+        if buffer.first >= 0 and buffer.parameter is None
     }
 
 
@@ -58,8 +58,8 @@ def test_elementwise_instructions_are_fused() -> None:
 
 
 def test_a_donated_result_has_the_memory_of_its_argument() -> None:
-    assert sum(one.result is not None for one in read(CHAIN).buffers) == 1
-    (result,) = [one for one in read(CHAIN, donated={0: 1}).buffers if one.result is not None]
+    assert sum(buffer.result is not None for buffer in read(CHAIN).buffers) == 1
+    (result,) = [buffer for buffer in read(CHAIN, donated={0: 1}).buffers if buffer.result is not None]
     assert result.parameter == 1
 
 
@@ -123,6 +123,6 @@ ENTRY e {
 
 
 def test_what_a_loop_carries_is_written_and_a_constant_that_it_reads_is_not() -> None:
-    shapes = sorted(str(one.shape) for one in read(LOOP).buffers if one.bytes > 4)
+    shapes = sorted(str(buffer.shape) for buffer in read(LOOP).buffers if buffer.bytes > 4)
     # The argument, which the product replaces in the loop, and the stack. Not the mask.
     assert shapes == ["f32[4,8]", "f32[6,4,8]"]

@@ -40,13 +40,13 @@ PIECES = [
 def read(text: str) -> None:
     """Run every analysis on a text, which may only raise InvalidInput."""
     try:
-        found = [c for module in hlo.parse(text) for c in hlo.collectives(module, GRID)]
+        collectives = [c for module in hlo.parse(text) for c in hlo.collectives(module, GRID)]
     except InvalidInput as refused:
         assert "\n" not in str(refused) and len(str(refused)) < 400
         return
-    for collective in found:
+    for collective in collectives:
         assert typed_json.decode(Collective, typed_json.encode(collective)) == collective
-    traffic(found)
+    traffic(collectives)
 
 
 @st.composite
@@ -100,10 +100,12 @@ def test_groups_of_too_many_devices_are_kept_as_written() -> None:
     (module,) = hlo.parse(text)
     assert all(one.device_groups for one in hlo.collectives(module, mesh))
     for room, listed in ((hlo.Room(keep=640), 10), (hlo.Room(expand=100), 16)):
-        found = hlo.collectives(module, mesh, room=room)
+        collectives = hlo.collectives(module, mesh, room=room)
         # The groups of the first two texts are expanded, and listed each time.
-        assert sum(one.device_groups is not None for one in found) == listed
-        assert {(one.group_size, one.groups) for one in found} == {(2, 32)}
-        assert {one.wire_bytes_per_device for one in found} == {16}
-        for one in found:
-            assert (one.device_groups is None) == (str(one.written_groups).startswith("[32,2]<=[2,"))
+        assert sum(one.device_groups is not None for one in collectives) == listed
+        assert {(one.group_size, one.groups) for one in collectives} == {(2, 32)}
+        assert {one.wire_bytes_per_device for one in collectives} == {16}
+        for collective in collectives:
+            assert (collective.device_groups is None) == (
+                str(collective.written_groups).startswith("[32,2]<=[2,")
+            )

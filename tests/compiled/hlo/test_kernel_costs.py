@@ -53,13 +53,15 @@ WHOLE = 64 * 128 * (4 + 2)  # bytes of the operand and the result
 )
 def test_a_stated_cost_counts(config: str, flops: int | None, moved: int) -> None:
     (module,) = hlo.parse(TEXT.format(config=config))
-    found = hlo.work(module)
-    assert found.bytes_accessed == moved
+    work = hlo.work(module)
+    assert work.bytes_accessed == moved
     if flops is None:
-        assert found.flops == 0 and found.not_counted == ("tpu_custom_call",)
+        assert work.flops == 0 and work.not_counted == ("tpu_custom_call",)
     else:
-        assert found.flops == flops and not found.not_counted
-        assert [(one.dtype, one.flops) for one in found.matmul or ()] == [("f32", flops)]
+        assert work.flops == flops and not work.not_counted
+        assert [(matmul_flops.dtype, matmul_flops.flops) for matmul_flops in work.matmul or ()] == [
+            ("f32", flops)
+        ]
 
 
 def test_other_instructions_state_nothing() -> None:
@@ -128,10 +130,10 @@ def test_the_estimate_of_a_pallas_kernel_reaches_the_step(
     options = ("--target", target.text, "--set", f"stated={stated}".lower(), "-o", str(path))
     done = inspector("inspect", "--model", kernel_model, *options)
     assert done.returncode == 0, done.stderr
-    found = snapshots.read(path)
-    (program,) = (one for one in found.programs if one.name == "forward")
+    snapshot = snapshots.read(path)
+    (program,) = (one for one in snapshot.programs if one.name == "forward")
     products = 2 * 128 * 512 * 512
-    step = assess(found).step
+    step = assess(snapshot).step
     assert step is not None
     if stated:
         assert program.flops_per_device == products + 123_456_789

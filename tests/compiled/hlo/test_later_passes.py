@@ -51,7 +51,9 @@ def sent(rows: list[list[Any]]) -> Counter[tuple[Any, ...]]:
 @each_case
 def test_a_program_sends_what_the_compiled_one_does(case) -> None:
     collectives = hlo.collectives(passed(case), mesh_of(case))
-    rows = [[one.op, one.mesh_axes, one.wire_bytes_per_device] for one in collectives]
+    rows = [
+        [collective.op, collective.mesh_axes, collective.wire_bytes_per_device] for collective in collectives
+    ]
     assert sent(rows) == sent(case["collectives"])
 
 
@@ -184,11 +186,11 @@ def test_transfers_between_slices_are_apart_from_those_inside(transfers, expecte
       moved = f32[8] collective-permute(a), channel_id=1, source_target_pairs={{{written}}}
       ROOT r = f32[8] add(moved, a)"""
     (module,) = hlo.parse(f"HloModule m, num_partitions=16\nENTRY e {{\n{entry}\n}}\n")
-    found = as_compiled_for(module, "tpu", SLICES)
+    result = as_compiled_for(module, "tpu", SLICES)
     mesh = Mesh((MeshAxis("a", 16),), tuple(range(16)))
-    permutes = hlo.collectives(found, mesh)
-    assert {one.source_target_pairs for one in permutes} == (expected or {tuple(transfers)})
-    assert all(one.wire_bytes_per_device == 32 for one in permutes)
+    permutes = hlo.collectives(result, mesh)
+    assert {permute.source_target_pairs for permute in permutes} == (expected or {tuple(transfers)})
+    assert all(permute.wire_bytes_per_device == 32 for permute in permutes)
 
 
 def test_an_array_is_gathered_again_for_the_operation_that_needs_it() -> None:

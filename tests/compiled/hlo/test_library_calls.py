@@ -54,16 +54,14 @@ def of_case(name: str) -> Work:
     ],
 )
 def test_products(name: str, dtype: str, flops: float, moved: float | None) -> None:
-    found = of_case(name)
-    assert found.matmul is not None and [product.dtype for product in found.matmul] == [dtype]
+    work = of_case(name)
+    assert work.matmul is not None and [product.dtype for product in work.matmul] == [dtype]
     assert (
-        found.flops
-        == found.matmul[0].flops
-        == pytest.approx(flops, rel=0.02 if "flash" not in name else 0.01)
+        work.flops == work.matmul[0].flops == pytest.approx(flops, rel=0.02 if "flash" not in name else 0.01)
     )
     if moved is not None:
-        assert found.bytes_accessed == pytest.approx(moved, rel=0.02)
-    assert not found.not_counted and not found.kernels
+        assert work.bytes_accessed == pytest.approx(moved, rel=0.02)
+    assert not work.not_counted and not work.kernels
 
 
 @pytest.mark.parametrize(
@@ -84,12 +82,12 @@ def test_products(name: str, dtype: str, flops: float, moved: float | None) -> N
     ],
 )
 def test_calls_that_are_no_products(name: str, flops: float, moved: float | None) -> None:
-    found = of_case(name)
-    assert found.flops == pytest.approx(flops, rel=0.02)
-    assert found.matmul == ()
+    work = of_case(name)
+    assert work.flops == pytest.approx(flops, rel=0.02)
+    assert work.matmul == ()
     if moved is not None:
-        assert found.bytes_accessed == pytest.approx(moved, rel=0.02)
-    assert not found.not_counted
+        assert work.bytes_accessed == pytest.approx(moved, rel=0.02)
+    assert not work.not_counted
 
 
 @pytest.mark.parametrize(
@@ -102,9 +100,9 @@ def test_calls_that_are_no_products(name: str, flops: float, moved: float | None
 def test_a_kernel_without_flops_has_its_name_and_bytes(
     name: str, kernel: str, target: str, moved: int
 ) -> None:
-    found = of_case(name)
-    assert found.not_counted == (kernel,)
-    (calls,) = found.kernels
+    work = of_case(name)
+    assert work.not_counted == (kernel,)
+    (calls,) = work.kernels
     assert (calls.name, calls.target, calls.within, calls.calls, calls.bytes) == (
         kernel,
         target,
@@ -134,7 +132,11 @@ def test_a_solver_takes_at_least_as_long_as_its_bytes(name: str, bound: bool) ->
     """Its steps depend on each other, and nothing says at which share of the peak they run."""
     text = (CASES / f"{name}.hlo").read_text().replace("\n", ", is_scheduled=true\n", 1)
     (module,) = hlo.parse(text)
-    found = schedule(Analysis(module), ())
-    assert found is not None
-    (operation,) = (one for one in found.by_name[found.entry].operations if one.opcode == "custom-call")
+    result = schedule(Analysis(module), ())
+    assert result is not None
+    (operation,) = (
+        scheduled_operation
+        for scheduled_operation in result.by_name[result.entry].operations
+        if scheduled_operation.opcode == "custom-call"
+    )
     assert (operation.uncounted is not None) == bound

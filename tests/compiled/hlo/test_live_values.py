@@ -11,22 +11,22 @@ from inspector.compiled.hlo.shapes import parse
 
 
 def read(text: str) -> LiveValues:
-    found = live_values(Analysis(hlo.parse(text)[0]))
-    assert found is not None
-    return found
+    result = live_values(Analysis(hlo.parse(text)[0]))
+    assert result is not None
+    return result
 
 
-def of(found: LiveValues, name: str) -> Buffer:
+def of(live_values: LiveValues, name: str) -> Buffer:
     """Return the buffer that an instruction writes."""
-    position = next(n for n, (_, one) in enumerate(found.instructions) if one.name == name)
-    (buffer,) = [one for one in found.buffers if position in one.writers]
+    position = next(n for n, (_, one) in enumerate(live_values.instructions) if one.name == name)
+    (buffer,) = [one for one in live_values.buffers if position in one.writers]
     return buffer
 
 
-def span(found: LiveValues, name: str) -> tuple[str, str]:
+def span(live_values: LiveValues, name: str) -> tuple[str, str]:
     """Return the names of the first and the last instruction that use a buffer."""
-    buffer = of(found, name)
-    return tuple(found.instructions[at][1].name for at in (buffer.first, buffer.last))
+    buffer = of(live_values, name)
+    return tuple(live_values.instructions[at][1].name for at in (buffer.first, buffer.last))
 
 
 CHAIN = """HloModule m, is_scheduled=true
@@ -41,12 +41,12 @@ ENTRY e {
 
 
 def test_a_value_is_in_use_until_its_last_reader() -> None:
-    found = read(CHAIN)
-    assert [span(found, name) for name in "abc"] == [("a", "b"), ("b", "c"), ("c", "r")]
-    assert of(found, "x").parameter == 0 and of(found, "x").whole_program
-    assert of(found, "r").result == 0
+    live_values = read(CHAIN)
+    assert [span(live_values, name) for name in "abc"] == [("a", "b"), ("b", "c"), ("c", "r")]
+    assert of(live_values, "x").parameter == 0 and of(live_values, "x").whole_program
+    assert of(live_values, "r").result == 0
     # `a` fits into the memory of the result, which is written later; `b` is larger, `c` still in use.
-    assert [of(found, name).inside for name in "abc"] == [True, False, False]
+    assert [of(live_values, name).inside for name in "abc"] == [True, False, False]
 
 
 def test_an_unscheduled_or_truncated_text_has_no_live_values() -> None:
@@ -91,15 +91,15 @@ ENTRY e {
 
 
 def test_the_state_of_a_loop_keeps_its_buffers() -> None:
-    found = read(LOOP)
-    stack = of(found, "empty")
-    assert stack is of(found, "more")
-    assert span(found, "empty") == ("empty", "sum")
+    live_values = read(LOOP)
+    stack = of(live_values, "empty")
+    assert stack is of(live_values, "more")
+    assert span(live_values, "empty") == ("empty", "sum")
     # The result of the loop reuses the donated argument, as does the value that it carries.
-    carried = of(found, "mine")
-    assert carried is of(found, "w")
+    carried = of(live_values, "mine")
+    assert carried is of(live_values, "w")
     assert (carried.parameter, carried.result) == (0, 0)
-    sizes = sorted(one.bytes for one in found.buffers if one.bytes >= 256)
+    sizes = sorted(buffer.bytes for buffer in live_values.buffers if buffer.bytes >= 256)
     assert sizes == [256, 256, 8 * 256]  # the argument, `sum` and the stack
 
 
@@ -117,14 +117,14 @@ backend_config={"aliasing_operands":{"lists":[{"indices":["1","2"]}]}}
   ROOT r = f32[8] add(d, e)
 }
 """.replace("\\\n", "")
-    found = read(fusion)
-    assert of(found, "b").writers != of(found, "a").writers
-    assert span(found, "b") == ("b", "r")
-    assert span(found, "a") == ("a", "c")
+    live_values = read(fusion)
+    assert of(live_values, "b").writers != of(live_values, "a").writers
+    assert span(live_values, "b") == ("b", "r")
+    assert span(live_values, "a") == ("a", "c")
 
 
 def test_both_ends_of_an_asynchronous_copy_share_a_buffer() -> None:
-    found = read("""HloModule m, is_scheduled=true
+    live_values = read("""HloModule m, is_scheduled=true
 ENTRY e {
   x = bf16[1024,8]{1,0:T(8,128)(2,1)} parameter(0)
   s = (bf16[1024,8]{1,0:T(8,128)(2,1)S(1)}, bf16[1024,8]{1,0:T(8,128)(2,1)}, u32[]{:S(2)}) copy-start(x)
@@ -133,11 +133,11 @@ ENTRY e {
   ROOT r = bf16[1024,8]{1,0:T(8,128)(2,1)} add(y, d)
 }
 """)
-    copied = [one for one in found.buffers if one.space == VMEM]
-    assert [(one.bytes, found.instructions[one.last][1].name) for one in copied] == [
+    copied = [buffer for buffer in live_values.buffers if buffer.space == VMEM]
+    assert [(buffer.bytes, live_values.instructions[buffer.last][1].name) for buffer in copied] == [
         (1024 * 128 * 2, "r")  # 8 columns take a tile of 128
     ]
-    assert of(found, "x").shape.bytes == 1024 * 8 * 2
+    assert of(live_values, "x").shape.bytes == 1024 * 8 * 2
 
 
 @pytest.mark.parametrize(

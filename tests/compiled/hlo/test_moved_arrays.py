@@ -38,12 +38,12 @@ def run(preset: str, model: str, scan: str) -> Snapshot:
     return run_layout(chosen.applied_to(layout), lambda *_, **__: None)
 
 
-def collectives(found: Snapshot, program: str) -> tuple[Collective, ...]:
-    return found.program(program).collectives
+def collectives(snapshot: Snapshot, program: str) -> tuple[Collective, ...]:
+    return snapshot.program(program).collectives
 
 
-def params(found: Snapshot) -> dict[str, Array]:
-    return {array.path: array for array in found.arrays if array.group == "params"}
+def params(snapshot: Snapshot) -> dict[str, Array]:
+    return {array.path: array for array in snapshot.arrays if array.group == "params"}
 
 
 EVERY_MODEL = pytest.mark.parametrize(
@@ -56,21 +56,21 @@ EVERY_MODEL = pytest.mark.parametrize(
 @EVERY_MODEL
 @pytest.mark.parametrize("preset", [preset.name for preset in PRESETS])
 def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, scan: str) -> None:
-    found = run(preset, model, scan)
+    snapshot = run(preset, model, scan)
     batch_axis = "fsdp" if "FSDP" in preset else "data"
-    known = params(found)
+    known = params(snapshot)
     reduced: list[str] = []
-    for one in collectives(found, "train_step"):
-        assert one.arrays is not None
-        if one.op == "all-reduce" and one.mesh_axes == (batch_axis,):
-            reduced += one.arrays
+    for collective in collectives(snapshot, "train_step"):
+        assert collective.arrays is not None
+        if collective.op == "all-reduce" and collective.mesh_axes == (batch_axis,):
+            reduced += collective.arrays
             # The payload is the size of the named parameters before the scatter, perhaps with the loss.
-            ways = found.mesh.ways((batch_axis,)) if "FSDP" in preset else 1
-            held = sum(known[path].bytes_per_device for path in one.arrays) * ways
-            assert one.payload_bytes * one.executions - held in (0, 4)
-        elif one.op == "all-reduce":
-            assert one.arrays == (), "what the other axis reduces is activations and their gradients"
-    has_data = batch_axis in found.mesh.axis_names
+            ways = snapshot.mesh.ways((batch_axis,)) if "FSDP" in preset else 1
+            held = sum(known[path].bytes_per_device for path in collective.arrays) * ways
+            assert collective.payload_bytes * collective.executions - held in (0, 4)
+        elif collective.op == "all-reduce":
+            assert collective.arrays == (), "what the other axis reduces is activations and their gradients"
+    has_data = batch_axis in snapshot.mesh.axis_names
     assert sorted(reduced) == (sorted(known) if has_data else [])
 
 
@@ -78,22 +78,24 @@ def test_reductions_of_gradients_name_their_parameters(preset: str, model: str, 
 @EVERY_MODEL
 @pytest.mark.parametrize("preset", ["FSDP", "FSDP + tensor"])
 def test_gathers_name_their_parameters(preset: str, model: str, scan: str) -> None:
-    found = run(preset, model, scan)
-    known = params(found)
+    snapshot = run(preset, model, scan)
+    known = params(snapshot)
     for program in ("train_step", "apply"):
-        gathers = [one for one in collectives(found, program) if one.op == "all-gather"]
-        assert {path for one in gathers for path in one.arrays} == known.keys()
-        for one in gathers:
-            (path,) = one.arrays
-            gathered = known[path].bytes_per_device * one.group_size
-            assert one.payload_bytes * one.executions == gathered
+        gathers = [
+            collective for collective in collectives(snapshot, program) if collective.op == "all-gather"
+        ]
+        assert {path for collective in gathers for path in collective.arrays} == known.keys()
+        for gather in gathers:
+            (path,) = gather.arrays
+            gathered = known[path].bytes_per_device * gather.group_size
+            assert gather.payload_bytes * gather.executions == gathered
 
 
 @pytest.mark.nightly
 def test_last_reduction_of_inference_names_the_output() -> None:
-    found = run("Data + tensor", "logical_mlp", "false")
-    *before, last = collectives(found, "apply")
-    assert last.arrays == ("output",) and all(one.arrays == () for one in before)
+    snapshot = run("Data + tensor", "logical_mlp", "false")
+    *before, last = collectives(snapshot, "apply")
+    assert last.arrays == ("output",) and all(collective.arrays == () for collective in before)
 
 
 def test_argument_order() -> None:
@@ -150,9 +152,9 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
     moved = moved_arrays(module, [*paths, "batch"], paths)
     assert moved is not None
     ops: dict[str, set[str]] = {name: set() for name in specs}
-    for one in hlo.collectives(module):
-        for path in paths_of(moved[one.computation, one.name], paths):
-            ops[path.removeprefix("params/")].add(one.op)
+    for collective in hlo.collectives(module):
+        for path in paths_of(moved[collective.computation, collective.name], paths):
+            ops[path.removeprefix("params/")].add(collective.op)
     return ops
 
 
@@ -203,19 +205,20 @@ def test_train_step_with_loops(name: str, counts: tuple[int, int], element_bytes
     outputs = [f"params/{n}" for n in range(len(results))]
     moved = moved_arrays(module, paths, outputs)
     assert moved is not None
-    gathers = [one for one in hlo.collectives(module) if one.op == "all-gather"]
+    gathers = [collective for collective in hlo.collectives(module) if collective.op == "all-gather"]
     assert len(gathers) == counts[0]
-    for one in gathers:
-        (path,) = paths_of(moved[one.computation, one.name], paths)
+    for gather in gathers:
+        (path,) = paths_of(moved[gather.computation, gather.name], paths)
         shape = arguments[int(path.removeprefix("argument "))]
-        assert one.payload_bytes is not None and one.executions is not None
-        elements = one.payload_bytes // element_bytes * one.executions
-        assert elements == math.prod(shape.dimensions) * one.group_size
+        assert gather.payload_bytes is not None and gather.executions is not None
+        elements = gather.payload_bytes // element_bytes * gather.executions
+        assert elements == math.prod(shape.dimensions) * gather.group_size
     # Three results per parameter: itself and two moments. A scalar metric is one result.
     gradients = {
         paths
-        for one in hlo.collectives(module)
-        if one.op == op and len(paths := paths_of(moved[one.computation, one.name], outputs)) == 3
+        for collective in hlo.collectives(module)
+        if collective.op == op
+        and len(paths := paths_of(moved[collective.computation, collective.name], outputs)) == 3
     }
     assert len(gradients) == counts[1]
     for paths in gradients:
@@ -233,11 +236,11 @@ add { a = f32[] parameter(0)
 
 def moved(body: str, arguments: list[str], results: list[str]) -> dict[str, tuple[str, ...]] | None:
     (module,) = hlo.parse(HEAD + body)
-    found = moved_arrays(module, arguments, results)
+    result = moved_arrays(module, arguments, results)
     return (
         None
-        if found is None
-        else {name: paths_of(arrays, arguments + results) for (_, name), arrays in found.items()}
+        if result is None
+        else {name: paths_of(arrays, arguments + results) for (_, name), arrays in result.items()}
     )
 
 
@@ -320,8 +323,8 @@ ENTRY e {
   o = f32[8] multiply(r, r)
   ROOT t = (f32[8], f32[8]) tuple(u, o)
 }"""
-    found = moved(body, ["params/p", "batch/q"], ["params/p", "output"])
-    assert found == {"n": (), "r": ("batch/q",)}
+    result = moved(body, ["params/p", "batch/q"], ["params/p", "output"])
+    assert result == {"n": (), "r": ("batch/q",)}
 
 
 def test_recursion_terminates() -> None:

@@ -34,8 +34,8 @@ def opcodes(modules: tuple[Module, ...]) -> Counter[str]:
 def test_instruction_counts_of_whole_programs(name: str) -> None:
     expected = COUNTS[name]
     modules = hlo.parse(given.text(name))
-    found = opcodes(modules)
-    assert {opcode: found[opcode] for opcode in expected["counts"]} == expected["counts"]
+    result = opcodes(modules)
+    assert {opcode: result[opcode] for opcode in expected["counts"]} == expected["counts"]
     partitions = {module.partitions for module in modules}
     assert partitions == {int(expected["num_partitions"]) if expected["num_partitions"] else None}
     groups = Counter(
@@ -76,11 +76,11 @@ def test_modules_agree_with_the_parser_of_xla(source: str) -> None:
             for computation in theirs.computations()
             for instruction in computation.instructions()
         )
-        found = opcodes(hlo.parse(case["module"]))
+        result = opcodes(hlo.parse(case["module"]))
         # XLA parses an unknown `X-start` as an async-start around X.
-        assert sum(found.values()) == sum(expected.values()), case["id"]
+        assert sum(result.values()) == sum(expected.values()), case["id"]
         for op in ("all-reduce", "all-gather", "reduce-scatter", "while", "conditional", "fusion"):
-            assert found[op] == expected[op], case["id"]
+            assert result[op] == expected[op], case["id"]
         compared += 1
     assert compared == len(modules) if source == "own" else compared > 250
 
@@ -110,8 +110,8 @@ ENTRY e {
 """
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     for written in (text, hlo_of_jaxlib.hlo_module_from_text(text).to_string()):
-        (found,) = hlo.parse(written)
-        assert found.by_name["e"].root.attributes["literal"].startswith("s32[2,2]{1,0} {")
+        (module,) = hlo.parse(written)
+        assert module.by_name["e"].root.attributes["literal"].startswith("s32[2,2]{1,0} {")
 
 
 RECOVERED = """HloModule whole, entry_computation_layout={()->s32[1,3]{1,0}}, origin_recovery_table={
@@ -133,8 +133,8 @@ ENTRY %e () -> s32[1,3] {
 
 
 def test_origin_recovery_table_is_skipped() -> None:
-    (found,) = hlo.parse(RECOVERED)
-    assert found.name == "whole" and found.entry == "e" and found.truncated is None
+    (result,) = hlo.parse(RECOVERED)
+    assert result.name == "whole" and result.entry == "e" and result.truncated is None
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     printed = hlo_of_jaxlib.hlo_module_from_text(RECOVERED).to_string()
     assert [module.name for module in hlo.parse(printed + printed)] == ["whole", "whole"]

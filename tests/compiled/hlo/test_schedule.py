@@ -79,15 +79,19 @@ def read(text: str) -> tuple[Schedule | None, Analysis]:
     return schedule(analysis, hlo.collectives(module, None, analysis)), analysis
 
 
-def operations(found: Schedule | None, name: str) -> dict[str, ScheduledOperation]:
-    assert found is not None
-    (computation,) = [one for one in found.computations if one.name == name]
-    return {one.name: one for one in computation.operations}
+def operations(schedule: Schedule | None, name: str) -> dict[str, ScheduledOperation]:
+    assert schedule is not None
+    (computation,) = [
+        scheduled_computation
+        for scheduled_computation in schedule.computations
+        if scheduled_computation.name == name
+    ]
+    return {operation.name: operation for operation in computation.operations}
 
 
 def test_a_tpu_loop():
-    found, _ = read(TPU)
-    main, body = operations(found, "main"), operations(found, "body")
+    schedule, _ = read(TPU)
+    main, body = operations(schedule, "main"), operations(schedule, "body")
     assert list(main) == ["r", "w"]
     assert (main["w"].runs, main["w"].times) == (("body",), 6)
     assert list(body) == ["start", "product", "moved", "done", "there"]
@@ -164,25 +168,33 @@ def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
         return jnp.sum(jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0])
 
     text = jax.jit(jax.grad(loss)).lower(w, x).compile().as_text()
-    found, analysis = read(text)
-    assert found is not None
+    schedule, analysis = read(text)
+    assert schedule is not None
     work = hlo.work(analysis.module, analysis)
     times = {name: run.count for name, run in analysis.runs.items()}
-    every = [(times[one.name], each) for one in found.computations for each in one.operations]
-    flops = sum(count * (each.flops or 0) for count, each in every)
+    every = [
+        (times[computation.name], operation)
+        for computation in schedule.computations
+        for operation in computation.operations
+    ]
+    flops = sum(count * (scheduled_operation.flops or 0) for count, scheduled_operation in every)
     assert flops == sum(one.flops for one in work.matmul) > 0
     # The condition of a loop is not part of the schedule. It reads a few scalars.
-    moved = sum(count * (each.bytes or 0) for count, each in every)
+    moved = sum(count * (scheduled_operation.bytes or 0) for count, scheduled_operation in every)
     assert work.bytes_accessed * 0.98 <= moved <= work.bytes_accessed
 
 
 def test_operations_have_those_whose_results_they_read() -> None:
-    found, _ = read(TPU)
-    assert found is not None
-    by_name = {operation.name: operation for each in found.computations for operation in each.operations}
-    assert [operation.name for operation in found.by_name["main"].operations] == ["r", "w"]
+    schedule, _ = read(TPU)
+    assert schedule is not None
+    by_name = {
+        operation.name: operation
+        for computation in schedule.computations
+        for operation in computation.operations
+    }
+    assert [operation.name for operation in schedule.by_name["main"].operations] == ["r", "w"]
     assert by_name["w"].operands == (0,) and by_name["r"].operands == ()
-    names = [operation.name for operation in found.by_name["body"].operations]
+    names = [operation.name for operation in schedule.by_name["body"].operations]
     assert names == ["start", "product", "moved", "done", "there"]
     # The state has the copy of the previous iteration. Other operands of the product do not change.
     assert {name: by_name[name].operands for name in names} == {
@@ -206,9 +218,9 @@ def test_a_loop_passes_on_what_it_does_not_change() -> None:
 }
 """
     )
-    found, _ = read(text)
-    assert found is not None
-    reads = {operation.name: operation.operands for operation in found.by_name["main"].operations}
+    schedule, _ = read(text)
+    assert schedule is not None
+    reads = {operation.name: operation.operands for operation in schedule.by_name["main"].operations}
     assert reads == {"r": (), "w": (0,), "late": (1,), "early": (0,)}
 
 
@@ -224,13 +236,13 @@ def test_what_a_schedule_reads_is_what_the_text_of_a_compiled_program_says() -> 
         jax.ShapeDtypeStruct((32, 32), jnp.float32, sharding=NamedSharding(mesh, P())),
     )
     text = jax.jit(step).lower(*given).compile().as_text()
-    found, _ = read(text)
-    assert found is not None
+    schedule, _ = read(text)
+    assert schedule is not None
     # Of each line of the entry, the names of its operands, through those that the schedule leaves out.
     lines = dict(
         re.findall(r"^ +(?:ROOT )?%?([\w.-]+) = [^=]*?[\w-]+\(([^)]*)\)", text[text.index("ENTRY") :], re.M)
     )
-    entry = found.by_name[found.entry].operations
+    entry = schedule.by_name[schedule.entry].operations
     places = {operation.name: place for place, operation in enumerate(entry)}
 
     def sources(name: str) -> set[int]:

@@ -18,7 +18,7 @@ IDS = [100_000 * slice_id + device for slice_id in (1, 2) for device in range(4)
 def mesh(ids: list[int] = IDS, **sizes: int) -> Mesh:
     axes = tuple(MeshAxis(name, size) for name, size in sizes.items())
     assert math.prod(sizes.values()) == len(ids)
-    return Mesh(axes, tuple(ids), slice_index=tuple(one // 100_000 - 1 for one in ids))
+    return Mesh(axes, tuple(ids), slice_index=tuple(id_ // 100_000 - 1 for id_ in ids))
 
 
 TWO = mesh(data=2, fsdp=4)
@@ -70,20 +70,25 @@ ALL = '"{1,2}x{0:3}"'
 def test_a_transfer_is_one_collective(
     kind: str, sent: str, received: str, op: str, payload: int, wire: int | None
 ) -> None:
-    (one,) = collectives(transfer(kind, ALL, sent, received))
-    assert (one.op, one.name, one.computation, one.network) == (op, "send.0", "main", "dcn")
-    assert (one.mesh_axes, one.group_size, one.groups) == (("data",), 2, 4)
-    assert (one.payload_bytes, one.wire_bytes_per_device) == (payload, wire)
-    assert (one.executions, one.asynchronous, one.conditional) == (1, True, False)
-    assert one.op_name == "jit(f)/layer_0/dot_general"
+    (collective,) = collectives(transfer(kind, ALL, sent, received))
+    assert (collective.op, collective.name, collective.computation, collective.network) == (
+        op,
+        "send.0",
+        "main",
+        "dcn",
+    )
+    assert (collective.mesh_axes, collective.group_size, collective.groups) == (("data",), 2, 4)
+    assert (collective.payload_bytes, collective.wire_bytes_per_device) == (payload, wire)
+    assert (collective.executions, collective.asynchronous, collective.conditional) == (1, True, False)
+    assert collective.op_name == "jit(f)/layer_0/dot_general"
 
 
 def test_every_transfer_counts_once() -> None:
-    found = collectives(
+    result = collectives(
         transfer("ALL_REDUCE", ALL, "bf16[64,32]", "bf16[64,32]", 0),
         transfer("ALL_GATHER", ALL, "bf16[8,32]", "bf16[16,32]", 1),
     )
-    assert [(one.op, one.name) for one in found] == [
+    assert [(collective.op, collective.name) for collective in result] == [
         ("all-reduce", "send.0"),
         ("all-gather", "send.1"),
     ]
@@ -110,24 +115,29 @@ def test_every_transfer_counts_once() -> None:
     ],
 )  # fmt: skip
 def test_groups_of_slices(target: str, on: Mesh, axes: tuple | None, groups: tuple | None) -> None:
-    (one,) = collectives(transfer("ALL_REDUCE", target, "f32[8]", "f32[8]"), on=on)
-    assert (one.mesh_axes, one.device_groups) == (axes, groups)
+    (collective,) = collectives(transfer("ALL_REDUCE", target, "f32[8]", "f32[8]"), on=on)
+    assert (collective.mesh_axes, collective.device_groups) == (axes, groups)
 
 
 def test_pairs_between_slices() -> None:
     pairs = "{{100000->200000},{100001->200001},{200000->100000},{200001->100001}}"
-    (one,) = collectives(transfer("ONE_TO_ONE", pairs, "bf16[1,32]", "bf16[1,32]"))
-    assert (one.op, one.mesh_axes, one.wire_bytes_per_device) == (
+    (collective,) = collectives(transfer("ONE_TO_ONE", pairs, "bf16[1,32]", "bf16[1,32]"))
+    assert (collective.op, collective.mesh_axes, collective.wire_bytes_per_device) == (
         "collective-permute",
         ("data",),
         64,
     )
-    assert one.source_target_pairs == ((0, 4), (1, 5), (4, 0), (5, 1))
+    assert collective.source_target_pairs == ((0, 4), (1, 5), (4, 0), (5, 1))
 
 
 def test_without_a_mesh_the_size_of_the_groups_is_known() -> None:
-    (one,) = collectives(transfer("ALL_REDUCE", ALL, "f32[8]", "f32[8]"), on=None)
-    assert (one.mesh_axes, one.group_size, one.groups, one.wire_bytes_per_device) == (
+    (collective,) = collectives(transfer("ALL_REDUCE", ALL, "f32[8]", "f32[8]"), on=None)
+    assert (
+        collective.mesh_axes,
+        collective.group_size,
+        collective.groups,
+        collective.wire_bytes_per_device,
+    ) == (
         None,
         2,
         4,
@@ -137,8 +147,8 @@ def test_without_a_mesh_the_size_of_the_groups_is_known() -> None:
 
 @pytest.mark.parametrize("target", ['""', "{}", '"{0:99999999}x{1}"', '"{}x{}"', "{{1->}}"])
 def test_invalid_targets_have_unknown_groups(target: str) -> None:
-    (one,) = collectives(transfer("ALL_REDUCE", target, "f32[8]", "f32[8]"))
-    assert one.mesh_axes is one.group_size is one.wire_bytes_per_device is None
+    (collective,) = collectives(transfer("ALL_REDUCE", target, "f32[8]", "f32[8]"))
+    assert collective.mesh_axes is collective.group_size is collective.wire_bytes_per_device is None
 
 
 def test_a_send_to_the_host_is_no_collective() -> None:
@@ -175,17 +185,17 @@ def all_gather(groups: str) -> str:
     ],
 )  # fmt: skip
 def test_groups_inside_of_the_slices(groups: str, on: Mesh, axes: tuple | None, parts: tuple | None) -> None:
-    (one,) = collectives(all_gather(groups), on=on)
-    assert (one.mesh_axes, one.device_groups, one.network) == (axes, parts, None)
-    assert one.groups * one.group_size == 8  # of both slices
+    (collective,) = collectives(all_gather(groups), on=on)
+    assert (collective.mesh_axes, collective.device_groups, collective.network) == (axes, parts, None)
+    assert collective.groups * collective.group_size == 8  # of both slices
 
 
 def test_bytes_between_devices_of_an_axis_that_crosses_slices() -> None:
     on = mesh(data=8)
-    found = collectives(
+    result = collectives(
         all_gather("{{0,1,2,3}}"), transfer("ALL_REDUCE", ALL, "bf16[64,32]", "bf16[64,32]"), on=on
     )
-    sent = device_traffic(found, on).sent
+    sent = device_traffic(result, on).sent
     inside = np.zeros((8, 8), np.int64)
     for first in (0, 4):
         for at in range(4):
@@ -198,8 +208,8 @@ def test_bytes_between_devices_of_an_axis_that_crosses_slices() -> None:
 
 @pytest.mark.parametrize("written", [None, (0, 1), (0,) * 8, (0,) * 5 + (1,) * 3])
 def test_invalid_slices_of_a_file(written: tuple[int, ...] | None) -> None:
-    one = Mesh(TWO.axes, TWO.devices, slice_index=written)
-    assert slices_of(one) is None and crossing_axes(one) == ()
+    mesh = Mesh(TWO.axes, TWO.devices, slice_index=written)
+    assert slices_of(mesh) is None and crossing_axes(mesh) == ()
 
 
 @pytest.mark.parametrize(

@@ -33,19 +33,19 @@ ENTRY main {
 def collective(groups: str, mesh: Mesh = MESH) -> Collective:
     module = program_text.parsed(TEXT.replace("GROUPS", groups))
     assert module is not None
-    (found,) = hlo.collectives(module, mesh)
-    return found
+    (collective,) = hlo.collectives(module, mesh)
+    return collective
 
 
 @pytest.mark.parametrize(("groups", "network"), [(INSIDE, None), (BETWEEN, DCN)])
 def test_a_part_of_an_axis_that_crosses_slices_is_inside_or_between(groups, network):
-    found = collective(groups)
-    assert found.network == network
-    axes = spanned_axes(found, MESH)
+    result = collective(groups)
+    assert result.network == network
+    axes = spanned_axes(result, MESH)
     assert axes == ("data",)
-    link = link_of(found, links_of(MESH, hardware.chip("v5e"), [axes])[axes])
+    link = link_of(result, links_of(MESH, hardware.chip("v5e"), [axes])[axes])
     assert isinstance(link, SliceLink if network else TorusLink)
-    assert bool(bytes_between_slices([found], MESH)) == (network is not None)
+    assert bool(bytes_between_slices([result], MESH)) == (network is not None)
 
 
 def test_one_slice_has_no_network_between_slices():

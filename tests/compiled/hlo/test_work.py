@@ -52,9 +52,9 @@ def lowered_work(lowered: Any) -> Work:
     return of_text(lowered.as_text(dialect="hlo"))
 
 
-def matmul(found: Work) -> float:
-    assert found.matmul is not None
-    return sum(each.flops for each in found.matmul)
+def matmul(work: Work) -> float:
+    assert work.matmul is not None
+    return sum(matmul_flops.flops for matmul_flops in work.matmul)
 
 
 def near(expected: float) -> Any:
@@ -228,9 +228,9 @@ def test_dot(drawn: Any) -> None:
     lowered = jax.jit(partial(lax.dot_general, dimension_numbers=numbers)).lower(
         array(*lhs, dtype=dtype), array(*rhs, dtype=dtype)
     )
-    found = lowered_work(lowered)
-    assert found.flops == 2 * multiply_adds == lowered.cost_analysis()["flops"]
-    (product,) = found.matmul
+    work = lowered_work(lowered)
+    assert work.flops == 2 * multiply_adds == lowered.cost_analysis()["flops"]
+    (product,) = work.matmul
     assert product.flops == 2 * multiply_adds
     assert product.dtype == {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}[dtype]
 
@@ -265,8 +265,8 @@ def test_convolution_matches_xla(
     )
     lowered = jax.jit(function).lower(array(2, 4, *image), array(6, 4 // feature_groups, *kernel))
     expected = lowered.cost_analysis().get("flops", 0)
-    found = lowered_work(lowered)
-    assert matmul(found) == found.flops == expected
+    work = lowered_work(lowered)
+    assert matmul(work) == work.flops == expected
 
 
 @for_all(*(st.integers(1, 12) for _ in range(6)), st.integers(-4, 14))
@@ -361,22 +361,24 @@ def test_in_place_update() -> None:
         return lax.scan(put, cache, (rows, jnp.arange(100)))[0]
 
     cache, rows = 4096 * 64 * 4, 100 * 64 * 4
-    found = jax.jit(filled, donate_argnums=0).lower(array(4096, 64), array(100, 64))
-    touched = of_text(found.compile().as_text()).bytes_accessed
+    lowered = jax.jit(filled, donate_argnums=0).lower(array(4096, 64), array(100, 64))
+    touched = of_text(lowered.compile().as_text()).bytes_accessed
     assert 2 * rows < touched < 3 * cache  # one copy is acceptable
 
 
 def test_loop_with_dynamic_limit_has_unknown_work() -> None:
     end = array(dtype=jnp.int32)
     w = array(128, 128)
-    found = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, H, w)
-    sizes = [each.size * each.dtype.itemsize for each in (end, H, w, H)]
-    assert replace(found, parts=()) == replace(UNKNOWN, boundary_bytes=sum(sizes))
-    inside = [part for part in found.parts if any(":" not in name for name in part.within)]
+    work = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: layer(c, w), x), end, H, w)
+    sizes = [
+        shape_dtype_struct.size * shape_dtype_struct.dtype.itemsize for shape_dtype_struct in (end, H, w, H)
+    ]
+    assert replace(work, parts=()) == replace(UNKNOWN, boundary_bytes=sum(sizes))
+    inside = [part for part in work.parts if any(":" not in name for name in part.within)]
     assert [matmul(part) for part in inside if part.matmul] == [LAYER]
-    found = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: c + 1, x) @ w, end, H, w)
-    assert found.flops is None and found.bytes_accessed is None
-    assert matmul(found) == LAYER
+    work = compiled_work(lambda n, x, w: lax.fori_loop(0, n, lambda _, c: c + 1, x) @ w, end, H, w)
+    assert work.flops is None and work.bytes_accessed is None
+    assert matmul(work) == LAYER
 
 
 def test_branches() -> None:
@@ -406,9 +408,9 @@ def test_train_step_matches_xla(sizes: dict[str, str]) -> None:
     """Sharded over both axes, each device computes an eighth of the products."""
     lowered = lowered_train_step(**sizes)
     executable = lowered.compile()
-    found, ideal = of_text(executable.as_text()), lowered_work(lowered)
-    assert found.flops == near(executable.cost_analysis()["flops"])
-    assert 8 * matmul(found) == matmul(ideal)
+    work, ideal = of_text(executable.as_text()), lowered_work(lowered)
+    assert work.flops == near(executable.cost_analysis()["flops"])
+    assert 8 * matmul(work) == matmul(ideal)
     layout = layouts.parse(sizes).unwrap().sizes
     weights = 2 * layout["layers"] * layout["depth"] ** 2
     # Forward, and the gradients by input and weight. The gradient by the batch is unused.
@@ -436,8 +438,8 @@ def test_replication_repeats_work(layers: Callable[..., Any], axis: str | None, 
 
     gradient = jax.grad(lambda ws, x: (layers(x, ws) ** 2).sum())
     lowered = jax.jit(gradient).lower(sharded((LAYERS, 64, 64)), sharded((128, 64), axis))
-    ideal, found = lowered_work(lowered), of_text(lowered.compile().as_text())
-    assert 8 * matmul(found) == devices * matmul(ideal)
+    ideal, work = lowered_work(lowered), of_text(lowered.compile().as_text())
+    assert 8 * matmul(work) == devices * matmul(ideal)
 
 
 # sequences, layers, embedding, hidden, heads, key-value heads, head length, vocabulary
@@ -458,14 +460,14 @@ def test_train_step_of_llama(name: str) -> None:
     # Forward, both gradients, and all but the last product rematerialised. Attention is a custom call.
     # The embedding is a product with one-hot rows, without a gradient by the input.
     weights = layers * (4 * (attention + mlp) - embed * hidden) + 5 * vocabulary * embed
-    found = of_text(given.text(name))
-    (product,) = found.matmul
+    work = of_text(given.text(name))
+    (product,) = work.matmul
     assert (product.dtype, product.flops) == ("bf16", 2 * tokens * weights)
     parameters = layers * (attention + mlp) + 2 * vocabulary * embed
     assert 1.2 < product.flops / (6 * parameters * tokens) < 4 / 3
-    assert 1 <= found.flops / product.flops < 1.01
+    assert 1 <= work.flops / product.flops < 1.01
     # At least four products per layer read the weights, in addition to activations.
-    assert 4 * 2 * parameters < found.bytes_accessed < 400 * 2 * parameters
+    assert 4 * 2 * parameters < work.bytes_accessed < 400 * 2 * parameters
 
 
 @pytest.mark.parametrize("name", given.TRUNCATED)
@@ -499,21 +501,21 @@ CONFIG = (
     ],
 )  # fmt: skip
 def test_library_call_counts_as_dot(target, result, more, flops) -> None:
-    found = of_text(GEMM.format(target=target, result=result, more=more))
-    assert found.flops == flops
+    work = of_text(GEMM.format(target=target, result=result, more=more))
+    assert work.flops == flops
     if flops is None:
-        assert found.matmul is None
+        assert work.matmul is None
     else:
-        (product,) = found.matmul
+        (product,) = work.matmul
         assert (product.dtype, product.flops) == ("f32", flops)
 
 
 @pytest.mark.parametrize("target", ["__cublas$gemm", "__cudnn$convForward", "__onednn$matmul"])
 def test_the_workspace_of_a_library_call_is_not_moved(target) -> None:
-    found = of_text(GEMM.format(target=target, result="(f32[64,32], s8[33554432])", more=CONFIG))
-    assert found.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4
-    found = of_text(GEMM.format(target="other", result="(f32[64,32], s8[33554432])", more=""))
-    assert found.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4 + 33554432
+    work = of_text(GEMM.format(target=target, result="(f32[64,32], s8[33554432])", more=CONFIG))
+    assert work.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4
+    work = of_text(GEMM.format(target="other", result="(f32[64,32], s8[33554432])", more=""))
+    assert work.bytes_accessed == 64 * 128 * 2 + 128 * 32 * 4 + 64 * 32 * 4 + 33554432
 
 
 RAGGED = """
@@ -558,9 +560,9 @@ ENTRY e {
 
 
 def test_asynchronous_pair_counts_once() -> None:
-    found = of_text(ASYNCHRONOUS)
-    assert found.flops == 100 + 100  # the reduction and the called computation
-    assert found.bytes_accessed == 4 * (500 + 200 + 200 + 200)
+    work = of_text(ASYNCHRONOUS)
+    assert work.flops == 100 + 100  # the reduction and the called computation
+    assert work.bytes_accessed == 4 * (500 + 200 + 200 + 200)
 
 
 CUT = """
@@ -631,17 +633,17 @@ def test_huge_numbers() -> None:
     text = f"e {{ p = f32[{huge},{huge}] parameter(0)\n ROOT n = f32[{huge},{huge}] negate(p) }}"
     assert of_text(text).flops == pytest.approx(1e38)
     beyond = f"f32[{','.join([huge] * 20)}]"
-    found = of_text(f"e {{ p = {beyond} parameter(0)\n ROOT n = {beyond} negate(p) }}")
-    assert found.flops is None and found.bytes_accessed is None
+    work = of_text(f"e {{ p = {beyond} parameter(0)\n ROOT n = {beyond} negate(p) }}")
+    assert work.flops is None and work.bytes_accessed is None
 
 
 def read(text: str) -> None:
     """Count the work of a text, which may only raise InvalidInput."""
     try:
-        found = [work(module) for module in hlo.parse(text)]
+        works = [work(module) for module in hlo.parse(text)]
     except InvalidInput:
         return
-    for each in found:
+    for each in works:
         assert typed_json.decode(Work, typed_json.encode(each)) == each
         for figure in (each.flops, each.bytes_accessed):
             assert figure is None or (math.isfinite(figure) and figure >= 0)

@@ -74,20 +74,20 @@ def published() -> list[Any]:
     if not CASES.exists():
         return []
     content = json.loads(CASES.read_text(encoding="utf-8"))
-    found = [
+    params = [
         pytest.param(case["rules"], case["logical_axes"], case["expected"], id=case["id"])
         for case in content["linen_logical_to_mesh_axes"]
     ]
-    found += [
+    params += [
         pytest.param(case["rules"], case["axes"], case["expected"], id=f"fallback {case['fallback']}")
         for case in content["linen_fallback"]
         if case["fallback"].startswith("AXIS_IS_UNSHARDED")
     ]
-    found += [
+    params += [
         pytest.param(case["rules"], case["axes"], case["linen"], id=f"linen and nnx {i}")
         for i, case in enumerate(content["linen_vs_nnx"]["demo"])
     ]
-    return found
+    return params
 
 
 @pytest.mark.skipif(not CASES.exists(), reason=ABSENT)

@@ -87,8 +87,8 @@ def test_every_spec_of_the_goldens_follows_from_its_rules(
                     continue
                 names = ast.literal_eval(golden["logic_axes"])
                 spec = normal(dumped(golden["PartitionSpec"]), len(names))
-                made = rules.partition_spec(names, rule_list)
-                assert without_size_1(made, mesh) == without_size_1(spec, mesh), name
+                result = rules.partition_spec(names, rule_list)
+                assert without_size_1(result, mesh) == without_size_1(spec, mesh), name
                 activations += 1
     assert parameters >= least[0] and activations >= least[1]
 

@@ -18,10 +18,10 @@ def parse(**fields: str) -> assemblies.Assembly:
 
 
 def test_the_default_is_the_references_first_array() -> None:
-    found = parse()
-    assert found.way == "pieces" and found.mistake == "nothing" and found.target is None
-    assert (found.mesh_shape, found.axis_names) == ((2, 4), ("x", "y"))
-    assert (found.shape, found.spec) == ((8, 8), (("x",), ("y",)))
+    assembly = parse()
+    assert assembly.way == "pieces" and assembly.mistake == "nothing" and assembly.target is None
+    assert (assembly.mesh_shape, assembly.axis_names) == ((2, 4), ("x", "y"))
+    assert (assembly.shape, assembly.spec) == ((8, 8), (("x",), ("y",)))
 
 
 def test_a_data_parallel_batch_has_rows_for_each_device() -> None:
@@ -111,8 +111,8 @@ def test_the_error_of_a_wrong_field(fields: dict[str, str], field: str, sentence
     ],
 )
 def test_json_brings_back_the_same(fields: dict[str, str]) -> None:
-    found = parse(**fields)
-    assert assemblies.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assembly = parse(**fields)
+    assert assemblies.from_json(json.loads(json.dumps(assembly.to_json()))) == assembly
 
 
 @pytest.mark.parametrize(
@@ -152,10 +152,10 @@ def test_only_mistakes_that_can_be_made_are_offered() -> None:
 @pytest.mark.parametrize("spec", ["x, y", "x", "y", "None, x", "y + x"])
 @pytest.mark.parametrize("device", range(8))
 def test_a_swap_is_with_a_device_that_holds_another_block(spec: str, device: int) -> None:
-    found = parse(spec=spec, mistake="swapped", device=str(device))
-    other = assemblies.swap_partner(found)
+    assembly = parse(spec=spec, mistake="swapped", device=str(device))
+    other = assemblies.swap_partner(assembly)
     place = {d: tuple(divmod(d, 4)) for d in range(8)}
-    used = [axis for entry in found.spec for axis in entry or ()]
+    used = [axis for entry in assembly.spec for axis in entry or ()]
     part = {d: tuple(place[d]["xy".index(axis)] for axis in used) for d in range(8)}
     assert part[other] != part[device]
 

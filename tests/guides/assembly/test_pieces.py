@@ -67,7 +67,8 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
             Array("batch", "batch", array.shape, str(array.dtype), spec=assembly.spec),
             str(array.sharding),
             tuple(
-                Contents(one.device.id, one.data.shape, tuple(map(int, np.ravel(one.data)))) for one in shards
+                Contents(shard.device.id, shard.data.shape, tuple(map(int, np.ravel(shard.data))))
+                for shard in shards
             ),
         )
     return Assembled(assembly.shape, given, joined, None, (), refusal)
@@ -76,20 +77,20 @@ def made_by_jax(assembly: assemblies.Assembly, listed: list) -> Assembled:
 @given(handed_over())
 def test_faults_are_found_if_jax_refuses_or_numbers_are_wrong(case: tuple) -> None:
     assembly, listed = case
-    made = made_by_jax(assembly, listed)
-    found = pieces.faults(assembly, made)
+    assembled = made_by_jax(assembly, listed)
+    faults = pieces.faults(assembly, assembled)
     all_float = all(piece.dtype == np.float32 for piece, _, _ in listed)
-    if made.refusal is not None:
-        assert found
+    if assembled.refusal is not None:
+        assert faults
     elif not all_float:
         wrong = {
             shard.device
-            for shard in made.joined.contents
+            for shard in assembled.joined.contents
             if list(shard.values) != expected(assembly, shard.device)
         }
-        assert set(pieces.wrong_elements(assembly, made.joined)) == wrong
-        assert {device for fault in found for device in fault.devices} == wrong
-        assert bool(found) == bool(wrong)
+        assert set(pieces.wrong_elements(assembly, assembled.joined)) == wrong
+        assert {device for fault in faults for device in fault.devices} == wrong
+        assert bool(faults) == bool(wrong)
 
 
 def expected(assembly: assemblies.Assembly, device: int) -> list[int]:

@@ -20,12 +20,12 @@ def asked(**fields: str) -> HostLocal:
 
 
 def test_the_default_is_the_example_of_the_migration_guide() -> None:
-    found = asked()
-    assert (found.processes, found.mesh_shape, found.local_shape) == (2, (8,), (4, 2))
-    assert found.spec == (("x",), None)
-    assert processes.local_mesh(found) == (4,)
-    assert processes.global_shape(found) == (8, 2)
-    assert found.mesh().devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
+    host_local = asked()
+    assert (host_local.processes, host_local.mesh_shape, host_local.local_shape) == (2, (8,), (4, 2))
+    assert host_local.spec == (("x",), None)
+    assert processes.local_mesh(host_local) == (4,)
+    assert processes.global_shape(host_local) == (8, 2)
+    assert host_local.mesh().devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_the_default_is_the_example_of_the_migration_guide() -> None:
     ],
 )
 def test_shapes_follow(fields: dict, part: tuple | None, shape: tuple | None) -> None:
-    found = asked(**fields)
-    assert processes.local_mesh(found) == part
-    assert processes.global_shape(found) == shape
+    host_local = asked(**fields)
+    assert processes.local_mesh(host_local) == part
+    assert processes.global_shape(host_local) == shape
 
 
 # By field: its text, and words of the error.
@@ -90,8 +90,8 @@ def test_the_error_of_a_wrong_field(name: str, text: str) -> None:
 
 def test_json_round_trip_and_errors() -> None:
     for fields in ({}, {"spec": "None, x", "local": "2x8", "convert": "false", "data": "same"}):
-        found = asked(**fields)
-        assert processes.from_json(found.to_json()) == found
+        host_local = asked(**fields)
+        assert processes.from_json(host_local.to_json()) == host_local
     plain = asked().to_json()
     for change in (
         {"processes": 3},

@@ -114,13 +114,13 @@ def counted_routes(old_shards: list, new_shards: list, shape: tuple[int, ...]) -
 @given(changes())
 def test_routes_agree_with_jax_element_by_element(case) -> None:
     shape, old, old_spec, new, new_spec = case
-    found = transfer(held_state(old, array(shape, old_spec)), held_state(new, array(shape, new_spec)))
+    result = transfer(held_state(old, array(shape, old_spec)), held_state(new, array(shape, new_spec)))
     old_shards, new_shards = jax_shards(shape, old_spec, old), jax_shards(shape, new_spec, new)
     expected = counted_routes(old_shards, new_shards, shape)
-    assert {(s, t): size for s, t, size in found.routes} == {
+    assert {(s, t): size for s, t, size in result.routes} == {
         route: 4 * count for route, count in expected.items()
     }
-    (row,) = found.arrays
+    (row,) = result.arrays
     assert row.bytes == 4 * row.elements == 4 * math.prod(shape)
     assert row.kept == 4 * sum(count for (s, t), count in expected.items() if s == t)
     assert row.moved == 4 * sum(count for (s, t), count in expected.items() if s != t)
@@ -150,10 +150,10 @@ def test_each_device_gets_its_new_shard_from_devices_that_hold_it(
 def test_nothing_moves_without_a_change(case) -> None:
     shape, mesh, spec, *_ = case
     state = held_state(mesh, array(shape, spec))
-    found = transfer(state, state)
-    assert totals(found).moved == 0
-    assert all(source == target for source, target, _ in found.routes)
-    assert in_words(found).startswith("Nothing has to move")
+    result = transfer(state, state)
+    assert totals(result).moved == 0
+    assert all(source == target for source, target, _ in result.routes)
+    assert in_words(result).startswith("Nothing has to move")
 
 
 @given(changes())
@@ -196,16 +196,16 @@ def test_a_worked_example() -> None:
     # W1 of the default layout, columns over four devices and two copies, to half as many parts.
     old = held_state(mesh_of(2, 4), array((8, 8), (None, ("b",))))
     new = held_state(mesh_of(4, 2), array((8, 8), (None, ("b",))))
-    found = transfer(old, new)
+    result = transfer(old, new)
     # A column pair is 64 bytes. New device 0 needs columns 0–3 and has 0–1; device 1 has 2–3.
     # New device 2 wants them, too, and has columns 4–5, which it does not need.
-    assert [route for route in found.routes if route[1] in (0, 2)] == [
+    assert [route for route in result.routes if route[1] in (0, 2)] == [
         (0, 0, 64), (0, 2, 64), (1, 0, 64), (1, 2, 64),
     ]  # fmt: skip
-    assert dense(found).sum(axis=0).tolist() == [128] * 8
+    assert dense(result).sum(axis=0).tolist() == [128] * 8
     # Devices 0, 3, 4 and 7 hold half of their new shard; the others hold none of it.
-    assert totals(found).kept == 4 * 64 and totals(found).moved == 12 * 64
-    assert in_words(found) == (
+    assert totals(result).kept == 4 * 64 and totals(result).moved == 12 * 64
+    assert in_words(result) == (
         "75% of 1.0 KiB on 8 devices must move: 768 B from 4 devices to 8 devices, "
         "at most 128 B to each of 4 devices. 256 B stay."
     )
@@ -231,26 +231,26 @@ def test_only_the_train_state_counts_and_arrays_are_summed() -> None:
     cut = (("a",),)
     arrays = (array((8,), cut), array((4,), cut, "opt_state/mu"), array((), (), "step"))
     batch = Array("batch/x", "batch", (100,), "float32", spec=(None,), bytes=400)
-    found = transfer(held_state(mesh, *arrays, batch), held_state(other, *arrays))
-    assert [(row.path, row.bytes, row.kept, row.moved) for row in found.arrays] == [
+    result = transfer(held_state(mesh, *arrays, batch), held_state(other, *arrays))
+    assert [(row.path, row.bytes, row.kept, row.moved) for row in result.arrays] == [
         ("params/w", 32, 16, 16), ("opt_state/mu", 16, 8, 8), ("step", 4, 4, 0),
     ]  # fmt: skip
-    assert totals(found).all == sum(row.kept + row.moved for row in found.arrays)
-    assert all(row.unequal is None for row in found.arrays), "nothing was restored yet"
+    assert totals(result).all == sum(row.kept + row.moved for row in result.arrays)
+    assert all(row.unequal is None for row in result.arrays), "nothing was restored yet"
 
 
 def test_explicit_shards_are_taken_as_they_are() -> None:
     shards = (Shard(0, ((0, 3),), 0), Shard(1, ((3, 8),), 0))
     uneven = replace(array((8,), None), shards=shards)
-    found = transfer(held_state(mesh_of(2), uneven), held_state(mesh_of(2), array((8,), (("a",),))))
-    assert found.routes == ((0, 0, 12), (1, 0, 4), (1, 1, 16))
+    result = transfer(held_state(mesh_of(2), uneven), held_state(mesh_of(2), array((8,), (("a",),))))
+    assert result.routes == ((0, 0, 12), (1, 0, 4), (1, 1, 16))
 
 
 def test_a_transfer_survives_its_snapshot() -> None:
     cut = array((8,), (("a",),))
     new = held_state(mesh_of(2), cut)
-    found = replace(new, transfer=transfer(held_state(mesh_of(4), cut), new))
-    assert from_json(found.to_json()) == found
+    snapshot = replace(new, transfer=transfer(held_state(mesh_of(4), cut), new))
+    assert from_json(snapshot.to_json()) == snapshot
 
 
 @pytest.mark.parametrize(

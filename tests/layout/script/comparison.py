@@ -44,13 +44,13 @@ def refuse_other_arrays(theirs: dict[str, dict[str, Any]], snapshot: Snapshot) -
     groups = ("params", "opt_state", "other", "batch", "output")
     ours = {array.path: array for array in snapshot.arrays if array.group in groups}
     assert theirs.keys() == ours.keys()
-    for path, one in theirs.items():
+    for path, their in theirs.items():
         array = ours[path]
-        assert (tuple(one["shape"]), one["dtype"]) == (array.shape, array.dtype), path
-        spec = tuple(tuple(axes) if axes else None for axes in one["spec"])
+        assert (tuple(their["shape"]), their["dtype"]) == (array.shape, array.dtype), path
+        spec = tuple(tuple(axes) if axes else None for axes in their["spec"])
         assert spec + (None,) * (len(array.shape) - len(spec)) == array.spec, path
         held = {
             str(shard.device): [list(part) for part in shard.index]
             for shard in sharding.shards(array, snapshot.mesh)
         }
-        assert one["shards"] == held, path
+        assert their["shards"] == held, path

@@ -59,9 +59,9 @@ ODD = """
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Iterator[Path]:
     """Yield a folder with an importable module of models, and unregister its models afterwards."""
-    made = tmp_path_factory.mktemp("own")
-    with importable(made, "odd_models", ODD):
-        yield made
+    mktemp = tmp_path_factory.mktemp("own")
+    with importable(mktemp, "odd_models", ODD):
+        yield mktemp
 
 
 @pytest.fixture(scope="module")
@@ -85,15 +85,15 @@ def test_a_script_gives_exactly_the_layout(folder: Path, chosen: list[Layout]) -
     paths = [folder / f"script_{number}.py" for number in range(len(chosen))]
     for path, layout in zip(paths, chosen, strict=True):
         path.write_text(script(layout), encoding="utf-8")
-    made = made_by_scripts(paths)
-    for theirs, layout in zip(made, chosen, strict=True):
+    result = made_by_scripts(paths)
+    for theirs, layout in zip(result, chosen, strict=True):
         refuse_other_arrays(theirs["arrays"], plan(layout, abstract_state(layout)))
-    for theirs, layout in zip(made[:2], chosen[:2], strict=True):
+    for theirs, layout in zip(result[:2], chosen[:2], strict=True):
         snapshot = run_layout(layout, lambda *_, **__: None)
         refuse_other_arrays(theirs["arrays"], snapshot)
         losses = snapshot.program("train_step").losses[: layout.steps]
         assert np.allclose(theirs["losses"], losses, rtol=1e-4)
-    split = [{path: one["spec"] for path, one in theirs["arrays"].items()} for theirs in made]
+    split = [{path: one["spec"] for path, one in theirs["arrays"].items()} for theirs in result]
     assert split[1]["params/up/kernel"] == [None, ["model"]]  # to Linen it would be data
     assert split[2] == {"batch/x": [], "params/b": [], "params/w": [["data", "model"], None]}
     assert split[3]["params/w"] == [["model"], ["data"]]

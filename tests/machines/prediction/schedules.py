@@ -19,7 +19,9 @@ from inspector.core.snapshot import (
 def schedule(*operations: ScheduledOperation, **others: tuple[ScheduledOperation, ...]) -> Schedule:
     """Return a schedule with these operations in `main`, and `others` in computations of their own."""
     computations = {"main": operations, **others}
-    return Schedule("main", tuple(ScheduledComputation(name, each) for name, each in computations.items()))
+    return Schedule(
+        "main", tuple(ScheduledComputation(name, computation) for name, computation in computations.items())
+    )
 
 
 def long_step(operations: int = 6_000) -> Snapshot:

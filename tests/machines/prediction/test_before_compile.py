@@ -27,17 +27,17 @@ def program(flops: float, moved: float | None, instructions: float | None) -> Pr
 
 
 def test_a_step_as_long_as_published_ones_has_their_interval() -> None:
-    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS["v5e"])
+    predicted = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS["v5e"])
     known = interval_of("v5e", "before_compile")
-    assert (found.interval.high, found.interval.runs) == (known.high, known.runs)
-    assert found.low == pytest.approx(max(known.low * found.seconds, found.least))
+    assert (predicted.interval.high, predicted.interval.runs) == (known.high, known.runs)
+    assert predicted.low == pytest.approx(max(known.low * predicted.seconds, predicted.least))
 
 
 @pytest.mark.parametrize("chip", ["a100", "v4", "b200"])
 def test_a_chip_with_few_published_steps_has_no_interval(chip: str) -> None:
-    found = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS[chip])
-    assert found.interval is None and found.outside
-    assert found.least <= found.seconds <= found.most
+    predicted = before_compile(program(1e15, 1e13, 1e5), MESH, CHIPS[chip])
+    assert predicted.interval is None and predicted.outside
+    assert predicted.least <= predicted.seconds <= predicted.most
 
 
 def test_a_step_without_large_matrix_products_has_no_interval() -> None:
@@ -49,19 +49,21 @@ def test_a_step_without_large_matrix_products_has_no_interval() -> None:
 
 @pytest.mark.parametrize("payload", [1, 10**3, 10**6, 10**8, 10**10, 10**12])
 def test_a_step_takes_at_least_its_longest_transfer(payload: int) -> None:
-    one = replace(test_fitting.program(1, 1e9, payload), stage="propagated")
+    program = replace(test_fitting.program(1, 1e9, payload), stage="propagated")
     mesh, chip = test_fitting.MESH, test_fitting.CHIP
-    found = before_compile(one, mesh, chip)
-    bound = modelled(one, mesh, chip).lower_seconds
-    assert found.high >= found.seconds >= found.low >= bound > 0
-    assert sum(found.totals.exposed.values()) <= found.seconds == pytest.approx(found.totals.seconds)
+    predicted = before_compile(program, mesh, chip)
+    bound = modelled(program, mesh, chip).lower_seconds
+    assert predicted.high >= predicted.seconds >= predicted.low >= bound > 0
+    assert (
+        sum(predicted.totals.exposed.values()) <= predicted.seconds == pytest.approx(predicted.totals.seconds)
+    )
 
 
 @pytest.mark.parametrize("between", [1, 1.5, 3])
 def test_transfers_are_hidden_behind_computation_only_as_long_as_it_takes(between: float) -> None:
-    one = replace(test_fitting.program(1, 1e16, 1), stage="propagated")
+    program = replace(test_fitting.program(1, 1e16, 1), stage="propagated")
     mesh, chip = test_fitting.MESH, test_fitting.CHIP
-    compute = before_compile(one, mesh, chip).totals.matrix
+    compute = before_compile(program, mesh, chip).totals.matrix
     payload = 10**9
     moved = replace(test_fitting.program(1, 1, payload), stage="propagated")
     seconds = max(term.combined for term in modelled(moved, mesh, chip).terms)
@@ -70,23 +72,23 @@ def test_transfers_are_hidden_behind_computation_only_as_long_as_it_takes(betwee
         test_fitting.program(1, 1e16, round(payload * between * compute / seconds)),
         stage="propagated",
     )
-    found = before_compile(long, mesh, chip)
+    predicted = before_compile(long, mesh, chip)
     hidden = compute * (1 + between * before_compile_constants().exposed_share)
-    assert found.seconds == pytest.approx(max(hidden, between * compute), rel=0.01)
+    assert predicted.seconds == pytest.approx(max(hidden, between * compute), rel=0.01)
 
 
 def with_traffic(flops: float, moved: float, fusions: float = 0.0) -> Program:
-    one = program(flops, None, None)
-    return replace(one, work=replace(one.work, fused_bytes=moved, fusions=fusions))
+    result = program(flops, None, None)
+    return replace(result, work=replace(result.work, fused_bytes=moved, fusions=fusions))
 
 
 @pytest.mark.parametrize("chip", ["v5e", "h100"])
 def test_traffic_takes_its_bytes_over_the_achieved_bandwidth(chip: str) -> None:
-    found = before_compile(with_traffic(1e15, 1e12), MESH, CHIPS[chip])
+    predicted = before_compile(with_traffic(1e15, 1e12), MESH, CHIPS[chip])
     alone = before_compile(with_traffic(1e15, 0.0), MESH, CHIPS[chip])
     rate = CHIPS[chip].hbm_bytes_per_second * 0.85
-    assert found.seconds - alone.seconds == pytest.approx(1e12 / rate)
-    assert found.totals.memory == pytest.approx(1e12 / rate)
+    assert predicted.seconds - alone.seconds == pytest.approx(1e12 / rate)
+    assert predicted.totals.memory == pytest.approx(1e12 / rate)
 
 
 def test_each_fusion_of_a_gpu_is_started() -> None:
@@ -97,10 +99,10 @@ def test_each_fusion_of_a_gpu_is_started() -> None:
 
 
 def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
-    one = with_traffic(8e14, 0.0)
-    kernel = replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14)))
+    program = with_traffic(8e14, 0.0)
+    kernel = replace(program, work=replace(program.work, attention=KernelWork(3e14, 2e14)))
     types = {"bf16": 1e14, "f32": 2e14}
-    mixed = replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14, "bf16", types)))
+    mixed = replace(program, work=replace(program.work, attention=KernelWork(3e14, 2e14, "bf16", types)))
     for chip in (CHIPS["v5e"], CHIPS["h100"]):
         peak, efficiency = chip.peak("bf16").flops_per_second, before_compile_constants().of(chip)
         expected = 5e14 / peak / efficiency + 2e14 / peak / 0.5
@@ -121,10 +123,12 @@ def test_a_kernel_of_attention_has_its_own_efficiency() -> None:
 def test_short_heads_take_as_long_as_a_matrix_unit_is_wide(
     chip: str, widths: tuple[int, ...], times: float
 ) -> None:
-    one, peak = with_traffic(8e14, 0.0), CHIPS[chip].peak("bf16").flops_per_second
+    program, peak = with_traffic(8e14, 0.0), CHIPS[chip].peak("bf16").flops_per_second
     whole, short = (
         before_compile(
-            replace(one, work=replace(one.work, attention=KernelWork(3e14, 2e14, "bf16", widths=given))),
+            replace(
+                program, work=replace(program.work, attention=KernelWork(3e14, 2e14, "bf16", widths=given))
+            ),
             MESH,
             CHIPS[chip],
         ).seconds
@@ -135,10 +139,10 @@ def test_short_heads_take_as_long_as_a_matrix_unit_is_wide(
 
 
 def test_products_of_experts_have_their_own_efficiency() -> None:
-    one = with_traffic(8e14, 0.0)
+    program = with_traffic(8e14, 0.0)
     whole = {"grouped": {"bf16": 3e14}, "grouped_tiles": {"bf16": 4e14}}
-    experts = replace(one, work=replace(one.work, **whole))
-    masked = replace(one, work=replace(one.work, **whole, grouped_masked={"bf16": 1e14}))
+    experts = replace(program, work=replace(program.work, **whole))
+    masked = replace(program, work=replace(program.work, **whole, grouped_masked={"bf16": 1e14}))
     known = before_compile_constants()
     for chip in (CHIPS["tpu7x"], CHIPS["v5e"]):
         peak = chip.peak("bf16").flops_per_second
@@ -152,19 +156,19 @@ def test_products_of_experts_have_their_own_efficiency() -> None:
 
 def test_arguments_and_results_are_read_and_written_once() -> None:
     chip = CHIPS["v5e"]
-    one = program(1e12, 1e13, 500)
-    moved = replace(one, work=replace(one.work, boundary_bytes=16e9))
-    added = before_compile(moved, MESH, chip).seconds - before_compile(one, MESH, chip).seconds
+    result = program(1e12, 1e13, 500)
+    moved = replace(result, work=replace(result.work, boundary_bytes=16e9))
+    added = before_compile(moved, MESH, chip).seconds - before_compile(result, MESH, chip).seconds
     # 16 GB at 0.81 TB/s of HBM (v5e data sheet), of which copies reach 85%.
     assert added == pytest.approx(16e9 / 0.81e12 / 0.85, rel=0.02)
 
 
 def test_nothing_hides_the_transfers_of_a_short_step() -> None:
-    one = replace(test_fitting.program(1, 1e9, 10**6), stage="propagated")
-    found = before_compile(one, test_fitting.MESH, test_fitting.CHIP)
-    compute, moved = found.totals.matrix, sum(found.totals.exposed.values())
-    assert found.seconds == pytest.approx(compute + moved)
-    assert found.least == modelled(one, test_fitting.MESH, test_fitting.CHIP).lower_seconds
+    program = replace(test_fitting.program(1, 1e9, 10**6), stage="propagated")
+    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+    compute, moved = predicted.totals.matrix, sum(predicted.totals.exposed.values())
+    assert predicted.seconds == pytest.approx(compute + moved)
+    assert predicted.least == modelled(program, test_fitting.MESH, test_fitting.CHIP).lower_seconds
 
 
 def of_length(seconds: float) -> Program:
@@ -177,9 +181,9 @@ def of_length(seconds: float) -> Program:
 def test_nothing_hides_transfers_below_a_tenth_of_the_shortest_published_step() -> None:
     shortest = checked_range("tpu").seconds
     for share, short in ((0.09, True), (0.11, False)):
-        found = before_compile(of_length(share * shortest), MESH, CHIPS["v5e"])
-        assert found.seconds == pytest.approx(share * shortest)
-        assert found.short == short
+        predicted = before_compile(of_length(share * shortest), MESH, CHIPS["v5e"])
+        assert predicted.seconds == pytest.approx(share * shortest)
+        assert predicted.short == short
 
 
 def test_the_range_is_that_of_the_published_runs() -> None:
@@ -203,9 +207,9 @@ def test_a_step_beyond_the_published_ones_is_outside_and_has_bounds() -> None:
         "bytes": replace(inside, work=replace(work, fused_bytes=0.5 * known.moved)),
     }
     for one in beyond.values():
-        found = before_compile(one, MESH, CHIPS["v5e"])
-        assert found.outside and found.interval is None and found.record() is None
-        assert found.low == found.least <= found.seconds <= found.most == found.high
+        predicted = before_compile(one, MESH, CHIPS["v5e"])
+        assert predicted.outside and predicted.interval is None and predicted.record() is None
+        assert predicted.low == predicted.least <= predicted.seconds <= predicted.most == predicted.high
     devices = 2 * round(known.chips)
     many = Mesh((MeshAxis("data", devices),), devices=tuple(range(devices)))
     assert before_compile(inside, many, CHIPS["v5e"]).outside
@@ -213,10 +217,14 @@ def test_a_step_beyond_the_published_ones_is_outside_and_has_bounds() -> None:
 
 def test_bounds_are_wider_the_farther_a_program_is_from_the_published_ones() -> None:
     shares = (0.9, 0.3, 0.1, 0.01, 0.001)
-    found = [before_compile(of_length(s * checked_range("tpu").seconds), MESH, CHIPS["v5e"]) for s in shares]
-    widths = [one.high / one.seconds for one in found]
+    predicteds = [
+        before_compile(of_length(s * checked_range("tpu").seconds), MESH, CHIPS["v5e"]) for s in shares
+    ]
+    widths = [predicted.high / predicted.seconds for predicted in predicteds]
     assert widths == sorted(widths) and widths[-1] > 2 * widths[0]
-    assert [one.outside for one in found] == list(dict.fromkeys(one.outside for one in found))
+    assert [predicted.outside for predicted in predicteds] == list(
+        dict.fromkeys(predicted.outside for predicted in predicteds)
+    )
 
 
 def test_the_runs_of_mixtures_of_experts_are_counted_for_programs_with_experts() -> None:
@@ -224,9 +232,11 @@ def test_the_runs_of_mixtures_of_experts_are_counted_for_programs_with_experts()
     # Gemma 4 31B and Llama are dense.
     mixtures = sum(not row["model"].startswith(("llama", "gemma4-31b")) for row in rows)
     assert mixtures_on("tpu7x") == mixtures == 10 and mixtures_on("v5e") == 0
-    one = with_traffic(8e15, 1e12)
-    experts = replace(one, work=replace(one.work, grouped={"bf16": 3e15}, grouped_tiles={"bf16": 4e15}))
-    of_experts, dense = (before_compile(each, MESH, CHIPS["tpu7x"]) for each in (experts, one))
+    program = with_traffic(8e15, 1e12)
+    experts = replace(
+        program, work=replace(program.work, grouped={"bf16": 3e15}, grouped_tiles={"bf16": 4e15})
+    )
+    of_experts, dense = (before_compile(each, MESH, CHIPS["tpu7x"]) for each in (experts, program))
     assert of_experts.interval.runs == dense.interval.runs
     assert "10 of them of mixtures of experts" in of_experts.runs_text
     assert "experts" not in dense.runs_text

@@ -31,8 +31,8 @@ SQUARE = TorusLink((line(2), line(2)))
 def test_gathers_take_as_long_as_measured_from_256_kib_on(elements: int, rate: float) -> None:
     shard = 4 * elements
     measured = 3 * shard / (rate * 1e9)
-    found = expected("all-gather", 4 * shard, SQUARE, default_constants(TPU7X))
-    assert found.seconds == pytest.approx(measured, rel=0.06)
+    cost = expected("all-gather", 4 * shard, SQUARE, default_constants(TPU7X))
+    assert cost.seconds == pytest.approx(measured, rel=0.06)
     # The lower bound is 60% below the measured time of the smallest one.
     assert collective_time("all-gather", 4 * shard, SQUARE).seconds < measured
 
@@ -42,9 +42,9 @@ def test_latency_is_a_start_and_the_hops() -> None:
     assert expected("all-gather", 0, SQUARE, constants).latency == pytest.approx(START_SECONDS + 2e-6)
     assert expected("all-reduce", 0, SQUARE, constants).latency == pytest.approx(START_SECONDS + 4e-6)
     neighbor = Ring(8, 9e10, 1e-6)
-    found = expected("collective-permute", 9e10 * 1e-6, TorusLink((neighbor,)), constants)
-    assert found.latency == pytest.approx(START_SECONDS + 1e-6)
-    assert found.seconds == pytest.approx(found.latency + 1e-6 / constants.link_efficiency)
+    cost = expected("collective-permute", 9e10 * 1e-6, TorusLink((neighbor,)), constants)
+    assert cost.latency == pytest.approx(START_SECONDS + 1e-6)
+    assert cost.seconds == pytest.approx(cost.latency + 1e-6 / constants.link_efficiency)
 
 
 @pytest.mark.parametrize("op", OPS)
@@ -53,9 +53,9 @@ def test_no_collective_is_expected_to_be_faster_than_its_bound(op: str, payload:
     constants = default_constants(TPU7X)
     links = (SQUARE, SliceLink(SQUARE, 2, 1.25e10), SliceLink(TorusLink((line(1),)), 2, 1.25e10))
     for link in links:
-        found = expected(op, payload, link, constants)
-        assert found.seconds >= collective_time(op, payload, link).seconds
-        assert 0 < found.latency <= found.seconds
+        cost = expected(op, payload, link, constants)
+        assert cost.seconds >= collective_time(op, payload, link).seconds
+        assert 0 < cost.latency <= cost.seconds
     assert expected(op, payload, TorusLink((line(1),)), constants).seconds == 0
 
 

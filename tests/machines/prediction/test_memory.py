@@ -63,29 +63,29 @@ def run(monkeypatch: pytest.MonkeyPatch, fields: dict[str, str]) -> tuple[Snapsh
         analyses[self.name] = self._executable.memory_analysis()
 
     monkeypatch.setattr(CompiledProgram, "compile", compile_and_ask)
-    found = run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
-    return found, analyses
+    snapshot = run_layout(layouts.parse(SMALL | fields).unwrap(), lambda *_, **__: None)
+    return snapshot, analyses
 
 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    found, analyses = run(monkeypatch, LAYOUTS[name])
-    programs = {one.program: one for one in memory.breakdowns(found)}
+    snapshot, analyses = run(monkeypatch, LAYOUTS[name])
+    programs = {one.program: one for one in memory.breakdowns(snapshot)}
     assert programs.keys() == analyses.keys() == {"init", "train_step", "apply"}
     for program, analysis in analyses.items():
-        one = programs[program]
-        assert sum_known(p.bytes for p in one.arguments) == analysis.argument_size_in_bytes
-        assert sum_known(p.bytes for p in one.outputs) == analysis.output_size_in_bytes
-        assert one.temporaries == analysis.temp_size_in_bytes
-        assert one.aliased == analysis.alias_size_in_bytes
-        assert one.code == analysis.generated_code_size_in_bytes
+        breakdown = programs[program]
+        assert sum_known(p.bytes for p in breakdown.arguments) == analysis.argument_size_in_bytes
+        assert sum_known(p.bytes for p in breakdown.outputs) == analysis.output_size_in_bytes
+        assert breakdown.temporaries == analysis.temp_size_in_bytes
+        assert breakdown.aliased == analysis.alias_size_in_bytes
+        assert breakdown.code == analysis.generated_code_size_in_bytes
         # XLA's own peak for emulated devices leaves out temporaries. Tables of tuples have no shape, and
         # alignment adds up to 64 bytes a value.
-        assert one.total is not None and one.peak is not None
-        assert one.total - one.temporaries - 500 <= one.peak <= one.total + 500
-        assert sum(value.bytes for value in one.use.values) >= 0.95 * one.peak
-        assert one.total == (
+        assert breakdown.total is not None and breakdown.peak is not None
+        assert breakdown.total - breakdown.temporaries - 500 <= breakdown.peak <= breakdown.total + 500
+        assert sum(value.bytes for value in breakdown.use.values) >= 0.95 * breakdown.peak
+        assert breakdown.total == (
             analysis.argument_size_in_bytes
             + analysis.output_size_in_bytes
             + analysis.temp_size_in_bytes
@@ -97,9 +97,9 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert programs["init"].arguments == (Part(None, 0, key.dtype.itemsize),)
     step = {part.group: part.bytes for part in programs["train_step"].arguments}
     for group in ("params", "opt_state", "other"):
-        arrays = [array for array in found.arrays if array.group == group]
+        arrays = [array for array in snapshot.arrays if array.group == group]
         assert step.get(group, 0) == sum(array.bytes_per_device for array in arrays)
-    held = {one.owner: one.bytes for one in found.live if one.device == found.mesh.devices[0]}
+    held = {one.owner: one.bytes for one in snapshot.live if one.device == snapshot.mesh.devices[0]}
     assert step["params"] == held["params"]
     assert step.get("opt_state", 0) + step["other"] == held["optimizer state and step"]
     assert step["batch"] == held["batch"]
@@ -112,8 +112,8 @@ def test_donatable_bytes_are_those_that_donation_aliases(
 ) -> None:
     without, _ = run(monkeypatch, fields)
     donated, analyses = run(monkeypatch, fields | {"donate": "true"})
-    (before,) = [one for one in memory.breakdowns(without) if one.program == "train_step"]
-    (after,) = [one for one in memory.breakdowns(donated) if one.program == "train_step"]
+    (before,) = [breakdown for breakdown in memory.breakdowns(without) if breakdown.program == "train_step"]
+    (after,) = [breakdown for breakdown in memory.breakdowns(donated) if breakdown.program == "train_step"]
     assert before.aliased == 0
     assert before.not_donated == analyses["train_step"].alias_size_in_bytes > 0
     assert after.not_donated == 0
@@ -151,16 +151,16 @@ def test_arguments_of_any_size(dtype: str, shapes: list[list[int]], split: bool)
         used.append(ProgramArray("input", f"batch/{number}", spec, spec, True))
 
     def negate(*inputs: jax.Array) -> tuple[jax.Array, ...]:
-        return tuple(jnp.logical_not(one) for one in inputs)
+        return tuple(jnp.logical_not(array) for array in inputs)
 
     executable = jax.jit(negate, keep_unused=True).lower(*values).compile()
-    found = Snapshot(Source("cpu", "cpu", "now"), None, samples.mesh(x=4), tuple(arrays))
+    snapshot = Snapshot(Source("cpu", "cpu", "now"), None, samples.mesh(x=4), tuple(arrays))
     program = Program("p", memory=records.memory_of(executable), shardings=tuple(used))
-    one = memory.breakdown(found, program)
-    assert one.arguments == (Part("batch", len(shapes), program.memory.arguments),)
+    breakdown = memory.breakdown(snapshot, program)
+    assert breakdown.arguments == (Part("batch", len(shapes), program.memory.arguments),)
 
 
-def with_memory(found: Snapshot, **changed: Any) -> Snapshot:
+def with_memory(snapshot: Snapshot, **changed: Any) -> Snapshot:
     figures = {
         "arguments": 100,
         "outputs": 50,
@@ -168,7 +168,7 @@ def with_memory(found: Snapshot, **changed: Any) -> Snapshot:
         "temporaries": 7,
         "code": 3,
     } | changed
-    return dataclasses.replace(found, programs=(Program("p", memory=Memory(**figures)),))
+    return dataclasses.replace(snapshot, programs=(Program("p", memory=Memory(**figures)),))
 
 
 def test_program_without_memory() -> None:
@@ -176,25 +176,25 @@ def test_program_without_memory() -> None:
 
 
 def test_unlisted_arguments_are_unexplained() -> None:
-    (one,) = memory.breakdowns(with_memory(samples.snapshot()))
-    assert one.arguments == (Part(None, 0, 100),)
-    assert one.total == 100 + 50 + 7 - 10
-    assert one.donatable is None and one.not_donated is None
+    (breakdown,) = memory.breakdowns(with_memory(samples.snapshot()))
+    assert breakdown.arguments == (Part(None, 0, 100),)
+    assert breakdown.total == 100 + 50 + 7 - 10
+    assert breakdown.donatable is None and breakdown.not_donated is None
 
 
 @pytest.mark.parametrize("unknown", ["arguments", "outputs", "aliased", "temporaries"])
 def test_unknown_part_makes_the_total_unknown(unknown: str) -> None:
-    found = with_memory(samples.snapshot(), **{unknown: None})
-    (one,) = memory.breakdowns(found)
-    assert one.total is None
-    fit = memory.fit(found, V5E)
+    snapshot = with_memory(samples.snapshot(), **{unknown: None})
+    (breakdown,) = memory.breakdowns(snapshot)
+    assert breakdown.total is None
+    fit = memory.fit(snapshot, V5E)
     assert fit.fits is None and fit.at_least
 
 
 def test_code_counts_on_tpu() -> None:
-    found = with_memory(samples.snapshot())
-    on_tpu = dataclasses.replace(found, source=Source("tpu", "tpu:v5e:2x4", "now"))
-    assert memory.breakdowns(on_tpu)[0].total == memory.breakdowns(found)[0].total + 3
+    snapshot = with_memory(samples.snapshot())
+    on_tpu = dataclasses.replace(snapshot, source=Source("tpu", "tpu:v5e:2x4", "now"))
+    assert memory.breakdowns(on_tpu)[0].total == memory.breakdowns(snapshot)[0].total + 3
     without = with_memory(on_tpu, code=None)
     assert memory.breakdowns(without)[0].total is None
 
@@ -207,8 +207,8 @@ def test_program_can_shard_an_array_differently() -> None:
         memory=Memory(arguments=100, outputs=0, aliased=0, temporaries=0),
         shardings=(ProgramArray("input", "params/w", None, (("x",), None), None),),
     )
-    found = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
-    assert memory.breakdown(found, program).arguments == (Part("params", 1, 64), Part(None, 0, 36))
+    snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
+    assert memory.breakdown(snapshot, program).arguments == (Part("params", 1, 64), Part(None, 0, 36))
 
 
 @pytest.mark.parametrize("got", [(("y",), None), (("x",),), ((), ("x",)), (("x",), None)])
@@ -220,19 +220,19 @@ def test_invalid_sharding_leaves_the_argument_unexplained(got: Any) -> None:
         memory=Memory(arguments=100, outputs=0, aliased=0, temporaries=0),
         shardings=(ProgramArray("input", "params/w", None, got, None),),
     )
-    found = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
-    assert memory.breakdown(found, program).arguments == (Part(None, 0, 100),)
+    snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
+    assert memory.breakdown(snapshot, program).arguments == (Part(None, 0, 100),)
 
 
 def test_unused_input_is_not_an_argument() -> None:
-    found = samples.snapshot()
-    path = found.arrays[1].path
+    snapshot = samples.snapshot()
+    path = snapshot.arrays[1].path
     program = Program(
         "p",
         memory=Memory(arguments=0, outputs=0, aliased=0, temporaries=0),
         shardings=(ProgramArray("input", path, None, None, None, used=False),),
     )
-    assert memory.breakdown(found, program).arguments == ()
+    assert memory.breakdown(snapshot, program).arguments == ()
 
 
 @given(
@@ -248,17 +248,17 @@ def test_bytes_on_all_devices_are_those_of_all_shards(sizes: list[int], data: st
     spec = tuple(None if name is None else (name,) for name in split)
     shape = tuple(mesh.ways(axes) * data.draw(st.integers(1, 3)) for axes in spec)
     array = samples.array("params/w", shape, spec, mesh)
-    found = samples.snapshot(mesh, (array,))
+    snapshot = samples.snapshot(mesh, (array,))
     # Devices that hold each element.
     held = np.zeros(shape, dtype=int)
     for shard in shards(array, mesh):
         held[tuple(slice(*bounds) for bounds in shard.index)] += 1
-    (group,) = memory.duplication_by_group(found)
+    (group,) = memory.duplication_by_group(snapshot)
     assert group.everywhere == held.sum() * 4
     assert group.duplicated == (held - 1).sum() * 4
     assert group.factor == pytest.approx(held.mean())
-    listed = memory.duplication_by_array(found)
-    assert [one.name for one in listed] == (["params/w"] if (held > 1).any() else [])
+    listed = memory.duplication_by_array(snapshot)
+    assert [duplication.name for duplication in listed] == (["params/w"] if (held > 1).any() else [])
 
 
 def test_uneven_shards() -> None:
@@ -274,23 +274,23 @@ def test_array_with_most_extra_bytes_comes_first() -> None:
         samples.array("params/split", (4000,), (("x",),), mesh),
     )
     listed = memory.duplication_by_array(samples.snapshot(mesh, arrays))
-    assert [one.name for one in listed] == ["params/large", "params/small"]
-    assert [one.duplicated for one in listed] == [3 * 1600, 3 * 16]
+    assert [duplication.name for duplication in listed] == ["params/large", "params/small"]
+    assert [duplication.duplicated for duplication in listed] == [3 * 1600, 3 * 16]
 
 
 def test_unknown_bytes() -> None:
     array = Array("params/w", "params", (4,), "float32")
-    found = samples.snapshot(samples.mesh(x=2), (array,))
-    (group,) = memory.duplication_by_group(found)
+    snapshot = samples.snapshot(samples.mesh(x=2), (array,))
+    (group,) = memory.duplication_by_group(snapshot)
     assert (group.once, group.everywhere, group.duplicated, group.factor) == (None,) * 4
-    assert memory.duplication_by_array(found) == ()
+    assert memory.duplication_by_array(snapshot) == ()
     held = dataclasses.replace(array, shape=(0,), bytes=0, shards=(Shard(0, ((0, 0),), 0),))
-    assert memory.bytes_everywhere(held, found.mesh) == 0
+    assert memory.bytes_everywhere(held, snapshot.mesh) == 0
 
 
 def needing(total: int, kind: str = "tpu") -> Snapshot:
-    found = with_memory(samples.snapshot(), arguments=total, outputs=0, aliased=0, temporaries=0, code=0)
-    return dataclasses.replace(found, source=Source(kind, kind, "now"))
+    snapshot = with_memory(samples.snapshot(), arguments=total, outputs=0, aliased=0, temporaries=0, code=0)
+    return dataclasses.replace(snapshot, source=Source(kind, kind, "now"))
 
 
 @pytest.mark.parametrize("name", hardware.CHIPS)
@@ -331,9 +331,9 @@ def test_fit_of_a_plan_is_a_lower_bound() -> None:
     layout = layouts.parse(SMALL).unwrap()
     planned = plan(layout, abstract_state(layout))
     fit = memory.fit(planned, V5E)
-    found = run_layout(layout, lambda *_, **__: None)
+    snapshot = run_layout(layout, lambda *_, **__: None)
     assert fit.fits is None and fit.at_least
-    assert fit.needed == found.program("train_step").memory.arguments
+    assert fit.needed == snapshot.program("train_step").memory.arguments
     too_large = dataclasses.replace(
         planned,
         arrays=tuple(dataclasses.replace(array, bytes_per_device=10**12) for array in planned.arrays),
@@ -343,15 +343,15 @@ def test_fit_of_a_plan_is_a_lower_bound() -> None:
 
 
 def test_fit_without_arrays_is_unknown() -> None:
-    found = samples.snapshot(arrays=())
-    fit = memory.fit(found, V5E)
+    snapshot = samples.snapshot(arrays=())
+    fit = memory.fit(snapshot, V5E)
     assert fit.fits is None and fit.needed is None and fit.basis == "unknown"
 
 
 def test_aliased_outputs_are_not_the_largest_part() -> None:
-    one = Breakdown(
+    breakdown = Breakdown(
         "p", (Part("params", 1, 10), Part("opt_state", 1, 20)), (Part("params", 1, 30),), 30, 5, 0, None,
         False, 30,
     )  # fmt: skip
-    assert one.largest == ("optimizer state", 20)
-    assert one.total == 35 and one.not_donated == 0
+    assert breakdown.largest == ("optimizer state", 20)
+    assert breakdown.total == 35 and breakdown.not_donated == 0

@@ -52,9 +52,9 @@ def test_a_new_run_is_inside_as_often_as_claimed(runs):
     inside, tries = 0, 2000
     for _ in range(tries):
         ratios = [random.lognormvariate(0.02, 0.1) for _ in range(runs + 1)]
-        found = interval([("v5e", ratio) for ratio in ratios[:-1]], "v5e")
-        assert found is not None
-        inside += found.low <= ratios[-1] <= found.high
+        result = interval([("v5e", ratio) for ratio in ratios[:-1]], "v5e")
+        assert result is not None
+        inside += result.low <= ratios[-1] <= result.high
     # With five runs the ends are the smallest and the largest: 4 of 6 new runs are between them.
     least = min(CLAIMED, (runs - 1) / (runs + 1))
     assert inside / tries > least - 0.03
@@ -70,16 +70,18 @@ def program(*operations: ScheduledOperation) -> Program:
 )
 def test_a_program_for_another_kind_of_machine_has_no_interval(kind, compiled_for):
     mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=kind)
-    found = predicted(program(ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)), mesh, CHIPS["v5e"])
-    assert found.seconds is not None and found.compiled_for == compiled_for
-    assert (found.interval is None) == (found.record() is None) == bool(compiled_for)
+    result = predicted(
+        program(ScheduledOperation("a", "fusion", cycles=10**9, flops=1.0)), mesh, CHIPS["v5e"]
+    )
+    assert result.seconds is not None and result.compiled_for == compiled_for
+    assert (result.interval is None) == (result.record() is None) == bool(compiled_for)
 
 
 def test_without_a_schedule_or_operations_the_step_is_unknown():
     mesh = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind="cpu")
     for one in (Program("step"), Program("step", stage="propagated"), program()):
-        found = predicted(one, mesh, CHIPS["v5e"])
-        assert found.seconds is None and found.unknown and found.record() is None
+        result = predicted(one, mesh, CHIPS["v5e"])
+        assert result.seconds is None and result.unknown and result.record() is None
 
 
 @pytest.mark.parametrize(
@@ -109,8 +111,8 @@ def test_the_combination_is_the_most_probable_value():
                 abs(math.log(one / propagated)) / scale + math.log(one / schedule) ** 2 / 2 / deviation**2
             ),
         )
-        found = combined(schedule, propagated, deviation**2 / scale)
-        assert found == pytest.approx(best, rel=1e-3)
+        result = combined(schedule, propagated, deviation**2 / scale)
+        assert result == pytest.approx(best, rel=1e-3)
 
 
 MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind="TPU v5 lite")
@@ -140,34 +142,34 @@ def test_a_snapshot_with_both_programs_is_predicted_from_both():
     for flops in (1e14, 4e14, 1e15):
         before = before_compile(propagated(flops), MESH, chip).seconds
         both = replace(alone, propagated=(propagated(flops),))
-        found = predicted_in(both, SCHEDULED, chip)
-        assert found.seconds == pytest.approx(combined(schedule_alone.seconds, before))
-        assert found.schedule_seconds == schedule_alone.seconds
-        assert found.propagated_seconds == before
+        result = predicted_in(both, SCHEDULED, chip)
+        assert result.seconds == pytest.approx(combined(schedule_alone.seconds, before))
+        assert result.schedule_seconds == schedule_alone.seconds
+        assert result.propagated_seconds == before
         # What is shown of the schedule adds up to the prediction.
-        assert found.totals.seconds == pytest.approx(found.seconds)
-        assert max(one.end for one in found.simulated.spans) == pytest.approx(found.seconds)
-        assert found.interval == interval_of("v5e")
+        assert result.totals.seconds == pytest.approx(result.seconds)
+        assert max(span.end for span in result.simulated.spans) == pytest.approx(result.seconds)
+        assert result.interval == interval_of("v5e")
 
 
 def test_without_work_of_the_propagated_program_the_schedule_counts_alone():
     source = Source("tpu", "tpu:v5e:1x2", "2026-01-01T00:00:00Z", {})
     bare = Program("train_step", stage="propagated", collectives=())
     both = Snapshot(source, None, MESH, (), programs=(SCHEDULED,), propagated=(bare,))
-    found = predicted_in(both, SCHEDULED, CHIPS["v5e"])
-    assert found.seconds == found.schedule_seconds and found.propagated_seconds is None
-    assert found.interval == interval_of("v5e", "compiled")
+    predicted = predicted_in(both, SCHEDULED, CHIPS["v5e"])
+    assert predicted.seconds == predicted.schedule_seconds and predicted.propagated_seconds is None
+    assert predicted.interval == interval_of("v5e", "compiled")
 
 
 @pytest.mark.parametrize("moved", [1e6, 1e12, 5e12, 1e13])
 def test_no_prediction_is_below_the_lower_bound(moved):
-    one = replace(SCHEDULED, work=replace(SCHEDULED.work, bytes_accessed=moved))
+    program = replace(SCHEDULED, work=replace(SCHEDULED.work, bytes_accessed=moved))
     chip = CHIPS["v5e"]
-    bound = modelled(one, MESH, chip).lower_seconds
+    bound = modelled(program, MESH, chip).lower_seconds
     for before in (None, propagated(1e12)):
-        found = predicted(one, MESH, chip, propagated=before)
-        assert found.seconds >= bound
-        assert found.totals.seconds == pytest.approx(found.seconds)
+        result = predicted(program, MESH, chip, propagated=before)
+        assert result.seconds >= bound
+        assert result.totals.seconds == pytest.approx(result.seconds)
 
 
 def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> None:
@@ -181,9 +183,9 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
     )
     chip = CHIPS["v5e"]
     assert emulated.mesh is not None and emulated.mesh.device_kind in (None, "cpu")
-    found = predicted_in(emulated, compiled, chip)
-    assert found.seconds == before_compile(plan.programs[0], emulated.mesh, chip).seconds
-    assert found.low is not None
+    predicted = predicted_in(emulated, compiled, chip)
+    assert predicted.seconds == before_compile(plan.programs[0], emulated.mesh, chip).seconds
+    assert predicted.low is not None
     # Without the partitioned program, only the CPU's schedule is known, which has no interval.
     assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None
 
@@ -199,8 +201,8 @@ def test_a_branch_that_depends_on_data_gives_a_lower_bound(with_loop: bool) -> N
     if with_loop:
         choices += (OpenChoice("while.2", "loop", most=4),)
     unknown = Program("step", schedule=schedule(work, conditional, taken=(branch,)), open_choices=choices)
-    found = predicted(unknown, mesh, CHIPS["v5e"])
+    result = predicted(unknown, mesh, CHIPS["v5e"])
     without = predicted(program(work), mesh, CHIPS["v5e"])
-    assert found.at_least and any("if.1" in reason for reason in found.at_least)
-    assert found.seconds is not None and without.seconds is not None
-    assert found.seconds <= without.seconds and (found.most is None) == (not with_loop)
+    assert result.at_least and any("if.1" in reason for reason in result.at_least)
+    assert result.seconds is not None and without.seconds is not None
+    assert result.seconds <= without.seconds and (result.most is None) == (not with_loop)

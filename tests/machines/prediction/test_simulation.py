@@ -54,10 +54,10 @@ def test_the_gather_takes_as_long_as_its_formula():
 
 @pytest.mark.parametrize(("work", "seconds"), [(SHORT, 0.001), (LONG, 0.020)])
 def test_a_collective_overlaps_with_what_runs_before_its_end(work, seconds):
-    found = run(BEGIN, work, operation("d", awaits=0), SHORT)
-    assert found.seconds == pytest.approx(max(GATHER, seconds) + 0.001)
-    assert found.totals.exposed.get("data", 0) == pytest.approx(max(0, GATHER - seconds))
-    assert found.totals.seconds == pytest.approx(found.seconds)
+    simulated = run(BEGIN, work, operation("d", awaits=0), SHORT)
+    assert simulated.seconds == pytest.approx(max(GATHER, seconds) + 0.001)
+    assert simulated.totals.exposed.get("data", 0) == pytest.approx(max(0, GATHER - seconds))
+    assert simulated.totals.seconds == pytest.approx(simulated.seconds)
 
 
 def test_a_synchronous_collective_and_two_on_the_same_links():
@@ -69,27 +69,27 @@ def test_a_synchronous_collective_and_two_on_the_same_links():
 
 @pytest.mark.parametrize("times", [0, 1, 2, 7, 100_000])
 def test_a_loop_is_its_iterations(times):
-    found = run(operation("w", "while", runs=("body",), times=times), body=(LONG, SHORT))
-    assert found.seconds == pytest.approx(times * 0.021)
-    assert found.totals.matrix == pytest.approx(times * 0.021)
-    inside = [one for one in found.spans if one.basis != "loop"]
+    simulated = run(operation("w", "while", runs=("body",), times=times), body=(LONG, SHORT))
+    assert simulated.seconds == pytest.approx(times * 0.021)
+    assert simulated.totals.matrix == pytest.approx(times * 0.021)
+    inside = [span for span in simulated.spans if span.basis != "loop"]
     assert len(inside) == min(times, 1) * 2
-    rest = [one.end - one.start for one in found.spans if one.basis == "loop"]
+    rest = [span.end - span.start for span in simulated.spans if span.basis == "loop"]
     assert sum(rest) == pytest.approx(max(times - 1, 0) * 0.021)
 
 
 def test_a_loop_awaits_what_the_previous_iteration_began():
     body = (operation("d", awaits=2), SHORT, BEGIN)
-    found = run(operation("w", "while", runs=("body",), times=5), body=body)
+    simulated = run(operation("w", "while", runs=("body",), times=5), body=body)
     # The first iteration waits for nothing, and the last gather outlives the loop.
-    assert found.seconds == pytest.approx(5 * 0.001 + 4 * GATHER)
+    assert simulated.seconds == pytest.approx(5 * 0.001 + 4 * GATHER)
 
 
 def test_a_conditional_takes_its_longest_branch():
     both = {"short": (SHORT,), "long": (LONG,)}
-    found = run(operation("c", "conditional", runs=("short", "long"), times=1), **both)
-    assert found.seconds == pytest.approx(0.020)
-    assert found.totals.matrix == pytest.approx(0.020)
+    simulated = run(operation("c", "conditional", runs=("short", "long"), times=1), **both)
+    assert simulated.seconds == pytest.approx(0.020)
+    assert simulated.totals.matrix == pytest.approx(0.020)
 
 
 def test_without_an_estimate_the_roofline_counts():
@@ -121,9 +121,9 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_what_cannot_be_priced_makes_the_step_unknown(name):
-    found = run(SHORT, UNKNOWN[name], main2=(SHORT,))
-    assert found.seconds is None
-    assert found.unknown
+    simulated = run(SHORT, UNKNOWN[name], main2=(SHORT,))
+    assert simulated.seconds is None
+    assert simulated.unknown
 
 
 BYTES = int(CHIP.hbm_bytes_per_second * 0.01)
@@ -137,10 +137,10 @@ BYTES = int(CHIP.hbm_bytes_per_second * 0.01)
     ],
 )
 def test_a_kernel_without_flops_and_a_loop_without_a_count_give_a_lower_bound(unsure, least):
-    found = run(SHORT, unsure, body=(SHORT,))
-    assert found.seconds == pytest.approx(0.001 + least)
-    (reason,) = found.at_least
-    assert unsure.name.partition(".")[0] in reason and not found.unknown
+    simulated = run(SHORT, unsure, body=(SHORT,))
+    assert simulated.seconds == pytest.approx(0.001 + least)
+    (reason,) = simulated.at_least
+    assert unsure.name.partition(".")[0] in reason and not simulated.unknown
     assert run(SHORT).at_least == ()
 
 
@@ -162,39 +162,39 @@ operations = st.lists(
 
 @given(operations, st.integers(0, 6))
 def test_a_step_is_between_its_core_and_the_sum_of_all_operations(each, times):
-    found = run(operation("w", "while", runs=("body",), times=times), body=tuple(each))
+    simulated = run(operation("w", "while", runs=("body",), times=times), body=tuple(each))
     alone = run(*[one for one in each if not one.begins and one.awaits is None])
     transfers = sum(GATHER if one.collective == 0 else run_alone(one) for one in each if one.begins)
-    assert found.seconds is not None and alone.seconds is not None
-    assert times * alone.seconds <= found.seconds * (1 + 1e-9)
-    assert found.seconds <= times * (alone.seconds + transfers) * (1 + 1e-9)
-    assert found.totals.seconds == pytest.approx(found.seconds, abs=1e-12)
+    assert simulated.seconds is not None and alone.seconds is not None
+    assert times * alone.seconds <= simulated.seconds * (1 + 1e-9)
+    assert simulated.seconds <= times * (alone.seconds + transfers) * (1 + 1e-9)
+    assert simulated.totals.seconds == pytest.approx(simulated.seconds, abs=1e-12)
 
 
-def run_alone(one: ScheduledOperation) -> float:
-    seconds = run(operation("t", bytes=one.bytes, flops=0.0)).seconds
+def run_alone(scheduled_operation: ScheduledOperation) -> float:
+    seconds = run(operation("t", bytes=scheduled_operation.bytes, flops=0.0)).seconds
     assert seconds is not None
     return seconds
 
 
-def shorter(one: ScheduledOperation) -> ScheduledOperation:
+def shorter(scheduled_operation: ScheduledOperation) -> ScheduledOperation:
     """The operation with nine tenths of its time."""
     return replace(
-        one,
-        cycles=None if one.cycles is None else one.cycles * 9 // 10,
-        bytes=None if one.bytes is None else one.bytes * 9 // 10,
+        scheduled_operation,
+        cycles=None if scheduled_operation.cycles is None else scheduled_operation.cycles * 9 // 10,
+        bytes=None if scheduled_operation.bytes is None else scheduled_operation.bytes * 9 // 10,
     )
 
 
 @given(operations)
 def test_only_the_critical_path_determines_the_step(schedule):
-    found = run(*schedule)
-    path = [found.spans[number] for number in critical_path(found.spans)]
-    each = {(one.computation, one.position): one.end - one.start for one in path}
-    assert sum(each.values()) == pytest.approx(found.seconds, abs=1e-9)
+    simulated = run(*schedule)
+    path = [simulated.spans[number] for number in critical_path(simulated.spans)]
+    each = {(span.computation, span.position): span.end - span.start for span in path}
+    assert sum(each.values()) == pytest.approx(simulated.seconds, abs=1e-9)
     for number, one in enumerate(schedule):
         changed = run(*schedule[:number], shorter(one), *schedule[number + 1 :])
-        saved = found.seconds - changed.seconds
+        saved = simulated.seconds - changed.seconds
         if ("main", number) not in each:
             assert saved == pytest.approx(0, abs=1e-9)
         elif one.cycles or one.bytes:
@@ -207,7 +207,7 @@ def test_the_critical_path_passes_through_what_the_core_waits_for():
     assert {hidden.spans[n].resource for n in critical_path(hidden.spans)} == {"core"}
     exposed = run(SHORT, BEGIN, BEGIN, operation("d", awaits=2), SHORT)
     path = [exposed.spans[n] for n in critical_path(exposed.spans)]
-    assert {(one.position, one.resource) for one in path} == {
+    assert {(span.position, span.resource) for span in path} == {
         *((0, "core"), (4, "core")),
         *((number, f"data {sign}") for number in (1, 2) for sign in "→←"),
     }
@@ -218,9 +218,11 @@ def test_permutes_between_other_devices_are_other_kinds():
     back = replace(ahead, source_target_pairs=((1, 0), (2, 1)))
     listed = (ahead, back, ahead, collective())
     steps = [operation(str(place), one.op, collective=place) for place, one in enumerate(listed)]
-    found = simulate(Program("step", collectives=listed, schedule=schedule(*steps)), CHIP, LINKS, CONSTANTS)
-    (kinds,) = found.totals.kinds.values()
+    simulated = simulate(
+        Program("step", collectives=listed, schedule=schedule(*steps)), CHIP, LINKS, CONSTANTS
+    )
+    (kinds,) = simulated.totals.kinds.values()
     assert kinds == {("collective-permute", one.source_target_pairs) for one in (ahead, back)} | {
         ("all-gather", None)
     }
-    assert found.totals.messages == {("data", False): 4}
+    assert simulated.totals.messages == {("data", False): 4}

@@ -55,8 +55,8 @@ def work(flops: float | None, count: float | None = 1e9, dtype: str = "bfloat16"
 
 
 def program(*collectives: Collective, **changes) -> Program:
-    made = Program("train_step", collectives=collectives, work=work(FLOPS), ideal=work(IDEAL, count=None))
-    return dataclasses.replace(made, **changes)
+    program = Program("train_step", collectives=collectives, work=work(FLOPS), ideal=work(IDEAL, count=None))
+    return dataclasses.replace(program, **changes)
 
 
 axes = st.sampled_from([("data",), ("model",), ("data", "model"), (), None])
@@ -85,24 +85,24 @@ works = st.one_of(
 
 @given(collectives, works, works, st.sampled_from(tuple(CHIPS.values())))
 def test_bounds_are_the_longest_term_and_the_sum(moved, done, ideal, on) -> None:
-    found = modelled(program(*moved, work=done, ideal=ideal), MESH, on)
-    seconds = [term.seconds for term in found.terms]
+    result = modelled(program(*moved, work=done, ideal=ideal), MESH, on)
+    seconds = [term.seconds for term in result.terms]
     if None in seconds:
-        assert (found.lower_seconds, found.upper_seconds, found.ruling) == (None, None, None)
-        assert bound_text(found).startswith("unknown, because ")
+        assert (result.lower_seconds, result.upper_seconds, result.ruling) == (None, None, None)
+        assert bound_text(result).startswith("unknown, because ")
     else:
-        assert found.lower_seconds == max(seconds)
-        assert found.upper_seconds == pytest.approx(sum(seconds))
-        assert found.ruling is None or found.ruling.seconds == max(seconds)
-    for term in found.terms:
+        assert result.lower_seconds == max(seconds)
+        assert result.upper_seconds == pytest.approx(sum(seconds))
+        assert result.ruling is None or result.ruling.seconds == max(seconds)
+    for term in result.terms:
         assert (term.formula != "") == (term.seconds is not None)
         assert term.seconds is not None or term.basis
 
 
 @given(collectives, st.sampled_from(tuple(CHIPS.values())))
 def test_communication_is_the_sum_of_its_collectives(moved, on) -> None:
-    found = modelled(program(*moved), MESH, on)
-    for term in found.terms:
+    result = modelled(program(*moved), MESH, on)
+    for term in result.terms:
         if term.axes is None or term.seconds is None:
             continue
         link = links_of(MESH, on, [term.axes])[term.axes]
@@ -114,25 +114,25 @@ def test_communication_is_the_sum_of_its_collectives(moved, on) -> None:
         assert term.seconds == pytest.approx(expected)
 
 
-def term_of(found: Modelled, name: str):
-    (term,) = [term for term in found.terms if term.name == name]
+def term_of(modelled: Modelled, name: str):
+    (term,) = [term for term in modelled.terms if term.name == name]
     return term
 
 
 def test_compute_and_hbm_terms() -> None:
     for one in CHIPS.values():
-        found = modelled(program(), MESH, one)
-        assert term_of(found, "compute").seconds == compute_time(FLOPS, one, "bfloat16").seconds
-        assert term_of(found, "HBM").seconds == hbm_time(1e9, one).seconds
-        assert term_of(found, "HBM").basis == EMULATED_BYTES
+        result = modelled(program(), MESH, one)
+        assert term_of(result, "compute").seconds == compute_time(FLOPS, one, "bfloat16").seconds
+        assert term_of(result, "HBM").seconds == hbm_time(1e9, one).seconds
+        assert term_of(result, "HBM").basis == EMULATED_BYTES
     real = dataclasses.replace(MESH, device_kind="TPU v5p")
     assert term_of(modelled(program(), real, chip("v5p")), "HBM").basis == ""
 
 
 def test_the_hbm_bytes_of_a_propagated_program_are_unknown() -> None:
-    found = modelled(program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p"))
-    assert found.hbm_bytes is None and found.intensities[0].flops_per_byte is None
-    assert term_of(found, "HBM").seconds is None
+    result = modelled(program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p"))
+    assert result.hbm_bytes is None and result.intensities[0].flops_per_byte is None
+    assert term_of(result, "HBM").seconds is None
 
 
 def test_a_compiler_can_combine_the_collectives_of_a_propagated_program() -> None:
@@ -141,34 +141,34 @@ def test_a_compiler_can_combine_the_collectives_of_a_propagated_program() -> Non
     other = collective("all-gather", payload=8, executions=3)
     idle = {"work": work(1.0, count=1.0), "ideal": work(1.0)}
     link = links_of(MESH, chip("v5e"), (("model",),))[("model",)]
-    found = modelled(program(small, larger, other, stage="propagated", **idle), MESH, chip("v5e"))
+    result = modelled(program(small, larger, other, stage="propagated", **idle), MESH, chip("v5e"))
     gathered = collective_time("all-gather", 8, link).seconds
-    combined = found.terms[2].combined
+    combined = result.terms[2].combined
     assert combined == 3 * (collective_time("all-reduce", 1008, link).seconds + gathered)
     # Each waits for the hops, which take longer than the few bytes; an all-reduce does so in two rounds.
-    assert found.terms[2].seconds == pytest.approx(3 * 5 * gathered)
+    assert result.terms[2].seconds == pytest.approx(3 * 5 * gathered)
     assert combined == pytest.approx(3 * 3 * gathered)
     # Where the devices are is assumed, so the lower bound has one hop for each of the runs.
-    assert found.lower_seconds == pytest.approx(3 * link.rings[0].hop_seconds)
+    assert result.lower_seconds == pytest.approx(3 * link.rings[0].hop_seconds)
     # Those that a compiler did not combine can run at the same time.
     compiled = modelled(program(small, larger, other, **idle), MESH, chip("v5e"))
-    assert compiled.lower_seconds == found.lower_seconds < compiled.terms[2].seconds
+    assert compiled.lower_seconds == result.lower_seconds < compiled.terms[2].seconds
 
 
 def test_mixed_operand_types() -> None:
     v5e = chip("v5e")
     mixed = Work(3e12, (MatmulFlops("bfloat16", 1e12), MatmulFlops("int8", 2e12)), 1.0)
-    found = modelled(program(work=mixed), MESH, v5e)
+    result = modelled(program(work=mixed), MESH, v5e)
     seconds = 1e12 / 1.97e14 + 2e12 / 3.94e14
-    assert term_of(found, "compute").seconds == pytest.approx(seconds)
-    assert found.flops_per_second == pytest.approx(3e12 / seconds)
-    assert found.runs_as == ("bf16", "int8")
+    assert term_of(result, "compute").seconds == pytest.approx(seconds)
+    assert result.flops_per_second == pytest.approx(3e12 / seconds)
+    assert result.runs_as == ("bf16", "int8")
 
 
 def test_float32_has_an_assumption() -> None:
     for name, word in (("v5p", "bfloat16 pass"), ("h100", "TF32")):
-        found = modelled(program(work=work(FLOPS, dtype="float32")), MESH, chip(name))
-        assert any(word in assumption for assumption in found.assumptions)
+        result = modelled(program(work=work(FLOPS, dtype="float32")), MESH, chip(name))
+        assert any(word in assumption for assumption in result.assumptions)
 
 
 @pytest.mark.parametrize(
@@ -190,34 +190,34 @@ def test_float32_has_an_assumption() -> None:
     ],
 )
 def test_unknown_input(changes) -> None:
-    found = modelled(program(**changes), MESH, chip("v5p"))
-    assert found.lower_seconds is None and found.utilisation is None
-    assert any(term.seconds is None and term.basis for term in found.terms)
+    result = modelled(program(**changes), MESH, chip("v5p"))
+    assert result.lower_seconds is None and result.utilisation is None
+    assert any(term.seconds is None and term.basis for term in result.terms)
 
 
 def test_collective_that_never_runs() -> None:
-    found = modelled(
+    result = modelled(
         program(collective(executions=0, payload=None), collective(axes=None, executions=0)),
         MESH,
         chip("v5p"),
     )
-    assert term_of(found, "communication over model").seconds == 0
-    assert found.lower_seconds is not None
+    assert term_of(result, "communication over model").seconds == 0
+    assert result.lower_seconds is not None
 
 
 def test_more_chips_than_a_pod() -> None:
     large = Mesh((MeshAxis("model", 512),), tuple(range(512)))
-    found = modelled(program(collective()), large, chip("v6e"))
-    assert term_of(found, "communication over model").seconds is None
-    assert "pod" in term_of(found, "communication over model").basis
+    result = modelled(program(collective()), large, chip("v6e"))
+    assert term_of(result, "communication over model").seconds is None
+    assert "pod" in term_of(result, "communication over model").basis
 
 
 def test_wasted_work_and_utilization() -> None:
-    found = modelled(program(), MESH, chip("v5p"))
-    assert found.wasted == pytest.approx(1 - 24 / 32)
+    result = modelled(program(), MESH, chip("v5p"))
+    assert result.wasted == pytest.approx(1 - 24 / 32)
     # The program is compute-bound, so only repeated work lowers the utilization.
-    assert found.ruling is not None and found.ruling.name == "compute"
-    assert found.utilisation == pytest.approx(24 / 32)
+    assert result.ruling is not None and result.ruling.name == "compute"
+    assert result.utilisation == pytest.approx(24 / 32)
     less = modelled(program(ideal=work(40e12)), MESH, chip("v5p"))
     assert less.wasted == pytest.approx(-0.25)
     # 24 of 30 FLOPs are 20% less, although 30 are 25% more than 24.
@@ -228,17 +228,17 @@ def test_wasted_work_and_utilization() -> None:
 
 @given(st.floats(1e6, 1e15), st.floats(1e3, 1e13))
 def test_critical_intensity_separates_compute_and_memory_bound(flops, count) -> None:
-    found = modelled(program(work=work(flops, count)), MESH, chip("h100"))
-    (hbm,) = found.intensities
-    compute, memory = (term_of(found, name).seconds for name in ("compute", "HBM"))
+    result = modelled(program(work=work(flops, count)), MESH, chip("h100"))
+    (hbm,) = result.intensities
+    compute, memory = (term_of(result, name).seconds for name in ("compute", "HBM"))
     if compute != pytest.approx(memory):
         assert (hbm.flops_per_byte > hbm.critical) == (compute > memory)
     assert hbm.critical == pytest.approx(9.9e14 / 3.4e12)
 
 
 def test_intensity_of_communication() -> None:
-    found = modelled(program(collective()), MESH, chip("v5p"))
-    over_model = found.intensities[1]
+    result = modelled(program(collective()), MESH, chip("v5p"))
+    over_model = result.intensities[1]
     assert over_model.flops_per_byte == pytest.approx(FLOPS / (3 * 1.5e8))
     # A line of 4 uses one link in one direction.
     assert over_model.critical == pytest.approx(4.59e14 / 9e10)
@@ -246,14 +246,14 @@ def test_intensity_of_communication() -> None:
 
 def test_given_links_replace_assumed_ones() -> None:
     known = {("model",): TorusLink((Ring(4, 1e9, 0.0),), assumption="measured")}
-    found = modelled(program(collective(executions=1)), MESH, chip("v5p"), known)
-    assert term_of(found, "communication over model").seconds == pytest.approx(2 * 1e8 / 2e9)
-    assert found.assumptions == ("measured",)
+    result = modelled(program(collective(executions=1)), MESH, chip("v5p"), known)
+    assert term_of(result, "communication over model").seconds == pytest.approx(2 * 1e8 / 2e9)
+    assert result.assumptions == ("measured",)
 
 
 def test_conditional_collective() -> None:
-    found = modelled(program(collective(conditional=True)), MESH, chip("v5p"))
-    assert "conditional" in term_of(found, "communication over model").basis
+    result = modelled(program(collective(conditional=True)), MESH, chip("v5p"))
+    assert "conditional" in term_of(result, "communication over model").basis
 
 
 def test_an_operation_moves_no_more_bytes_than_its_cycles_allow():
@@ -263,17 +263,17 @@ def test_an_operation_moves_no_more_bytes_than_its_cycles_allow():
         ScheduledOperation("a", "fusion", cycles=1_500_000, bytes=10 * 10**9),
         ScheduledOperation("b", "fusion", cycles=1_500_000, bytes=10**6),
     )
-    one = Program(
+    program = Program(
         "train_step",
         collectives=(),
         stage="compiled",
         work=Work(1.0, (MatmulFlops("bf16", 1.0),), 10.001e9),
         schedule=schedule(*operations),
     )
-    found = modelled(one, MESH, v5e)
-    assert found.hbm_bytes == pytest.approx(1e-3 * v5e.hbm_bytes_per_second + 1e6)
-    assert found.lower_seconds == pytest.approx(1e-3, rel=0.01)
-    bare = modelled(dataclasses.replace(one, schedule=None), MESH, v5e)
+    result = modelled(program, MESH, v5e)
+    assert result.hbm_bytes == pytest.approx(1e-3 * v5e.hbm_bytes_per_second + 1e6)
+    assert result.lower_seconds == pytest.approx(1e-3, rel=0.01)
+    bare = modelled(dataclasses.replace(program, schedule=None), MESH, v5e)
     assert bare.hbm_bytes == 10.001e9
 
 
@@ -289,5 +289,5 @@ def test_repeated_products_are_those_of_the_devices_of_the_program() -> None:
     snapshot = Snapshot(Source("capture", None, "2026-01-01"), None, wide, (), (part,))
     rows = {row.title: row for row in questions(compared([("a", snapshot)]))}
     assert rows["Train step, repeated matrix products"].answers[0].value == pytest.approx(share)
-    found = [finding for finding in audit.audited(snapshot).findings if finding.code == "repeated-work"]
-    assert [finding.ratio for finding in found] == [pytest.approx(1 / (1 - share))]
+    findings = [finding for finding in audit.audited(snapshot).findings if finding.code == "repeated-work"]
+    assert [finding.ratio for finding in findings] == [pytest.approx(1 / (1 - share))]

@@ -138,10 +138,10 @@ def pair(baseline: Snapshot) -> Page:
 def pair_named(baseline: Snapshot) -> list[tuple[str, Snapshot]]:
     mesh = baseline.mesh
     arrays = tuple(
-        dataclasses.replace(one, spec=(None, None), bytes_per_device=one.bytes, replicas=4)
-        if one.path.endswith("W2")
-        else one
-        for one in baseline.arrays
+        dataclasses.replace(array, spec=(None, None), bytes_per_device=array.bytes, replicas=4)
+        if array.path.endswith("W2")
+        else array
+        for array in baseline.arrays
     )
     after = dataclasses.replace(samples.snapshot(mesh, arrays), programs=baseline.programs)
     return [("before", baseline), ("after", after)]
@@ -194,7 +194,7 @@ def test_the_verdict_is_said_once_and_the_board_compares(pair: Page, baseline: S
     table = next(each for each in pair.tables if each[0][0] == "Question")
     assert table[0] == ["Question", "before (baseline)", "after"]
     boards = [each for each in pair.tables if each[0][0] == "Question"]
-    rows = {row[0]: row for each in boards for row in each}
+    rows = {row[0]: row for board in boards for row in board}
     # W2 is whole on 4 devices now: counted by hand, 12 of 24 kernels of 4 MiB, once in halves.
     assert rows["Train state per device"] == ["Train state per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
     assert "4 arrays" not in rows["Arrays"][2] and rows["Arrays"][1] == "26"
@@ -240,19 +240,19 @@ def test_many_points_are_drawn_without_webgl(baseline: Snapshot) -> None:
     note="</script><script>window.hacked=1</script><!--",
 )
 def test_names_are_escaped(text: str, name: str, note: str) -> None:
-    found = hostile.snapshot(text)
+    snapshot = hostile.snapshot(text)
     other = hostile.snapshot(text, (None, (f"model{text}",)))
     chip = dataclasses.replace(CHIP, title=f"chip{text}")
-    named = [(name, found), (f"{name}2", other)]
+    named = [(name, snapshot), (f"{name}2", other)]
     page = Page(report.content(named, ".html", chip, {name: note}))
     assert {tag for tag, _ in page.elements} <= TAGS
     assert {attribute for _, each in page.elements for attribute in each} <= ATTRIBUTES
     assert all(re.fullmatch(r"#[a-z0-9-]+", target) for target in page.attributes("href"))
-    assert all(re.fullmatch(r"width:\d+px;height:\d+px", one) for one in page.attributes("style"))
+    assert all(re.fullmatch(r"width:\d+px;height:\d+px", attribute) for attribute in page.attributes("style"))
     kinds = [attributes.get("type") for attributes, _ in page.scripts]
     assert kinds.count("application/json") == len(page.scripts) - 2 == len(page.figures)
     assert page.title == shown(f"{name} against {name}2")
-    for words in (found.arrays[0].path, found.programs[0].name, found.findings[0].message):
+    for words in (snapshot.arrays[0].path, snapshot.programs[0].name, snapshot.findings[0].message):
         assert shown(words) in page.text
     assert "".join(map(shown, note.splitlines())) in page.text
 

@@ -48,37 +48,37 @@ class Read:
 
 
 def read(text: str) -> Read:
-    found = Read(set(), set(), [], "")
+    read = Read(set(), set(), [], "")
     inside_code = False
 
     def take(token: Token) -> None:
         nonlocal inside_code
-        found.kinds.add(token.type)
+        read.kinds.add(token.type)
         if token.type in ("html_block", "html_inline"):
             for tag in re.findall(r"<[^>]*>", token.content):
-                found.markup.add(tag)
+                read.markup.add(tag)
                 if tag == "<code>":
                     inside_code = True
-                    found.code.append("")
+                    read.code.append("")
                 elif tag == "</code>":
                     inside_code = False
             if token.type == "html_block":
-                found.said += html.unescape(re.sub(r"<[^>]*>", "", token.content))
+                read.said += html.unescape(re.sub(r"<[^>]*>", "", token.content))
         elif token.type == "code_inline":
-            found.code.append(token.content)
+            read.code.append(token.content)
         elif token.type in ("text", "softbreak", "hardbreak", "fence", "code_block"):
             words = token.content or "\n"
             if inside_code:
-                found.code[-1] += words
+                read.code[-1] += words
             else:
-                found.said += words
+                read.said += words
         for child in token.children or ():
             take(child)
 
     for token in READER.parse(text):
         take(token)
-        found.said += "\n" if token.type == "inline" else ""
-    return found
+        read.said += "\n" if token.type == "inline" else ""
+    return read
 
 
 def without_joiners(text: str) -> str:
@@ -93,10 +93,10 @@ def on_one_line(text: str) -> str:
 def named() -> list[tuple[str, Snapshot]]:
     before = samples.snapshot(samples.mesh(data=2, model=2))
     arrays = tuple(
-        dataclasses.replace(one, spec=(None, None), bytes_per_device=one.bytes, replicas=4)
-        if one.path.endswith("W2")
-        else one
-        for one in before.arrays
+        dataclasses.replace(array, spec=(None, None), bytes_per_device=array.bytes, replicas=4)
+        if array.path.endswith("W2")
+        else array
+        for array in before.arrays
     )
     return [("before", before), ("after", dataclasses.replace(before, arrays=arrays))]
 
@@ -116,36 +116,36 @@ def test_all_after_the_picture_is_folded(named, count: int) -> None:
 
 
 def test_differences_are_above_the_board(named) -> None:
-    found = read(report.content(named, ".md"))
+    result = read(report.content(named, ".md"))
     said = difference.sentences(named[0][1], named[1][1])
-    places = [without_joiners(found.said).index(sentence) for sentence in said[:5]]
+    places = [without_joiners(result.said).index(sentence) for sentence in said[:5]]
     assert places == sorted(places)
-    board = found.said.index("\nTrain state per device\n") + 1
-    row = found.said[board:].split("\n")[:3]
+    board = result.said.index("\nTrain state per device\n") + 1
+    row = result.said[board:].split("\n")[:3]
     assert row == ["Train state per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
-    assert "equal answer" in found.said and "with equal PartitionSpecs" in found.said
+    assert "equal answer" in result.said and "with equal PartitionSpecs" in result.said
     changed = report.content(named, ".md").partition("arrays with equal PartitionSpecs")[0]
     assert changed.count("`P('model', None)`") == changed.count("`P(None, None)`") == 1
 
 
 def test_one_snapshot_has_its_specs(named) -> None:
-    found = read(report.content(named[:1], ".md", hardware.chip("v5e")))
-    assert "P('model', None)" in found.code
-    assert "TPU v5e chip" in found.said and "2026-01-01" in found.said
+    result = read(report.content(named[:1], ".md", hardware.chip("v5e")))
+    assert "P('model', None)" in result.code
+    assert "TPU v5e chip" in result.said and "2026-01-01" in result.said
 
 
 def test_one_snapshot_has_the_predicted_step_with_its_interval() -> None:
     snapshot, chip = glances.planned(flops=1e15), hardware.chip("v5e")
-    found = predicted(snapshot.programs[0], snapshot.mesh, chip)
-    assert found.low < found.seconds < found.high
+    result = predicted(snapshot.programs[0], snapshot.mesh, chip)
+    assert result.low < result.seconds < result.high
     said = read(report.content([("plan", snapshot)], ".md", chip)).said
-    assert all(seconds_text(each) in said for each in (found.low, found.seconds, found.high))
+    assert all(seconds_text(each) in said for each in (result.low, result.seconds, result.high))
     assert "Predicted" not in read(report.content([("plan", snapshot)], ".md", None)).said
 
 
 def test_an_axis_that_does_not_divide_several_arrays_is_one_finding() -> None:
     rejected = layouts.planned(mesh="4x2", batch="3")
-    assert sum(one.level == "error" for one in rejected.findings) > 1
+    assert sum(finding.level == "error" for finding in rejected.findings) > 1
     folded = [one for one in short([("plan", rejected)], None) if isinstance(one, Folded)]
     listings = [block for one in folded for block in one.blocks if isinstance(block, Listing)]
     assert [item[0].text for item in listings[0].items].count("error") == 1
@@ -182,8 +182,8 @@ def test_eight_layouts_fit_into_a_comment() -> None:
 def test_plain_text_is_displayed_literally(text: str) -> None:
     escaped = markdown_text.plain(text)
     for around, within in (("{}", 0), ("- {}", 0), ("> {}", 0), ("| {} |\n| --- |\n| {} |", 1)):
-        found = read(around.replace("{}", escaped) + "\n")
-        assert found.kinds <= {
+        result = read(around.replace("{}", escaped) + "\n")
+        assert result.kinds <= {
             *("inline", "text", "text_special", "softbreak"),
             *("paragraph_open", "paragraph_close", "bullet_list_open", "bullet_list_close"),
             *("list_item_open", "list_item_close", "blockquote_open", "blockquote_close"),
@@ -197,9 +197,9 @@ def test_plain_text_is_displayed_literally(text: str) -> None:
             ),
             *("tr_open", "tr_close", "th_open", "th_close", "td_open", "td_close"),
         }
-        said = [on_one_line(without_joiners(line)) for line in found.said.split("\n") if line.strip()]
+        said = [on_one_line(without_joiners(line)) for line in result.said.split("\n") if line.strip()]
         assert said == [on_one_line(without_joiners(text))] * (1 + within) or not on_one_line(text)
-        assert not CALLED.search(found.said)
+        assert not CALLED.search(result.said)
 
 
 @given(hostile.hostile_texts)
@@ -207,18 +207,18 @@ def test_plain_text_is_displayed_literally(text: str) -> None:
 @example("a | b")
 def test_a_name_is_code(text: str) -> None:
     for around in ("{}", "- {} and {}", "| {} |\n| --- |\n| {} |"):
-        found = read(around.replace("{}", markdown_text.code(text)) + "\n")
-        assert set(found.code) == {printable(text)} and len(found.code) == around.count("{}")
-        assert found.markup <= {"<code>", "</code>"}
+        result = read(around.replace("{}", markdown_text.code(text)) + "\n")
+        assert set(result.code) == {printable(text)} and len(result.code) == around.count("{}")
+        assert result.markup <= {"<code>", "</code>"}
 
 
 @given(text=hostile.hostile_texts, name=hostile.hostile_texts, note=hostile.hostile_texts)
 @example(text="<img src=x onerror=alert(1)>", name="@team | #1", note="</details>\n\n# <script>\n\n@team")
 def test_names_are_escaped(text: str, name: str, note: str) -> None:
-    found = hostile.snapshot(text)
+    snapshot = hostile.snapshot(text)
     other = hostile.snapshot(text, (None, (f"model{text}",)))
     chip = dataclasses.replace(hardware.chip("v5p"), title=f"chip{text}")
-    page = report.content([(name, found), (f"{name}2", other)], ".md", chip, {name: note})
+    page = report.content([(name, snapshot), (f"{name}2", other)], ".md", chip, {name: note})
     seen = read(page)
     assert seen.markup <= OURS
     assert not seen.kinds & {"link_open", "image", "fence", "code_block", "hr", "s_open", "em_open"}

@@ -41,9 +41,9 @@ def test_inspect_has_the_figures_of_jax(inspected: snapshot.Snapshot) -> None:
     assert program.name == "step"
     assert program.memory.arguments == compiled.memory_analysis().argument_size_in_bytes
     assert {c.op for c in program.collectives} >= {"all-reduce"}
-    found = inspected.array("step/input/state/w")
+    array = inspected.array("step/input/state/w")
     theirs = WEIGHTS.sharding.devices_indices_map(WEIGHTS.shape)
-    assert {one.device: one.index for one in sharding.shards(found, inspected.mesh)} == {
+    assert {shard.device: shard.index for shard in sharding.shards(array, inspected.mesh)} == {
         device.id: tuple(part.indices(size)[:2] for part, size in zip(index, (8, 16), strict=True))
         for device, index in theirs.items()
     }
@@ -60,11 +60,11 @@ def test_inspect_refuses_what_it_cannot_compile() -> None:
 @pytest.mark.nightly
 @pytest.mark.skipif(targets.missing_compiler(targets.parse("tpu:v5e:2x4")) is not None, reason="needs libtpu")
 def test_inspect_for_a_target_keeps_shardings_and_has_its_devices() -> None:
-    found = inspector.inspect(lambda w: (w.T @ w).sum(), WEIGHTS, target="tpu:v5e:2x4")
-    assert (found.source.kind, found.mesh.device_kind) == ("tpu", "TPU v5 lite")
-    assert found.mesh.shape == (2, 4)
-    assert found.array("<lambda>/input/w").spec == (("data",), ("model",))
-    (program,) = found.programs
+    snapshot = inspector.inspect(lambda w: (w.T @ w).sum(), WEIGHTS, target="tpu:v5e:2x4")
+    assert (snapshot.source.kind, snapshot.mesh.device_kind) == ("tpu", "TPU v5 lite")
+    assert snapshot.mesh.shape == (2, 4)
+    assert snapshot.array("<lambda>/input/w").spec == (("data",), ("model",))
+    (program,) = snapshot.programs
     assert program.collectives and program.memory.capacity > 2**33
 
 
@@ -80,14 +80,14 @@ def test_inspect_for_a_target_keeps_shardings_and_has_its_devices() -> None:
     ids=["array", "pytree", "sharding", "mesh", "single device"],
 )
 def test_everything_shown_has_a_snapshot(value: Any, paths: list[str]) -> None:
-    found = snapshot_of(value)
-    assert [array.path for array in found.arrays] == paths
-    assert all(show.as_text(found)) and all(show.as_html(found))
+    snapshot = snapshot_of(value)
+    assert [array.path for array in snapshot.arrays] == paths
+    assert all(show.as_text(snapshot)) and all(show.as_html(snapshot))
 
 
 def test_a_sharding_is_shown_with_one_element_per_shard() -> None:
-    (found,) = snapshot_of(NamedSharding(MESH, P(("data", "model"), None))).arrays
-    assert (found.shape, found.shard_shape) == ((8, 1), (1, 1))
+    (array,) = snapshot_of(NamedSharding(MESH, P(("data", "model"), None))).arrays
+    assert (array.shape, array.shard_shape) == ((8, 1), (1, 1))
 
 
 def test_values_without_arrays_are_refused() -> None:
@@ -116,5 +116,5 @@ def test_html_is_one_fragment_that_contains_plotly_once(inspected: snapshot.Snap
 
 def test_names_are_text() -> None:
     hostile = "</script><img src=x onerror=alert(1)>"
-    found = snapshot_of({hostile: WEIGHTS, "b": WEIGHTS})
-    assert "<img" not in html.html(show.as_html(found))
+    snapshot = snapshot_of({hostile: WEIGHTS, "b": WEIGHTS})
+    assert "<img" not in html.html(show.as_html(snapshot))

@@ -20,4 +20,4 @@ def offered(page: AppTest, *buttons: str) -> list[str]:
 
 def drawn(page: AppTest) -> list[str]:
     """Return the keys of the figures on the page."""
-    return [one.key for one in figures(page)]
+    return [figure.key for figure in figures(page)]

@@ -150,7 +150,7 @@ class ScriptedPage:
 
     def block_map(self) -> list[list[str]]:
         """Return the texts in the cells of the block map, row by row."""
-        chart = next(one for one in figures(self.test) if one.key == "block_map")
+        chart = next(figure for figure in figures(self.test) if figure.key == "block_map")
         return json.loads(chart.spec)["data"][0]["text"]
 
     def _do(self, changed: Any) -> None:
@@ -173,7 +173,7 @@ def go_back(test: AppTest) -> None:
 
 def widget_of(elements: Iterable[Any], key: str) -> Any:
     """Return the widget that shows this field."""
-    return next(one for one in elements if kept_field.key_of(one.key or "") == key)
+    return next(element for element in elements if kept_field.key_of(element.key or "") == key)
 
 
 def _problem(element: Any) -> str | None:

@@ -152,13 +152,13 @@ def test_a_rule_with_an_unknown_name_is_on_the_first_screen(open_page):
     assert "hiddn" not in dict(page.test.session_state["last_layout"].rules)
     assert not [one for one in page.test.button if (one.key or "").startswith("fix_name:")]
     layout = page.test.session_state["last_layout"]
-    found = audit.ranked(plan(layout, abstract_state(layout)))
-    assert NEVER_USED not in {one.code for one in found}
+    findings = audit.ranked(plan(layout, abstract_state(layout)))
+    assert NEVER_USED not in {finding.code for finding in findings}
 
 
 def counts_on_the_tab(page) -> list[str]:
     styles = [one.proto.body for one in page.test.get("html")]
-    return [count for one in styles for count in re.findall(r'content: "(\d+)"', one)]
+    return [count for style in styles for count in re.findall(r'content: "(\d+)"', style)]
 
 
 def test_the_last_tab_has_the_number_of_errors_and_warnings(open_page):

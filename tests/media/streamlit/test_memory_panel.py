@@ -32,9 +32,9 @@ def found() -> Snapshot:
     return run_layout(LAYOUT, lambda *_, **__: None)
 
 
-def on_tpu(found: Snapshot) -> Snapshot:
+def on_tpu(snapshot: Snapshot) -> Snapshot:
     """The same figures as if a compiler for TPUs had given them."""
-    return dataclasses.replace(found, source=Source("tpu", None, "2026-01-01T00:00:00Z"))
+    return dataclasses.replace(snapshot, source=Source("tpu", None, "2026-01-01T00:00:00Z"))
 
 
 def test_the_figures_of_cpus_say_nothing_about_a_chip(shown, found: Snapshot) -> None:
@@ -150,7 +150,7 @@ def test_copies_have_three_digits_or_all_from_a_thousand_up(factor: float, text:
 def test_savings_of_donation(shown, found: Snapshot) -> None:
     state = sum(a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other"))
     assert "could be written over arguments" in texts(shown(found).caption)
-    (step,) = [one for one in memory.breakdowns(found) if one.program == "train_step"]
+    (step,) = [breakdown for breakdown in memory.breakdowns(found) if breakdown.program == "train_step"]
     assert step.not_donated == state
     donating = layouts.parse({"layers": "2", "depth": "64", "steps": "1", "donate": "true"}).unwrap()
     said = texts(shown(run_layout(donating, lambda *_, **__: None)).caption)

@@ -84,7 +84,7 @@ def test_programs_have_the_axes_of_their_mesh(found: Snapshot) -> None:
         mesh = found.mesh_of(program)
         assert mesh is not None and mesh.devices == devices
         assert program.collectives
-        assert all(one.mesh_axes for one in program.collectives)
+        assert all(collective.mesh_axes for collective in program.collectives)
         assert found.mesh_of(found.array(f"{name}/w")) == mesh
 
 

@@ -27,9 +27,9 @@ program_panels.show_time(shown, None)
 def test_a_stated_trip_count_replaces_the_lower_bound(tmp_path: Path) -> None:
     program = test_assumed.compiled(test_assumed.until, test_assumed.LIMIT)
     program = replace(program, platform="tpu")  # a program for CPUs gives no bound for a chip
-    found = replace(samples.snapshot(test_assumed.RECORD, ()), programs=(program,))
+    snapshot = replace(samples.snapshot(test_assumed.RECORD, ()), programs=(program,))
     path = tmp_path / "run.json"
-    snapshots.write(found, path)
+    snapshots.write(snapshot, path)
     page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
     page.session_state["path"] = str(path)
     page.run()

@@ -47,8 +47,8 @@ def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -
         *("step_parts", "timeline", "roofline", "measured-bars:train_step"),
         *("timing_stages", "timing_steps", "operation_times:train_step"),
     ]
-    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
-    assert f"At the peaks of 8 devices of TPU v5p: **{bound_text(one)}**" in words(page)
+    result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    assert f"At the peaks of 8 devices of TPU v5p: **{bound_text(result)}**" in words(page)
     # Four devices along `model` repeat the same work.
     assert "Repeated matrix products: 75.0%" in words(page)
 
@@ -66,24 +66,24 @@ def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
     page.selectbox(key="chip").set_value("h100").run()
     widget_of(page.button_group, "modelled_program").set_value("apply").run()
     assert not page.exception
-    one = modelled(found.program("apply"), found.mesh, hardware.chip("h100"))
-    assert f"At the peaks of 8 devices of NVIDIA H100 SXM: **{bound_text(one)}**" in words(page)
+    result = modelled(found.program("apply"), found.mesh, hardware.chip("h100"))
+    assert f"At the peaks of 8 devices of NVIDIA H100 SXM: **{bound_text(result)}**" in words(page)
 
 
 def test_every_term_has_its_formula(shown, found: Snapshot) -> None:
     page = shown(found, chip="v5p")
-    one = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
+    result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     table = next(element.value for element in page.markdown if "| Term |" in element.value)
     assert [row.split(" | ")[0] for row in table.splitlines()[2:]] == [
-        f"| {plain(term.name)}" for term in one.terms
+        f"| {plain(term.name)}" for term in result.terms
     ]
-    assert all(plain(term.formula) in table for term in one.terms)
-    for assumption in one.assumptions:
+    assert all(plain(term.formula) in table for term in result.terms)
+    for assumption in result.assumptions:
         assert assumption.replace("*", "") in words(page).replace("*", "")
 
 
 def test_unknown_work_is_shown_as_unknown(shown, found: Snapshot) -> None:
-    programs = tuple(replace(one, work=None, ideal=None, trace=None) for one in found.programs)
+    programs = tuple(replace(program, work=None, ideal=None, trace=None) for program in found.programs)
     page = shown(replace(found, programs=programs), chip="v5p")
     assert "unknown, because compute and HBM are" in words(page)
     assert not page.metric and "Repeated matrix products" not in words(page)
@@ -92,7 +92,7 @@ def test_unknown_work_is_shown_as_unknown(shown, found: Snapshot) -> None:
 
 
 def test_a_compiled_target_has_no_measured_steps(shown, found: Snapshot) -> None:
-    programs = tuple(replace(one, trace=None) for one in found.programs)
+    programs = tuple(replace(program, trace=None) for program in found.programs)
     source = replace(found.source, kind="tpu", target="tpu:v5e:2x4")
     page = shown(replace(found, source=source, programs=programs))
     assert "No step was run" in words(page)
@@ -103,7 +103,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
     short = out_of_memory.Shortage(96 * 2**30, 16 * 2**30, "HBM", "")
     refused = out_of_memory.finding("train_step", "tpu:v5e:2x4", short)
     programs = tuple(
-        replace(one, work=None, ideal=None, trace=None, collectives=None) for one in found.programs
+        replace(program, work=None, ideal=None, trace=None, collectives=None) for program in found.programs
     )
     page = shown(replace(found, programs=programs, findings=(refused,)), chip="v5p")
     assert "the train step is unknown" in page.info[0].value
@@ -128,14 +128,14 @@ def test_a_run_on_this_machine_is_added_to_the_own_runs(
     assert not own_runs.path().exists()
     page.button(key="add_own_run").click().run()
     assert not page.exception and "add_own_run" not in [one.key for one in page.button]
-    measured = {one.program: one.measured for one in own_runs.read()}
+    measured = {own_run.program: own_run.measured for own_run in own_runs.read()}
     assert measured == {
-        one.name: statistics.median(one.seconds.steps)
-        for one in found.programs
-        if one.seconds and one.seconds.steps
+        program.name: statistics.median(program.seconds.steps)
+        for program in found.programs
+        if program.seconds and program.seconds.steps
     }
     *_, table = (one.value for one in page.dataframe if "Measured / predicted" in one.value)
-    ratios = [one.ratio for one in own_runs.read()]
+    ratios = [own_run.ratio for own_run in own_runs.read()]
     # The table has three digits, from 1,000 on all of them.
     shown_ratios = [round(ratio) if ratio >= 999.5 else float(f"{ratio:.3g}") for ratio in ratios]
     assert list(table["Measured / predicted"]) == shown_ratios

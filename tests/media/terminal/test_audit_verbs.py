@@ -35,12 +35,12 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
 
 
 def test_audit_prints_findings_and_fixes(path: Path, capsys) -> None:
-    found = snapshot.read(path)
-    findings = audited(found).findings
+    result = snapshot.read(path)
+    findings = audited(result).findings
     status, out, _ = run(capsys, "audit", str(path), "--json")
     rows = json.loads(out)
-    assert status == 0 and [row["code"] for row in rows] == [one.code for one in findings]
-    change = smallest_change(found, findings[0], LAYOUT)
+    assert status == 0 and [row["code"] for row in rows] == [finding.code for finding in findings]
+    change = smallest_change(result, findings[0], LAYOUT)
     assert rows[0]["change"]["words"] == change.words
     assert rows[0]["change"]["saves_per_device"] == change.saves == rows[0]["bytes"]
     assert layouts.from_json(rows[0]["change"]["layout"]) == change.layout

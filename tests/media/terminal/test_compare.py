@@ -77,7 +77,7 @@ def test_an_error_is_one_line(
     words: str,
 ) -> None:
     (tmp_path / "broken.json").write_text('{"format": "sharding-snap')
-    given = [files[int(one)] if one in ("0", "1") else one for one in arguments]
+    given = [files[int(argument)] if argument in ("0", "1") else argument for argument in arguments]
     monkeypatch.chdir(tmp_path)
     assert main(["compare", *given]) == 2
     printed = capsys.readouterr()
@@ -90,9 +90,9 @@ def test_an_error_is_one_line(
 
 
 def test_names_cannot_command_a_terminal() -> None:
-    found = planned()
-    evil = dataclasses.replace(found.arrays[3], path="params/\x1b[2J\r<img src=x onerror=…>\n=1+1")
-    named = [("a\x1b", found), ("b", dataclasses.replace(found, arrays=(*found.arrays, evil)))]
+    snapshot = planned()
+    evil = dataclasses.replace(snapshot.arrays[3], path="params/\x1b[2J\r<img src=x onerror=…>\n=1+1")
+    named = [("a\x1b", snapshot), ("b", dataclasses.replace(snapshot, arrays=(*snapshot.arrays, evil)))]
     printed = render.text(compare_verbs.blocks(named))
     assert "\x1b" not in printed and "\r" not in printed
     assert "<img src=x onerror=…>" in printed

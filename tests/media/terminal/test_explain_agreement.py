@@ -32,7 +32,7 @@ def run(tmp_path_factory):
 def test_a_run_contains_both_and_they_agree(run, capsys) -> None:
     snapshot = snapshots.read(run)
     assert snapshot.propagated is not None
-    assert {each.stage for each in snapshot.propagated} == {"partitioned"}
+    assert {program.stage for program in snapshot.propagated} == {"partitioned"}
     capsys.readouterr()
     assert main(["explain", str(run), "--agreement", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -21,19 +21,19 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def collectives(plan: Path) -> list[dict]:
     programs = json.loads(plan.read_text())["programs"]
     assert {program["stage"] for program in programs} == {"partitioned"}
-    return next(each["collectives"] for each in programs if each["name"] == "train_step")
+    return next(program["collectives"] for program in programs if program["name"] == "train_step")
 
 
 @pytest.mark.nightly
 def test_a_gather_of_parameters_comes_from_the_rule_of_the_parameters(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gather = next(each for each in collectives(plan) if each["op"] == "all-gather")
+    gather = next(collective for collective in collectives(plan) if collective["op"] == "all-gather")
     name = f"train_step/{gather['name']}"
     assert main(["explain", str(plan), "--collective", name, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["program"], found["name"]) == ("train_step", gather["name"])
-    assert {origin["rule"] for origin in found["origins"]} == {"embed → fsdp"}
+    decoded = json.loads(capsys.readouterr().out)
+    assert (decoded["program"], decoded["name"]) == ("train_step", gather["name"])
+    assert {origin["rule"] for origin in decoded["origins"]} == {"embed → fsdp"}
 
 
 def test_the_text_names_axis_and_rule(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_a_conflict_names_both_sides_and_its_collectives(
     plan: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     programs = json.loads(plan.read_text())["programs"]
-    step = next(each for each in programs if each["name"] == "train_step")
+    step = next(program for program in programs if program["name"] == "train_step")
     names = {each["name"] for each in step["collectives"]}
     assert step["conflicts"]
     for each in step["conflicts"]:
@@ -78,26 +78,26 @@ def test_a_conflict_names_both_sides_and_its_collectives(
 
 def test_a_rule_lists_what_depends_on_it(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(plan), "--rule", "embed", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    decoded = json.loads(capsys.readouterr().out)
     snapshot = json.loads(plan.read_text())
     embed = [
         array["path"]
         for array in snapshot["arrays"]
         if "embed" in (array["logical_axes"] or ()) and array["group"] == "params"
     ]
-    assert set(embed) <= set(found["arrays"])
+    assert set(embed) <= set(decoded["arrays"])
     expected = {
         (program["name"], each["name"])
         for program in snapshot["programs"]
         for each in program["collectives"]
         if any(one.get("rule") == "embed → fsdp" for one in each.get("origins") or ())
     }
-    assert {(each["program"], each["name"]) for each in found["collectives"]} == expected
+    assert {(each["program"], each["name"]) for each in decoded["collectives"]} == expected
 
 
 def test_a_value_inside_a_program_has_origins(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arrays = json.loads(plan.read_text())["arrays"]
-    value = next(each["path"] for each in arrays if each["group"] == "activation")
+    value = next(array["path"] for array in arrays if array["group"] == "activation")
     assert main(["explain", str(plan), "--array", value, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {one["mesh_axis"] for one in found["origins"]} == {"fsdp"}
+    decoded = json.loads(capsys.readouterr().out)
+    assert {one["mesh_axis"] for one in decoded["origins"]} == {"fsdp"}

@@ -40,7 +40,7 @@ def test_answers_are_written(history: History, tmp_path: Path, capsys) -> None:
     history.record_answer(LAYOUT, run(), LOCAL)
     history.record_search(TPU, found(), LOCAL)
     history.record_answer(TPU, run(TPU), LOCAL)
-    compiled, searched, ran = (one.id for one in history.entries())
+    compiled, searched, ran = (entry.id for entry in history.entries())
     file = tmp_path / "answer.json"
     assert main(["history", "--export", ran, "-o", str(file)]) == 0
     assert snapshot.read(file) == run()

@@ -73,9 +73,9 @@ def test_every_kind(
 ) -> None:
     path = path if isinstance(path, Path) else path()
     output = tmp_path / "snapshot.json"
-    found = imported(kind, path, output=output)
-    assert found.source.kind == kind
-    assert (len(found.arrays), len(found.programs)) == (arrays, programs)
+    snapshot = imported(kind, path, output=output)
+    assert snapshot.source.kind == kind
+    assert (len(snapshot.arrays), len(snapshot.programs)) == (arrays, programs)
     printed = capsys.readouterr()
     assert printed.out == "" and "Traceback" not in printed.err
     assert command_line.main(["show", str(output), "--chip", "v5p"]) == 0
@@ -93,8 +93,8 @@ def test_every_kind(
 def test_a_zip_is_unpacked_beside_nothing(tmp_path: Path, folder: Callable[[], Path], arrays: int) -> None:
     top, name = folder().parent, folder().name
     packed = shutil.make_archive(str(tmp_path / "given"), "zip", top, name)
-    found = imported("orbax", packed, output=tmp_path / "snapshot.json")
-    assert len(found.arrays) == arrays and found.mesh.shape == (2, 4)
+    snapshot = imported("orbax", packed, output=tmp_path / "snapshot.json")
+    assert len(snapshot.arrays) == arrays and snapshot.mesh.shape == (2, 4)
     assert {path.name for path in tmp_path.iterdir()} == {"given.zip", "snapshot.json"}
     left = Path(tempfile.gettempdir()).glob(f"{temporary_folder.PREFIX}*")
     assert not any((folder / "unpacked").exists() for folder in left)
@@ -112,8 +112,8 @@ def test_verbs_that_take_a_snapshot_take_what_open_takes(tmp_path: Path) -> None
             expected = inspector(*verb, str(known), "--json").stdout
             assert expected
             for file in files:
-                found = inspector(*verb, str(file), "--json")
-                assert (found.returncode, _without_times(found.stdout)) == (0, _without_times(expected))
+                process = inspector(*verb, str(file), "--json")
+                assert (process.returncode, _without_times(process.stdout)) == (0, _without_times(expected))
     assert inspector("show", str(packed)).returncode == 0
     compared = inspector("compare", str(packed), str(known), "--json")
     assert compared.returncode == 0 and len(json.loads(compared.stdout)["columns"]) == 2
@@ -135,9 +135,9 @@ def test_gzip_goes_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixt
     path = tmp_path / "step.hlo.gz"
     path.write_bytes(gzip.compress(HLO.encode()))
     assert command_line.main(["import", "hlo", str(path)]) == 0
-    found = snapshot.from_json(json.loads(capsys.readouterr().out))
-    assert found.programs[0].collectives[0].wire_bytes_per_device == 256
-    assert found.programs[0].devices == 2
+    result = snapshot.from_json(json.loads(capsys.readouterr().out))
+    assert result.programs[0].collectives[0].wire_bytes_per_device == 256
+    assert result.programs[0].devices == 2
 
 
 def test_bad_input_is_one_line_and_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,9 +178,9 @@ def test_the_mesh_of_the_command_line_names_the_axes_of_a_text(tmp_path: Path) -
     output = tmp_path / "out.json"
     mesh = ["--mesh", "2x4", "--axes", "data,model"]
     assert command_line.main(["import", "hlo", str(path), *mesh, "-o", str(output)]) == 0
-    found = snapshot.read(output)
-    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
-    assert found.arrays[0].spec == (("data",), ("model",)) and found.arrays[0].shape == (8, 8)
+    result = snapshot.read(output)
+    assert result.mesh is not None and result.mesh.sizes == {"data": 2, "model": 4}
+    assert result.arrays[0].spec == (("data",), ("model",)) and result.arrays[0].shape == (8, 8)
 
 
 def test_a_profile_takes_mesh_axes_from_a_snapshot_of_its_program(

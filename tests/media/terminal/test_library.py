@@ -25,7 +25,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_renamed(file: str) -> None:
     assert main(["library", "save", file, "--name", "base", "--note", "why"]) == 0
     assert main(["library", "rename", "base", "new name"]) == 0
-    assert [(one.name, one.note) for one in Library().entries()] == [("new name", "why")]
+    assert [(entry.name, entry.note) for entry in Library().entries()] == [("new name", "why")]
     assert main(["library", "rename", "base", "other"]) == 2
 
 

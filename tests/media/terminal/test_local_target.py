@@ -40,11 +40,11 @@ def test_runs_on_the_devices_that_jax_finds(tmp_path: Path) -> None:
     path = tmp_path / "local.json"
     done = inspector(6, "inspect", *SMALL, "-o", str(path))
     assert done.returncode == 0, done.stderr
-    found = snapshot.read(path)
-    assert (found.source.kind, found.source.target) == ("local", "local")
-    assert found.mesh is not None
-    assert (found.mesh.devices, found.mesh.device_kind) == ((0, 1, 2, 3), "cpu")
-    train_step = found.program("train_step")
+    result = snapshot.read(path)
+    assert (result.source.kind, result.source.target) == ("local", "local")
+    assert result.mesh is not None
+    assert (result.mesh.devices, result.mesh.device_kind) == ((0, 1, 2, 3), "cpu")
+    train_step = result.program("train_step")
     assert train_step is not None and train_step.stage == "run" and train_step.seconds is not None
     assert len(train_step.seconds.steps) == 2 and train_step.collectives
 

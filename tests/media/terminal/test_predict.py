@@ -51,9 +51,9 @@ def path(tmp_path: Path) -> str:
         stage="compiled",
     )
     mesh = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
-    found = Snapshot(Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,))
+    result = Snapshot(Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,))
     file = tmp_path / "s.json"
-    file.write_text(snapshot.dumps(found))
+    file.write_text(snapshot.dumps(result))
     return str(file)
 
 
@@ -64,22 +64,22 @@ def printed(capsys, *arguments: str) -> dict:
 
 def test_the_prediction_and_its_timeline(path, tmp_path, capsys):
     trace = tmp_path / "trace.json"
-    found = printed(capsys, "predict", path, "--trace", str(trace))
-    assert (found["chip"], found["program"]) == ("v5e", "train_step")
-    assert found["seconds"] == pytest.approx(found["compute"] + found["exposed"]["data"])
-    assert 0.002 < found["compute"] < 0.005 < found["seconds"]
-    modules = found["by_module"]
-    assert modules["blocks_*/feed_forward"] == {"forward": pytest.approx(found["compute"])}
-    assert modules[""] == {"unknown": pytest.approx(found["exposed"]["data"])}
+    result = printed(capsys, "predict", path, "--trace", str(trace))
+    assert (result["chip"], result["program"]) == ("v5e", "train_step")
+    assert result["seconds"] == pytest.approx(result["compute"] + result["exposed"]["data"])
+    assert 0.002 < result["compute"] < 0.005 < result["seconds"]
+    modules = result["by_module"]
+    assert modules["blocks_*/feed_forward"] == {"forward": pytest.approx(result["compute"])}
+    assert modules[""] == {"unknown": pytest.approx(result["exposed"]["data"])}
     events = [one for one in json.loads(trace.read_text())["traceEvents"] if one["ph"] == "X"]
-    assert {one["name"] for one in events} == {"r", "p", "wait for d"}
-    assert max(one["ts"] + one["dur"] for one in events) == pytest.approx(found["seconds"] * 1e6)
+    assert {event["name"] for event in events} == {"r", "p", "wait for d"}
+    assert max(event["ts"] + event["dur"] for event in events) == pytest.approx(result["seconds"] * 1e6)
 
 
 def test_an_operation_of_the_timeline_has_its_facts(path):
-    found = snapshot.read(path)
-    program = found.program("train_step")
-    step = prediction.prediction_of(found, "train_step", hardware.chip("v5e"))
+    result = snapshot.read(path)
+    program = result.program("train_step")
+    step = prediction.prediction_of(result, "train_step", hardware.chip("v5e"))
     _, facts = prediction.operation_blocks(step, program, "main 1")
     said = " ".join(plain(item) for item in facts.items)
     assert "feed_forward" in said and "1.00 TFLOP" in said
@@ -91,12 +91,12 @@ def test_an_operation_of_the_timeline_has_its_facts(path):
 
 @pytest.mark.parametrize(("count", "rest"), [(1, 0), (8, 0), (11, 3)])
 def test_an_operation_names_the_arrays_of_its_collective(path, count, rest):
-    found = snapshot.read(path)
-    program = found.program("train_step")
+    result = snapshot.read(path)
+    program = result.program("train_step")
     names = tuple(f"params/w{number}" for number in range(count))
-    moved = tuple(replace(one, arrays=names) for one in program.collectives)
+    moved = tuple(replace(collective, arrays=names) for collective in program.collectives)
     program = replace(program, collectives=moved)
-    step = prediction.prediction_of(found, "train_step", hardware.chip("v5e"))
+    step = prediction.prediction_of(result, "train_step", hardware.chip("v5e"))
     _, facts = prediction.operation_blocks(step, program, "main 0")
     (said,) = [text for item in facts.items if "params/w" in (text := plain(item))]
     assert [name for name in names if name in said] == list(names[: count - rest])
@@ -127,19 +127,19 @@ def test_bad_input(path, arguments, capsys):
 
 
 def test_the_accuracy_of_this_version(capsys):
-    found = printed(capsys, "accuracy")
+    result = printed(capsys, "accuracy")
     table = accuracy.shipped()
-    assert len(found["rows"]) == len(table.rows)
-    assert found["reproduced"] == len(table.errors)
+    assert len(result["rows"]) == len(table.rows)
+    assert result["reproduced"] == len(table.errors)
     assert main(["accuracy"]) == 0
 
 
 def test_runs_that_cannot_be_reproduced_are_not_compiled(tmp_path, capsys):
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps({"rows": [{"id": "a", "measured": {"step_seconds": 1}}]}))
-    found = printed(capsys, "accuracy", "--runs", str(runs))
-    assert (found["reproduced"], found["rows"][0]["measured"]) == (0, 1)
-    assert found["rows"][0]["reason"]
+    result = printed(capsys, "accuracy", "--runs", str(runs))
+    assert (result["reproduced"], result["rows"][0]["measured"]) == (0, 1)
+    assert result["rows"][0]["reason"]
     assert main(["accuracy", "--runs", str(tmp_path / "missing.json")]) == 2
     assert main(["accuracy", "--snapshots", str(tmp_path)]) == 2
     assert main(["accuracy", "--runs", str(runs), "--snapshots", str(runs)]) == 2
@@ -164,13 +164,13 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
     (before,) = printed(capsys, *command)["rows"]
     assert before["predicted"] is None and before["reason"]
     (run,) = published_runs.read(runs)
-    made = replace(snapshot.read(path), layout=run.layout.to_json())
+    result = replace(snapshot.read(path), layout=run.layout.to_json())
     kept = folder / "a_run.json"
-    kept.write_text(snapshot.dumps(made))
+    kept.write_text(snapshot.dumps(result))
     (after,) = printed(capsys, *command)["rows"]
     # With the programs before the compile, as a Snapshot of a compile has them.
     with options.workers() as service:
-        kept.write_text(snapshot.dumps(service.with_programs(made, run.layout)))
+        kept.write_text(snapshot.dumps(service.with_programs(result, run.layout)))
     assert after["predicted"] == printed(capsys, "predict", str(kept))["seconds"]
     assert after["error"] == after["predicted"] / 0.02 - 1
 
@@ -178,11 +178,11 @@ def test_a_run_with_a_snapshot_in_the_folder_is_not_compiled(path, tmp_path, cap
 @pytest.mark.parametrize("stage", ["propagated", "compiled"])
 def test_a_program_without_a_schedule_has_no_timeline_file(path, tmp_path, capsys, stage):
     """A partitioned program has predicted seconds, a compiled one without a schedule has none."""
-    found = snapshot.read(path)
+    result = snapshot.read(path)
     work = Work(1e12, (MatmulFlops("bf16", 1e12),), 1e9)
-    program = replace(found.programs[0], stage=stage, schedule=None, work=work)
+    program = replace(result.programs[0], stage=stage, schedule=None, work=work)
     file, trace = tmp_path / "plain.json", tmp_path / "trace.json"
-    file.write_text(snapshot.dumps(replace(found, programs=(program,))))
+    file.write_text(snapshot.dumps(replace(result, programs=(program,))))
     known = printed(capsys, "predict", str(file))["seconds"] is not None
     assert known == (stage == "propagated")
     assert main(["predict", str(file), "--chip", "v5e", "--trace", str(trace)]) == 2

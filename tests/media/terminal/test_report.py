@@ -14,11 +14,11 @@ from tests.figures import samples
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[str]:
-    one = samples.snapshot(samples.mesh(data=2, model=2))
-    other = dataclasses.replace(one, arrays=one.arrays[:9])
+    result = samples.snapshot(samples.mesh(data=2, model=2))
+    other = dataclasses.replace(result, arrays=result.arrays[:9])
     paths = [tmp_path / "a.json", tmp_path / "deep" / "a.json"]
     paths[1].parent.mkdir()
-    for path, found in zip(paths, (one, other), strict=True):
+    for path, found in zip(paths, (result, other), strict=True):
         snapshot.write(found, path)
     return [str(path) for path in paths]
 
@@ -76,7 +76,7 @@ def test_what_cannot_be_used_is_one_line_and_writes_nothing(
     capsys: pytest.CaptureFixture,
 ) -> None:
     before = sorted(tmp_path.rglob("*"))
-    given = [one.format(*files, tmp=tmp_path) for one in arguments]
+    given = [argument.format(*files, tmp=tmp_path) for argument in arguments]
     assert command_line.main(["report", *given]) == 2
     said = capsys.readouterr().err
     assert words in said and said.count("\n") == 1

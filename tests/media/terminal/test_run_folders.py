@@ -80,8 +80,8 @@ def test_the_names_that_show_lists_are_those_that_explain_takes(folder: Path) ->
     assert rows
     for row in rows:
         done = inspector("explain", str(folder), "--collective", row[0], "--json")
-        found = json.loads(done.stdout)
-        assert found["source"] in row and found["mesh_axes"] == ["fsdp"]
+        decoded = json.loads(done.stdout)
+        assert decoded["source"] in row and decoded["mesh_axes"] == ["fsdp"]
 
 
 @pytest.mark.nightly

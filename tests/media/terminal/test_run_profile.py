@@ -65,8 +65,8 @@ def run(
 
 
 def trace_of(folder: Path) -> Trace | None:
-    found = snapshot.read(folder / "run/snapshot.json")
-    (program,) = found.programs
+    result = snapshot.read(folder / "run/snapshot.json")
+    (program,) = result.programs
     return program.trace
 
 

@@ -32,22 +32,22 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     path = tmp_path / "result.json"
     done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "1", "-o", str(path))
     assert done.returncode == 0, done.stderr
-    found = results.read(path)
-    assert found.counts.compiled == 1 and found.best_candidate is not None
+    search_result = results.read(path)
+    assert search_result.counts.compiled == 1 and search_result.best_candidate is not None
     assert "Best compiled layout" in done.stdout and "Partitioning" in done.stderr
     plain = inspector("search", *SMALL, "--chip", "v5e", "--budget", "1", "--json")
     again = results.from_plain(json.loads(plain.stdout), "standard output")
-    assert again.candidates == found.candidates
+    assert again.candidates == search_result.candidates
 
 
 @pytest.mark.nightly
 def test_other_conditions_are_searched_without_a_compile():
     done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "0", "--sensitivity", "--json")
     assert done.returncode == 0, done.stderr
-    found = results.from_plain(json.loads(done.stdout), "standard output")
-    assert [one.condition for one in found.sensitivity][1:] == ["batch 16"]
-    assert found.sensitivity[0].kept_place == 1 and found.sensitivity[0].seconds
-    assert found.counts.compiled == 0
+    search_result = results.from_plain(json.loads(done.stdout), "standard output")
+    assert [sensitivity.condition for sensitivity in search_result.sensitivity][1:] == ["batch 16"]
+    assert search_result.sensitivity[0].kept_place == 1 and search_result.sensitivity[0].seconds
+    assert search_result.counts.compiled == 0
 
 
 def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(capsys):
@@ -126,13 +126,13 @@ def result(tmp_path_factory, _workers_end) -> str:
 def test_compare_and_report_take_the_best_layouts_of_a_result(result, tmp_path):
     compared = tmp_path / "compared.json"
     assert inspector("compare", result, "-o", str(compared)).returncode == 0
-    found = results.read(result)
+    search_result = results.read(result)
     plain = json.loads(compared.read_text())
     assert len(plain["snapshots"]) == 4
     assert any("current" in one["name"] for one in plain["snapshots"])
     report = tmp_path / "report.md"
     assert inspector("report", result, "-o", str(report)).returncode == 0
-    best = found.best_candidate
+    best = search_result.best_candidate
     assert best is not None and best.layout is not None
     assert report.stat().st_size > 1000
 
@@ -140,8 +140,8 @@ def test_compare_and_report_take_the_best_layouts_of_a_result(result, tmp_path):
 @pytest.mark.parametrize(("within", "status"), [(0, 1), (100, 0)])
 def test_check_demands_a_layout_close_to_the_best_one(result, tmp_path, within, status):
     """The plan of the layout that the search began with, against the best propagated time."""
-    found = results.read(result)
-    best, current = found.best_candidate, found.current
+    search_result = results.read(result)
+    best, current = search_result.best_candidate, search_result.current
     assert best is not None and current is not None
     # A slower plan: no rules, so that each device does all the work.
     plan = tmp_path / "plan.json"
@@ -178,9 +178,9 @@ def test_prefill_and_decode_are_searched_and_checked_together(tmp_path):
     options = ["--chip", "v5e", "--budget", "0", "--lock", "mesh", "--weights", "prefill=1,decode=32"]
     done = inspector("search", *layout, *options, "-o", str(path))
     assert done.returncode == 0, done.stderr
-    found = results.read(path)
-    assert found.weights == {"prefill": 1.0, "decode": 32.0}
-    best, current = found.best_candidate, found.current
+    search_result = results.read(path)
+    assert search_result.weights == {"prefill": 1.0, "decode": 32.0}
+    best, current = search_result.best_candidate, search_result.current
     assert best is not None and current is not None
     prefill, decode = (program.seconds for program in current.programs)
     assert current.seconds == pytest.approx(4 * prefill + 32 * decode)

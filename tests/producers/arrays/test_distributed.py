@@ -79,15 +79,15 @@ def processes_of(pid: int) -> list[int]:
     return [pid, *map(int, children)]
 
 
-def without_devices(found: Snapshot) -> list[tuple]:
+def without_devices(snapshot: Snapshot) -> list[tuple]:
     """Return every array with its shards in mesh order, without device ids."""
     return [
         (
             *(array.path, array.group, array.shape, array.dtype, array.logical_axes, array.spec),
             *(array.shard_shape, array.bytes, array.bytes_per_device, array.replicas, array.box),
-            [(shard.index, shard.replica) for shard in sharding.shards(array, found.mesh)],
+            [(shard.index, shard.replica) for shard in sharding.shards(array, snapshot.mesh)],
         )
-        for array in found.arrays
+        for array in snapshot.arrays
     ]
 
 
@@ -96,17 +96,17 @@ def without_devices(found: Snapshot) -> list[tuple]:
 def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
     layout = layout_of(LAYOUTS[name])
     alone = run_layout(layout, lambda *_, **__: None)
-    found = run(service, layout_of(LAYOUTS[name] | {"processes": "2"}))
+    snapshot = run(service, layout_of(LAYOUTS[name] | {"processes": "2"}))
     # Both equal the plan.
-    assert found.findings == disagreements(planned(layout), alone) == ()
-    assert without_devices(found) == without_devices(alone)
-    assert (found.source.processes, alone.source.processes) == (2, 1)
-    assert found.mesh.devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
-    assert found.mesh.processes == (0,) * 4 + (1,) * 4
-    for array in found.arrays:
-        shards = sharding.shards(array, found.mesh)
+    assert snapshot.findings == disagreements(planned(layout), alone) == ()
+    assert without_devices(snapshot) == without_devices(alone)
+    assert (snapshot.source.processes, alone.source.processes) == (2, 1)
+    assert snapshot.mesh.devices == (0, 1, 2, 3, 2048, 2049, 2050, 2051)
+    assert snapshot.mesh.processes == (0,) * 4 + (1,) * 4
+    for array in snapshot.arrays:
+        shards = sharding.shards(array, snapshot.mesh)
         assert [(s.device, s.process) for s in shards] == list(
-            zip(found.mesh.devices, found.mesh.processes, strict=True)
+            zip(snapshot.mesh.devices, snapshot.mesh.processes, strict=True)
         )
         if array.facts is not None:
             assert (array.facts.placement, array.facts.fully_addressable) == (
@@ -114,23 +114,23 @@ def test_two_processes_give_the_same_arrays_as_one(service, name) -> None:
                 False,
             )
             assert (array.facts.addressable_shards, array.facts.global_shards) == (4, 8)
-    for one, other in zip(found.programs, alone.programs, strict=True):
-        assert one.shardings == other.shardings
-        assert one.losses == pytest.approx(other.losses, rel=1e-4)
-        assert len(one.seconds.steps) == len(other.seconds.steps)
-    assert {row.device for row in found.live} == set(found.mesh.devices)
-    assert from_json(found.to_json()) == found
+    for program, other in zip(snapshot.programs, alone.programs, strict=True):
+        assert program.shardings == other.shardings
+        assert program.losses == pytest.approx(other.losses, rel=1e-4)
+        assert len(program.seconds.steps) == len(other.seconds.steps)
+    assert {row.device for row in snapshot.live} == set(snapshot.mesh.devices)
+    assert from_json(snapshot.to_json()) == snapshot
 
 
 @pytest.mark.nightly
 def test_two_processes_measure_timeit_and_four_run(service) -> None:
     # Timeit measures for seconds, and each process keeps one core busy.
-    found = run(service, layout_of({"processes": "2", "timeit": "true", "mesh": "2x1"}))
-    assert found.program("train_step").seconds.timeit.mean > 0
-    found = run(service, layout_of({"processes": "4", "mesh": "4x2"}))
-    assert found.findings == ()
-    assert found.mesh.devices == (0, 1, 2048, 2049, 4096, 4097, 6144, 6145)
-    assert found.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
+    snapshot = run(service, layout_of({"processes": "2", "timeit": "true", "mesh": "2x1"}))
+    assert snapshot.program("train_step").seconds.timeit.mean > 0
+    snapshot = run(service, layout_of({"processes": "4", "mesh": "4x2"}))
+    assert snapshot.findings == ()
+    assert snapshot.mesh.devices == (0, 1, 2048, 2049, 4096, 4097, 6144, 6145)
+    assert snapshot.mesh.processes == (0, 0, 1, 1, 2, 2, 3, 3)
 
 
 @pytest.mark.nightly
@@ -141,12 +141,12 @@ def test_devices_and_shards_of_each_process(several, count) -> None:
     share = 8 // count
     facts = job.result["processes"]
     devices = [[2048 * p + d, p] for p in range(count) for d in range(share)]
-    for number, one in enumerate(facts):
-        assert (one["index"], one["count"]) == (number, count)
-        assert one["devices"] == devices
-        assert one["local"] == [2048 * number + d for d in range(share)]
-        assert one["sum"] == sum(range(32))
-        assert one["shards"] == [
+    for number, fact in enumerate(facts):
+        assert (fact["index"], fact["count"]) == (number, count)
+        assert fact["devices"] == devices
+        assert fact["local"] == [2048 * number + d for d in range(share)]
+        assert fact["sum"] == sum(range(32))
+        assert fact["shards"] == [
             [2048 * number + d, list(range(4 * (share * number + d), 4 * (share * number + d + 1)))]
             for d in range(share)
         ]
@@ -245,6 +245,6 @@ def test_a_layout_of_several_processes_can_be_restored(service) -> None:
     saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
     restoration = service.restoration(saved, new, planned(saved), planned(new)).start()
     assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
-    found = restoration.answer().snapshot
-    assert found.findings == ()
-    assert found.mesh.devices == tuple(range(8))  # one process restores
+    snapshot = restoration.answer().snapshot
+    assert snapshot.findings == ()
+    assert snapshot.mesh.devices == tuple(range(8))  # one process restores

@@ -69,18 +69,21 @@ def captured(payload, report):
     with jax.set_mesh(mesh):
         compiled = jax.jit(step, donate_argnums=0).lower(state, batch).compile()
     before = _alive()
-    found = capture(tree, f"{payload['folder']}/state.json")
+    snapshot = capture(tree, f"{payload['folder']}/state.json")
     program = capture_compiled(compiled, f"{payload['folder']}/program.json", name="step")
     after = _alive()
     on_mesh = [leaf for leaf in leaves_of(tree) if leaf.path != "other"]
     asked = live_arrays(on_mesh, mesh_record(mesh), logical=False)  # by every single shard
-    plain = found.to_json()
+    plain = snapshot.to_json()
     return {
         "snapshot": plain,
         "program": program.to_json(),
         "same": len({json.dumps(one) for one in distributed.gathered(_said(plain))}) == 1,
         "untouched": distributed.gathered(before == after),
-        "asked": [[one.path, one.spec, one.shard_shape, one.bytes_per_device, one.replicas] for one in asked],
+        "asked": [
+            [array.path, array.spec, array.shard_shape, array.bytes_per_device, array.replicas]
+            for array in asked
+        ],
     }
 
 

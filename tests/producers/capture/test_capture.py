@@ -48,8 +48,8 @@ def put(value: Any, *spec: Any, mesh: Mesh = MESH) -> jax.Array:
     return jax.device_put(value, NamedSharding(mesh, P(*spec)))
 
 
-def codes(found: Snapshot) -> list[str]:
-    return [finding.code for finding in found.findings]
+def codes(snapshot: Snapshot) -> list[str]:
+    return [finding.code for finding in snapshot.findings]
 
 
 # --- Two processes and one ----------------------------------------------------------------------------
@@ -75,18 +75,18 @@ def by(tmp_path_factory: pytest.TempPathFactory) -> Captured:
     return captured
 
 
-def placed(found: Snapshot) -> list[tuple]:
+def placed(snapshot: Snapshot) -> list[tuple]:
     """Return every array with its shards in mesh order, without device ids."""
-    places = {device: place for place, device in enumerate(found.mesh.devices)}
+    places = {device: place for place, device in enumerate(snapshot.mesh.devices)}
     rows = []
-    for array in found.arrays:
+    for array in snapshot.arrays:
         facts = array.facts and (array.facts.committed, array.facts.fully_replicated)
-        shards = sharding.shards(array, found.mesh_of(array))
+        shards = sharding.shards(array, snapshot.mesh_of(array))
         rows.append(
             (
                 dataclasses.replace(array, shards=None, facts=None),
                 facts,
-                shards and [(places[one.device], one.index, one.replica) for one in shards],
+                shards and [(places[shard.device], shard.index, shard.replica) for shard in shards],
             )
         )
     return rows
@@ -151,8 +151,8 @@ specs = st.permutations([None, "data", "model"]).flatmap(
 @given(st.lists(specs, min_size=1, max_size=4))
 def test_every_array_has_the_shards_of_jax(drawn) -> None:
     state = {f"a{n}": put(jnp.zeros((8, 16)), *spec) for n, spec in enumerate(drawn)}
-    found = capture(state, mesh=MESH)
-    assert found == snapshot.from_json(json.loads(snapshot.dumps(found)))
+    result = capture(state, mesh=MESH)
+    assert result == snapshot.from_json(json.loads(snapshot.dumps(result)))
     for path, value in state.items():
         theirs = {
             shard.device.id: (
@@ -161,9 +161,9 @@ def test_every_array_has_the_shards_of_jax(drawn) -> None:
             )
             for shard in value.addressable_shards
         }
-        mine = sharding.shards(found.array(path), found.mesh)
+        mine = sharding.shards(result.array(path), result.mesh)
         assert {shard.device: (shard.index, shard.replica) for shard in mine} == theirs
-        assert found.array(path).bytes_per_device == value.addressable_shards[0].data.nbytes
+        assert result.array(path).bytes_per_device == value.addressable_shards[0].data.nbytes
 
 
 @jax.tree_util.register_dataclass
@@ -177,9 +177,9 @@ class Layer:
 
 
 def test_arrays_of_a_registered_class() -> None:
-    found = capture(Layer(put(jnp.ones((8, 8)), "data"), jax.nn.relu, [jnp.ones(3), 5, np.ones(2)]))
-    assert [array.path for array in found.arrays] == ["weight", "inner/0"]
-    (left,) = [finding for finding in found.findings if finding.code == "left-out"]
+    snapshot = capture(Layer(put(jnp.ones((8, 8)), "data"), jax.nn.relu, [jnp.ones(3), 5, np.ones(2)]))
+    assert [array.path for array in snapshot.arrays] == ["weight", "inner/0"]
+    (left,) = [finding for finding in snapshot.findings if finding.code == "left-out"]
     assert left.message.startswith("Skipped 3 leaves")
     assert "activation, inner/1, inner/2" in left.message
 
@@ -194,8 +194,8 @@ def test_groups_come_from_optax_types_and_from_names() -> None:
         "params": {"opt": params},  # the certain name wins
         "ema": params,
     }
-    found = capture(state)
-    assert {array.path: array.group for array in found.arrays} == {
+    snapshot = capture(state)
+    assert {array.path: array.group for array in snapshot.arrays} == {
         "anything/1/inner_state/0/count": "opt_state",
         "anything/1/inner_state/0/mu/w": "opt_state",
         "anything/1/inner_state/0/nu/w": "opt_state",
@@ -211,12 +211,12 @@ def test_an_nnx_module_and_its_optimizer() -> None:
         init = nnx.with_partitioning(nnx.initializers.ones, ("embed", "hidden"))
         module = nnx.Linear(8, 16, kernel_init=init, rngs=nnx.Rngs(0))
         optimizer = nnx.Optimizer(module, optax.adam(1e-3), wrt=nnx.Param)
-        found = capture({"model": module, "tx": optimizer})
+        snapshot = capture({"model": module, "tx": optimizer})
         by_state = capture(nnx.state(module))
-    kernel = found.array("model/kernel")
+    kernel = snapshot.array("model/kernel")
     assert (kernel.group, kernel.logical_axes) == ("params", ("embed", "hidden"))
     assert kernel.box.kind == "Param"
-    moment = found.array("tx/opt_state/0/mu/kernel")
+    moment = snapshot.array("tx/opt_state/0/mu/kernel")
     assert (moment.group, moment.logical_axes) == ("opt_state", ("embed", "hidden"))
     assert {array.path for array in by_state.arrays} == {"bias", "kernel"}
 
@@ -224,7 +224,7 @@ def test_an_nnx_module_and_its_optimizer() -> None:
 def test_unreduced_and_unconstrained_specs() -> None:
     explicit = jax.make_mesh((2, 4), ("data", "model"), (AxisType.Explicit,) * 2)
     partial = NamedSharding(explicit, P("data", unreduced={"model"}))
-    found = capture(
+    snapshot = capture(
         {
             "sum": jax.ShapeDtypeStruct((8, 4), "float32", sharding=partial),
             "host": jax.device_put(
@@ -235,16 +235,16 @@ def test_unreduced_and_unconstrained_specs() -> None:
         },
         mesh=explicit,
     )
-    assert [axis.type for axis in found.mesh.axes] == ["explicit", "explicit"]
-    summed = found.array("sum")
+    assert [axis.type for axis in snapshot.mesh.axes] == ["explicit", "explicit"]
+    summed = snapshot.array("sum")
     assert summed.unreduced == ("model",)
     assert (summed.spec, summed.replicas) == ((("data",), None), 1)  # partial sums are not replicas
-    assert found.array("host").facts.memory_kind == "unpinned_host"
-    uneven = found.array("uneven")
+    assert snapshot.array("host").facts.memory_kind == "unpinned_host"
+    uneven = snapshot.array("uneven")
     assert (uneven.shard_shape, uneven.bytes_per_device, uneven.replicas) == (None, None, None)
-    unknown: Array = found.array("unknown")
+    unknown: Array = snapshot.array("unknown")
     assert (unknown.spec, unknown.shards, unknown.shard_shape) == (None, None, None)
-    assert codes(found) == ["indivisible", "unreduced"]
+    assert codes(snapshot) == ["indivisible", "unreduced"]
 
 
 def test_arrays_on_another_mesh_have_specs_of_that_mesh() -> None:
@@ -255,19 +255,19 @@ def test_arrays_on_another_mesh_have_specs_of_that_mesh() -> None:
         "c": put(jnp.ones((8, 4)), "line", mesh=line),
         "d": jnp.ones(()),
     }
-    found = capture(state)
-    assert found.mesh.axis_names == ("data", "model")
-    other = found.array("c")
+    snapshot = capture(state)
+    assert snapshot.mesh.axis_names == ("data", "model")
+    other = snapshot.array("c")
     assert other.spec == (("line",), None)
-    mesh = found.mesh_of(other)
+    mesh = snapshot.mesh_of(other)
     assert (mesh.axis_names, mesh.devices) == (("line",), (2, 3, 4, 5))
-    assert found.mesh_of(found.array("a")) == found.mesh
-    assert [(one.device, one.index) for one in sharding.shards(other, mesh)] == [
+    assert snapshot.mesh_of(snapshot.array("a")) == snapshot.mesh
+    assert [(shard.device, shard.index) for shard in sharding.shards(other, mesh)] == [
         (device, ((2 * place, 2 * place + 2), (0, 4))) for place, device in enumerate((2, 3, 4, 5))
     ]
     assert (other.shard_shape, other.replicas) == ((2, 4), 1)
-    assert [shard.device for shard in found.array("d").shards] == [jax.devices()[0].id]
-    assert codes(found) == []
+    assert [shard.device for shard in snapshot.array("d").shards] == [jax.devices()[0].id]
+    assert codes(snapshot) == []
     chosen = capture(state, mesh=line)
     assert chosen.mesh.axis_names == ("line",) and chosen.array("c").mesh is None
     assert codes(capture({"d": state["d"]})) == ["no-mesh"]
@@ -275,9 +275,9 @@ def test_arrays_on_another_mesh_have_specs_of_that_mesh() -> None:
 
 def test_an_abstract_mesh_has_axes_and_no_devices() -> None:
     spec = NamedSharding(MESH.abstract_mesh, P("data"))
-    found = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec)})
-    assert (found.mesh.device_kind, found.mesh.processes) == (None, None)
-    assert codes(found) == ["abstract-mesh"]
+    snapshot = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec)})
+    assert (snapshot.mesh.device_kind, snapshot.mesh.processes) == (None, None)
+    assert codes(snapshot) == ["abstract-mesh"]
     with_devices = capture({"a": jax.ShapeDtypeStruct((8,), "float32", sharding=spec), "b": put(jnp.ones(8))})
     assert with_devices.array("a").spec == (("data",),)
     assert with_devices.mesh.processes == (0,) * 8
@@ -285,16 +285,16 @@ def test_an_abstract_mesh_has_axes_and_no_devices() -> None:
 
 def test_names_and_groups_can_be_given() -> None:
     state = {"w": put(jnp.ones((8, 4)), "data"), "m": put(jnp.ones(4))}
-    found = capture(state, logical_axes={"w": ("embed", None)}, group="params")
-    assert found.array("w").logical_axes == ("embed", None)
-    assert {array.group for array in found.arrays} == {"params"}
+    snapshot = capture(state, logical_axes={"w": ("embed", None)}, group="params")
+    assert snapshot.array("w").logical_axes == ("embed", None)
+    assert {array.group for array in snapshot.arrays} == {"params"}
     by_path = capture(state, group=lambda path: "opt_state" if path == "m" else "params")
     assert by_path.array("m").group == "opt_state"
 
 
 def test_repeated_paths_get_numbers() -> None:
-    found = capture({"a/b": jnp.ones(1), "a": {"b": jnp.ones(2)}})
-    assert sorted(array.path for array in found.arrays) == ["a/b", "a/b (2)"]
+    snapshot = capture({"a/b": jnp.ones(1), "a": {"b": jnp.ones(2)}})
+    assert sorted(array.path for array in snapshot.arrays) == ["a/b", "a/b (2)"]
 
 
 # --- Programs ------------------------------------------------------------------------------------------
@@ -304,11 +304,11 @@ def test_a_program_has_the_figures_of_xla(tmp_path) -> None:
     state = {"w": put(jnp.ones((8, 16)), "data", "model"), "idle": put(jnp.ones(3))}
     x = put(jnp.ones((4, 8)), "data")
     compiled = jax.jit(lambda s, x: {"y": x @ s["w"]}, donate_argnums=1).lower(state, x).compile()
-    found = capture_compiled({"matmul": compiled}, tmp_path / "run.json")
-    assert snapshot.read(tmp_path / "run.json") == found
+    result = capture_compiled({"matmul": compiled}, tmp_path / "run.json")
+    assert snapshot.read(tmp_path / "run.json") == result
     schema = json.loads(snapshot.SCHEMA_PATH.read_text())
     jsonschema.validate(json.loads((tmp_path / "run.json").read_text()), schema)
-    (program,) = found.programs
+    (program,) = result.programs
     analysis = compiled.memory_analysis()
     assert program.memory.arguments == analysis.argument_size_in_bytes
     assert program.memory.temporaries == analysis.temp_size_in_bytes
@@ -317,14 +317,14 @@ def test_a_program_has_the_figures_of_xla(tmp_path) -> None:
         (op, (axis,)) for op in ("all-gather", "all-reduce", "collective-permute", "all-to-all")
         for axis in ("data", "model")
     }  # fmt: skip
-    told = {one.path: one for one in program.shardings}
+    told = {sharding.path: sharding for sharding in program.shardings}
     assert not told["matmul/input/0/idle"].used
     assert told["matmul/input/1"].donated
-    out, chosen = found.array("matmul/output/y"), compiled.output_shardings["y"]
+    out, chosen = result.array("matmul/output/y"), compiled.output_shardings["y"]
     assert out.shard_shape == chosen.shard_shape((4, 16))
     assert math.prod(out.shard_shape) * 4 == out.bytes_per_device
     together = capture(state, programs={"matmul": compiled})
-    inputs = [one.path for one in together.programs[0].shardings if one.role == "input"]
+    inputs = [sharding.path for sharding in together.programs[0].shardings if sharding.role == "input"]
     assert inputs == ["idle", "w", "matmul/input/1"]
     assert [array.path for array in together.arrays] == ["idle", "w"]
 
@@ -344,25 +344,25 @@ def test_the_arguments_of_a_program_are_the_captured_arrays() -> None:
         return {"params": optax.apply_updates(state["params"], updates), "opt_state": after}
 
     def parts(params, opt_state, x):
-        made = whole({"params": params, "opt_state": opt_state}, x)
-        return made["params"], made["opt_state"]
+        result = whole({"params": params, "opt_state": opt_state}, x)
+        return result["params"], result["opt_state"]
 
     state = {"params": params, "opt_state": opt_state}
     programs = {
         "whole": jax.jit(whole).lower(state, x).compile(),
         "parts": jax.jit(parts).lower(params, opt_state, x).compile(),
     }
-    found = capture(state, programs=programs)
-    paths = [array.path for array in found.arrays]
-    for program in found.programs:
-        inputs = [one.path for one in program.shardings if one.role == "input"]
+    snapshot = capture(state, programs=programs)
+    paths = [array.path for array in snapshot.arrays]
+    for program in snapshot.programs:
+        inputs = [sharding.path for sharding in program.shardings if sharding.role == "input"]
         assert sorted(inputs[:-1]) == sorted(paths)
-        (rest,) = [part.bytes for part in breakdown(found, program).arguments if part.group is None]
+        (rest,) = [part.bytes for part in breakdown(snapshot, program).arguments if part.group is None]
         assert rest == x.addressable_shards[0].data.nbytes
     # Another dtype or sharding is another array.
     other = {"params": jax.tree.map(lambda v: jax.device_put(v, put(v).sharding), params)}
     unlike = capture(other, programs=programs).programs[0]
-    assert not {one.path for one in unlike.shardings if one.path.startswith("params")}
+    assert not {sharding.path for sharding in unlike.shardings if sharding.path.startswith("params")}
 
 
 def test_programs_of_nnx_and_wrapped_programs() -> None:
@@ -378,9 +378,9 @@ def test_programs_of_nnx_and_wrapped_programs() -> None:
         return loss
 
     compiled = step.lower(module, optimizer, jnp.ones((4, 8))).compile()
-    found = capture({"model": module, "tx": optimizer}, programs={"step": compiled})
-    paths = [array.path for array in found.arrays]
-    inputs = [one.path for one in found.programs[0].shardings if one.role == "input"]
+    snapshot = capture({"model": module, "tx": optimizer}, programs={"step": compiled})
+    paths = [array.path for array in snapshot.arrays]
+    inputs = [sharding.path for sharding in snapshot.programs[0].shardings if sharding.role == "input"]
     assert inputs == [*paths, "step/input/2"]
     alone = capture_compiled(compiled)
     assert alone.array("program/input/0/kernel").group == "params"
@@ -402,8 +402,8 @@ def test_numbered_arguments_match_arrays_in_their_order() -> None:
     leaves = jax.tree.leaves(params), [*jax.tree.leaves(opt_state), put(jnp.ones((4, 8)))]
     compiled = jax.jit(lambda first, rest: (first, rest)).lower(*leaves).compile()
     state = {"opt_state": opt_state, "params": params}
-    found = capture(state, programs={"step": FilterJitted(compiled)})
-    inputs = [one.path for one in found.programs[0].shardings if one.role == "input"]
+    snapshot = capture(state, programs={"step": FilterJitted(compiled)})
+    inputs = [sharding.path for sharding in snapshot.programs[0].shardings if sharding.role == "input"]
     assert inputs == [
         *("params/a", "params/b", "opt_state/0/count"),
         *(f"opt_state/0/{moment}/{name}" for moment in ("mu", "nu") for name in "ab"),
@@ -411,7 +411,7 @@ def test_numbered_arguments_match_arrays_in_their_order() -> None:
     ]
     # Parameters alone could also be moments.
     unclear = capture({"params": params}, programs={"step": compiled}).programs[0]
-    assert not any(one.path.startswith("params") for one in unclear.shardings)
+    assert not any(sharding.path.startswith("params") for sharding in unclear.shardings)
 
 
 @pytest.mark.parametrize("dtype", ["int4", "float32"])
@@ -419,10 +419,10 @@ def test_arguments_of_packed_types_are_explained(dtype) -> None:
     """XLA packs two int4 elements into a byte; JAX counts one byte for each."""
     state = {"w": put(jnp.ones((8, 64), dtype), "data")}
     compiled = jax.jit(lambda s: s["w"] + s["w"]).lower(state).compile()
-    found = capture(state, programs={"add": compiled})
-    (part,) = breakdown(found, found.programs[0]).arguments
+    snapshot = capture(state, programs={"add": compiled})
+    (part,) = breakdown(snapshot, snapshot.programs[0]).arguments
     assert part.bytes == compiled.memory_analysis().argument_size_in_bytes
-    assert found.array("w").bytes == state["w"].nbytes
+    assert snapshot.array("w").bytes == state["w"].nbytes
 
 
 def test_arrays_in_host_memory_take_no_device_memory() -> None:
@@ -432,17 +432,17 @@ def test_arrays_in_host_memory_take_no_device_memory() -> None:
         "opt_state": {"w": jax.device_put(jnp.ones((8, 16)), on_host)},
     }
     compiled = jax.jit(lambda s: s["params"]["w"] + 1).lower(state).compile()
-    found = capture(state, programs={"add": compiled})
+    snapshot = capture(state, programs={"add": compiled})
     half = 8 * 16 * 4 // 2
-    sums = state_totals(found)
+    sums = state_totals(snapshot)
     assert (sums.per_device, sums.host, sums.bytes) == (half, half, 4 * half)
-    held = device_holdings.holdings(found, [0])
+    held = device_holdings.holdings(snapshot, [0])
     assert (held.bytes, held.host) == (half, half)
     assert [piece.memory_kind for piece in held.pieces] == ["pinned_host", "device"]
-    assert {one.group for one in memory.duplication_by_group(found)} == {"params"}
-    needed = memory.fit(dataclasses.replace(found, programs=()), hardware.chip("v5e")).needed
+    assert {duplication.group for duplication in memory.duplication_by_group(snapshot)} == {"params"}
+    needed = memory.fit(dataclasses.replace(snapshot, programs=()), hardware.chip("v5e")).needed
     assert needed == half
-    assert audit.audit(found) == audit.audit(dataclasses.replace(found, arrays=found.arrays[1:]))
+    assert audit.audit(snapshot) == audit.audit(dataclasses.replace(snapshot, arrays=snapshot.arrays[1:]))
 
 
 # --- Invalid arguments ---------------------------------------------------------------------------------
@@ -533,18 +533,18 @@ def test_the_memory_kind_of_an_array_is_kept(tmp_path: Path) -> None:
         "abstract": jax.ShapeDtypeStruct((8,), jnp.float32, sharding=on_host),
     }
     capture(state, tmp_path / "it.json")
-    found = snapshot.read(tmp_path / "it.json")
-    assert found.array("device").memory_kind == jax.devices()[0].default_memory().kind
-    assert found.array("host").memory_kind == "pinned_host"
-    assert found.array("abstract").memory_kind == "pinned_host"
-    assert found.array("host").facts.memory_kind == "pinned_host"
+    result = snapshot.read(tmp_path / "it.json")
+    assert result.array("device").memory_kind == jax.devices()[0].default_memory().kind
+    assert result.array("host").memory_kind == "pinned_host"
+    assert result.array("abstract").memory_kind == "pinned_host"
+    assert result.array("host").facts.memory_kind == "pinned_host"
 
 
 def test_boxes_with_several_arrays() -> None:
     box = nn.Partitioned({"scale": jnp.ones(2), "values": jnp.ones((2, 2))}, names=("a", "b"))
-    found = capture({"w": box})
-    assert [array.path for array in found.arrays] == ["w/scale", "w/values"]
-    assert found.array("w/values").logical_axes is None
+    snapshot = capture({"w": box})
+    assert [array.path for array in snapshot.arrays] == ["w/scale", "w/values"]
+    assert snapshot.array("w/values").logical_axes is None
 
 
 # --- Every kind of placement ---------------------------------------------------------------------------
@@ -557,32 +557,34 @@ def test_boxes_with_several_arrays() -> None:
 def test_every_kind_of_placement_equals_that_of_jax(
     placements: Path, file: str, renamed: tuple[str, str]
 ) -> None:
-    found = snapshot.read(placements / file)
+    result = snapshot.read(placements / file)
     expected = json.loads((placements / "expected.json").read_text())
     live = file == "state.json"
     compared = 0
     for key, jax_array in expected.items():
         if live and "/output/" in key:
             continue
-        array = found.array(key.replace(*renamed))
+        array = result.array(key.replace(*renamed))
         assert array.shape == tuple(jax_array["shape"]) and array.dtype == jax_array["dtype"], key
         assert array.memory_kind == jax_array["memory_kind"], key
         assert list(array.unreduced) == jax_array["unreduced"], key
         held = {
             str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, found.mesh_of(array))
+            for shard in sharding.shards(array, result.mesh_of(array))
         }
         assert held == jax_array["shards"], key
         compared += 1
     # The sum of the first program has no expected placement.
-    assert compared == len(found.arrays) - (not live)
+    assert compared == len(result.arrays) - (not live)
 
 
 def test_a_program_on_several_meshes_has_mesh_axes(placements: Path) -> None:
     """Its devices are in the order of the main mesh, so groups that fit axes of this one have them."""
-    found = snapshot.read(placements / "programs.json")
-    total = found.program("jit_total")
-    axes = {one.mesh_axes: (one.groups, one.group_size) for one in total.collectives}
+    result = snapshot.read(placements / "programs.json")
+    total = result.program("jit_total")
+    axes = {
+        collective.mesh_axes: (collective.groups, collective.group_size) for collective in total.collectives
+    }
     assert axes[("data", "model")] == (1, 8)
     assert axes[("data",)] == (4, 2) and axes[("model",)] == (2, 4)
 
@@ -598,6 +600,8 @@ def test_a_program_with_ordered_effects_is_recorded() -> None:
     x = jax.device_put(jnp.ones((64, 8)), NamedSharding(mesh, PartitionSpec("d")))
     compiled = jax.jit(step).lower(x).compile()
     (program,) = capture({"x": x}, programs={"step": compiled}).programs
-    outputs = {one.path: one.compiled for one in program.shardings if one.role == "output"}
+    outputs = {
+        sharding.path: sharding.compiled for sharding in program.shardings if sharding.role == "output"
+    }
     assert outputs == {"step/output/largest": (), "x": (("d",), None)}
-    assert {one.op for one in program.collectives or ()} == {"all-reduce"}
+    assert {collective.op for collective in program.collectives or ()} == {"all-reduce"}

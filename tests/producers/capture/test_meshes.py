@@ -37,7 +37,7 @@ def meshes(draw: st.DrawFn) -> Mesh:
     """Meshes of some devices in any order. All have the same axis names, so that mixing them up shows."""
     sizes = draw(st.sampled_from(SIZES))
     ids = draw(st.permutations(range(8)))[: math.prod(sizes)]
-    devices = np.array([jax.devices()[one] for one in ids]).reshape(sizes)
+    devices = np.array([jax.devices()[id_] for id_ in ids]).reshape(sizes)
     return Mesh(devices, ("x", "y")[: len(sizes)])
 
 
@@ -50,12 +50,12 @@ def shardings(draw: st.DrawFn, mesh: Mesh) -> NamedSharding:
         if place is not None:
             entries[place] = (*entries[place], name)
     spec = P(*(entry or None for entry in entries))
-    found = NamedSharding(mesh, spec)
+    named_sharding = NamedSharding(mesh, spec)
     try:
-        found.shard_shape(SHAPE)
+        named_sharding.shard_shape(SHAPE)
     except ValueError:
         return NamedSharding(mesh, P())
-    return found
+    return named_sharding
 
 
 @st.composite
@@ -64,8 +64,8 @@ def states(draw: st.DrawFn) -> dict[str, NamedSharding]:
     return {f"a{n}": draw(shardings(both[n % 2])) for n in range(draw(st.integers(2, 5)))}
 
 
-def shard_of(one: NamedSharding, device: Any) -> tuple[tuple[int, int], ...] | None:
-    index = one.devices_indices_map(SHAPE).get(device)
+def shard_of(named_sharding: NamedSharding, device: Any) -> tuple[tuple[int, int], ...] | None:
+    index = named_sharding.devices_indices_map(SHAPE).get(device)
     if index is None:
         return None
     return tuple(part.indices(size)[:2] for part, size in zip(index, SHAPE, strict=True))
@@ -77,26 +77,26 @@ def elements(ranges: tuple[tuple[int, int], ...]) -> set[tuple[int, ...]]:
 
 @given(states())
 def test_bytes_of_each_device_are_those_of_jax(state: dict[str, NamedSharding]) -> None:
-    found = capture(
+    result = capture(
         {path: jax.ShapeDtypeStruct(SHAPE, "float32", sharding=one) for path, one in state.items()},
         group="params",
     )
     expected: Counter[int] = Counter()
-    for path, one in state.items():
-        array = found.array(path)
-        mesh = found.mesh_of(array)
+    for path, named_sharding in state.items():
+        array = result.array(path)
+        mesh = result.mesh_of(array)
         assert mesh is not None
-        assert mesh.devices == tuple(device.id for device in one.mesh.devices.flat)
+        assert mesh.devices == tuple(device.id for device in named_sharding.mesh.devices.flat)
         assert sharding.shards(array, mesh) is not None
-        for device in one.device_set:
-            expected[device.id] += 4 * math.prod(one.shard_shape(SHAPE))
-    assert bytes_by_device(found, found.arrays) == expected
-    sums = totals(found, ("params",))
+        for device in named_sharding.device_set:
+            expected[device.id] += 4 * math.prod(named_sharding.shard_shape(SHAPE))
+    assert bytes_by_device(result, result.arrays) == expected
+    sums = totals(result, ("params",))
     assert (sums.per_device, sums.everywhere) == (max(expected.values()), expected.total())
-    assert number_of_devices(found) == len({device for one in found.meshes for device in one.devices})
+    assert number_of_devices(result) == len({device for one in result.meshes for device in one.devices})
     for device, held in expected.items():
-        assert device_holdings.holdings(found, [device]).bytes == held
-    assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found
+        assert device_holdings.holdings(result, [device]).bytes == held
+    assert snapshot.from_json(json.loads(snapshot.dumps(result))) == result
 
 
 @given(st.data())
@@ -111,10 +111,10 @@ def test_moved_bytes_are_those_that_a_device_did_not_have(data: st.DataObject) -
     if not moved:  # each device holds the same
         assert expected == 0
         return
-    (one,) = moved
-    assert (one.moved, one.bytes) == (2 * 4 * expected, 2 * 4 * math.prod(SHAPE))
-    assert (one.executions, one.count, one.line) == (3, 2, "train.py:7")
-    assert all(source != target and size for source, target, size in one.routes or ())
+    (reshard,) = moved
+    assert (reshard.moved, reshard.bytes) == (2 * 4 * expected, 2 * 4 * math.prod(SHAPE))
+    assert (reshard.executions, reshard.count, reshard.line) == (3, 2, "train.py:7")
+    assert all(source != target and size for source, target, size in reshard.routes or ())
 
 
 class Count:
@@ -142,9 +142,9 @@ def test_a_single_device_has_no_mesh() -> None:
     mesh = Mesh(np.array(jax.devices()[:4]), ("x",))
     on_mesh = NamedSharding(mesh, P("x"))
     alone = jax.sharding.SingleDeviceSharding(jax.devices()[6])
-    (one,) = moves([(on_mesh, alone, 1, 1)])
-    assert (one.target_mesh, one.target_devices) == (None, (6,))
-    assert one.moved == 4 * math.prod(SHAPE)
+    (reshard,) = moves([(on_mesh, alone, 1, 1)])
+    assert (reshard.target_mesh, reshard.target_devices) == (None, (6,))
+    assert reshard.moved == 4 * math.prod(SHAPE)
 
 
 # --- What combines arrays on several meshes ---------------------------------------------------------
@@ -165,32 +165,32 @@ def two_meshes() -> Snapshot:
 
 
 def test_the_audit_is_of_each_mesh() -> None:
-    found = two_meshes()
-    replicated = [one for one in audit(found) if one.code == "replicated-parameter"]
-    assert [one.array for one in replicated] == ["c"]
+    snapshot = two_meshes()
+    replicated = [finding for finding in audit(snapshot) if finding.code == "replicated-parameter"]
+    assert [finding.array for finding in replicated] == ["c"]
     assert "mesh 2" in replicated[0].message and "2 devices" in replicated[0].message
     assert replicated[0].bytes == 64 * 64 * 4 // 2
 
 
 def test_totals_are_of_the_device_with_the_most() -> None:
-    found = two_meshes()
-    assert state_totals(found).per_device == 64 * 64 * 4
-    assert state_totals(found).everywhere == 2 * 64 * 64 * 4 + 2 * 64 * 64 * 4
-    first, second = found.on_each_mesh()
-    assert [one.path for one in first.arrays] == ["a", "b"]
-    assert [one.path for one in second.arrays] == ["c"]
-    assert second.mesh == found.other_meshes[0] and second.other_meshes == ()
-    every = mesh_of_all_devices(found)
+    snapshot = two_meshes()
+    assert state_totals(snapshot).per_device == 64 * 64 * 4
+    assert state_totals(snapshot).everywhere == 2 * 64 * 64 * 4 + 2 * 64 * 64 * 4
+    first, second = snapshot.on_each_mesh()
+    assert [array.path for array in first.arrays] == ["a", "b"]
+    assert [array.path for array in second.arrays] == ["c"]
+    assert second.mesh == snapshot.other_meshes[0] and second.other_meshes == ()
+    every = mesh_of_all_devices(snapshot)
     assert every is not None and every.devices == (0, 1, 2, 3, 4, 5)
 
 
 def test_meshes_have_numbers_and_devices() -> None:
-    found = two_meshes()
+    snapshot = two_meshes()
     text = "mesh 1: x 4, devices 0, 1, 2, 3; mesh 2: x 2, devices 4, 5"
-    assert meshes_text(found) == text
-    joined = MeshList(found.other_meshes)
-    assert [array.mesh for array in joined.arrays(found)] == [0, 0, None]
-    assert joined.mesh == found.other_meshes[0] and joined.other_meshes == (found.mesh,)
+    assert meshes_text(snapshot) == text
+    joined = MeshList(snapshot.other_meshes)
+    assert [array.mesh for array in joined.arrays(snapshot)] == [0, 0, None]
+    assert joined.mesh == snapshot.other_meshes[0] and joined.other_meshes == (snapshot.mesh,)
 
 
 @pytest.mark.parametrize(

@@ -47,21 +47,23 @@ def by_hand(state, x):
     return {"net": net, "a": a, "b": b, "step": state["step"] + 1}
 
 
-def groups(found: Snapshot) -> dict[str, str]:
+def groups(snapshot: Snapshot) -> dict[str, str]:
     return {
-        array.path.partition("/input/")[2]: array.group for array in found.arrays if "/input/" in array.path
+        array.path.partition("/input/")[2]: array.group
+        for array in snapshot.arrays
+        if "/input/" in array.path
     }
 
 
 def test_roles_in_a_train_step_follow_from_use_and_not_from_names(mesh) -> None:
     state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
     x = placed(mesh, (16, DEPTH), "fsdp", None)
-    found = groups(inspect(by_hand, state, x))
+    result = groups(inspect(by_hand, state, x))
     expected = {"state/step": "other", "x": "batch"}
     for name, group in (("net", "params"), ("a", "opt_state"), ("b", "opt_state")):
         for path in ("first/kernel", "first/bias", "last/kernel"):
             expected[f"state/{name}/{path}"] = group
-    assert found == expected
+    assert result == expected
 
 
 def test_the_same_roles_are_read_from_the_text_alone(mesh, tmp_path) -> None:
@@ -71,8 +73,8 @@ def test_the_same_roles_are_read_from_the_text_alone(mesh, tmp_path) -> None:
     x = placed(mesh, (16, DEPTH), "fsdp", None)
     file = tmp_path / "step.txt"
     file.write_text(jax.jit(by_hand).lower(state, x).compile().as_text())
-    found = groups(hlo_text.read(file, "step.txt"))
-    assert found == groups(inspect(by_hand, state, x))
+    result = groups(hlo_text.read(file, "step.txt"))
+    assert result == groups(inspect(by_hand, state, x))
 
 
 @pytest.mark.nightly_but_first
@@ -89,8 +91,8 @@ def test_a_replicated_weight_is_found_under_any_name(mesh, key: str) -> None:
         return jnp.tanh(x @ w["up"]) @ w["up"].T @ w["embed"].T
 
     x = placed(mesh, (16, DEPTH), "fsdp", None)
-    found = inspect(apply, {key: weights}, x)
-    (finding,) = [one for one in found.findings if "replicated" in one.code]
+    snapshot = inspect(apply, {key: weights}, x)
+    (finding,) = [one for one in snapshot.findings if "replicated" in one.code]
     assert finding.array == f"apply/input/held/{key}/embed"
     whole = 4096 * DEPTH * 4
     assert finding.bytes == whole - whole // mesh.size
@@ -98,8 +100,8 @@ def test_a_replicated_weight_is_found_under_any_name(mesh, key: str) -> None:
 
 
 def test_a_large_array_without_a_role_is_found_too(mesh) -> None:
-    found = inspect(lambda table, x: x * table.sum(), placed(mesh, (4096, DEPTH)), placed(mesh, (8,)))
-    (finding,) = [one for one in found.findings if one.code == "replicated-array"]
+    snapshot = inspect(lambda table, x: x * table.sum(), placed(mesh, (4096, DEPTH)), placed(mesh, (8,)))
+    (finding,) = [one for one in snapshot.findings if one.code == "replicated-array"]
     assert finding.bytes == 4096 * DEPTH * 4 * 3 // 4
 
 
@@ -109,14 +111,14 @@ def test_a_batch_is_not_called_a_weight(mesh) -> None:
     def step(w, x):
         return w - jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
 
-    found = groups(inspect(step, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")))
-    assert found == {"w": "params", "x": "batch"}
+    result = groups(inspect(step, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")))
+    assert result == {"w": "params", "x": "batch"}
 
 
 def test_without_proof_a_role_is_unknown(mesh) -> None:
     """One product of two arguments does not say which one is the weight."""
-    found = inspect(lambda a, b: a @ b, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (DEPTH, DEPTH)))
-    assert set(groups(found).values()) == {"other"}
+    snapshot = inspect(lambda a, b: a @ b, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (DEPTH, DEPTH)))
+    assert set(groups(snapshot).values()) == {"other"}
 
 
 @pytest.mark.parametrize("kind", ["slice", "scatter"])
@@ -135,9 +137,9 @@ def test_a_cache_is_no_train_state(mesh, kind: str) -> None:
         rows,
         placed(mesh, (8,), dtype="int32"),
     )
-    found = groups(inspect(jax.jit(decode, donate_argnums=0), *arguments))
-    assert found["kept"] == "cache"
-    assert {found["q"], found["new"]} == {"batch"}
+    result = groups(inspect(jax.jit(decode, donate_argnums=0), *arguments))
+    assert result["kept"] == "cache"
+    assert {result["q"], result["new"]} == {"batch"}
 
 
 def test_a_table_that_a_scatter_adds_to_is_no_cache(mesh) -> None:
@@ -154,23 +156,23 @@ def test_parameters_mirror_moments_in_a_capture(mesh) -> None:
     sharding = NamedSharding(mesh, P())
     weights = jax.device_put({"w": jnp.ones((8, 8)), "b": jnp.ones(8)}, sharding)
     moments = {"w": weights["w"] + 1, "b": weights["b"] + 1}
-    made = capture({"model": weights, "mu": moments, "nu": moments})
-    assert {one.path: one.group for one in made.arrays} == {
+    snapshot = capture({"model": weights, "mu": moments, "nu": moments})
+    assert {array.path: array.group for array in snapshot.arrays} == {
         "model/w": "params", "model/b": "params", "mu/w": "opt_state", "mu/b": "opt_state",
         "nu/w": "opt_state", "nu/b": "opt_state",
     }  # fmt: skip
     # A layer can be called mu, too.
     layers = capture({"mu": weights, "log_var": weights})
-    assert {one.group for one in layers.arrays} == {"other"}
+    assert {array.group for array in layers.arrays} == {"other"}
     # Two trees that mirror the moments: which one has the parameters is unknown.
     twice = capture({"model": weights, "ema": weights, "opt": optax.adam(1e-3).init(weights)})
-    assert {one.group for one in twice.arrays if not one.path.startswith("opt")} == {"other"}
+    assert {array.group for array in twice.arrays if not array.path.startswith("opt")} == {"other"}
 
 
 def test_given_groups_are_kept(mesh) -> None:
     weights = {"model": {"w": jnp.ones((8, 8))}, "mu": {"w": jnp.ones((8, 8))}}
-    made = capture(weights, group="batch")
-    assert {one.group for one in made.arrays} == {"batch"}
+    snapshot = capture(weights, group="batch")
+    assert {array.group for array in snapshot.arrays} == {"batch"}
 
 
 def test_one_array_per_tree_is_matched_by_its_shape(mesh) -> None:
@@ -178,11 +180,11 @@ def test_one_array_per_tree_is_matched_by_its_shape(mesh) -> None:
     w = jax.device_put(jnp.ones((256, 64)), NamedSharding(mesh, P("fsdp", None)))
     for state in (w + 1, optax.adam(1e-3).init(w), {"momentum": w + 1}):
         state = jax.tree.map(lambda leaf: jax.device_put(leaf, w.sharding) if leaf.ndim else leaf, state)
-        found = audit.audited(capture({"params": w, "opt_state": state}))
-        assert "state-larger-than-parameters" not in [one.code for one in found.findings]
+        snapshot = audit.audited(capture({"params": w, "opt_state": state}))
+        assert "state-larger-than-parameters" not in [one.code for one in snapshot.findings]
         whole = jax.device_put(state, NamedSharding(mesh, P()))
-        found = audit.audited(capture({"params": w, "opt_state": whole}))
-        (finding,) = [one for one in found.findings if one.code == "optimizer-not-following"]
+        snapshot = audit.audited(capture({"params": w, "opt_state": whole}))
+        (finding,) = [one for one in snapshot.findings if one.code == "optimizer-not-following"]
         moments = sum(leaf.nbytes for leaf in jax.tree.leaves(whole) if np.ndim(leaf))
         assert finding.bytes == moments * 3 // 4
 
@@ -194,9 +196,9 @@ def test_one_key_on_one_device_silences_nothing(mesh) -> None:
     without = audit.audited(capture({"params": params}))
     key = jax.device_put(jax.random.PRNGKey(0), jax.devices()[0])
     with_key = audit.audited(capture({"params": params, "key": key}))
-    for found in (without, with_key):
-        (finding,) = [one for one in found.findings if one.code == "state-repeated-over-axis"]
-        assert finding.bytes == sum(one.nbytes for one in params.values()) // 2 // 2
+    for snapshot in (without, with_key):
+        (finding,) = [one for one in snapshot.findings if one.code == "state-repeated-over-axis"]
+        assert finding.bytes == sum(param.nbytes for param in params.values()) // 2 // 2
         assert finding.count == 4
 
 
@@ -206,16 +208,16 @@ def test_an_array_on_another_mesh_is_named_as_not_checked(mesh) -> None:
         f"w{n}": jax.device_put(jnp.ones((256, 256)), NamedSharding(wide, P("data", None))) for n in range(4)
     }
     other = jax.device_put(jnp.ones((256, 256)), NamedSharding(mesh, P("fsdp")))
-    found = audit.audited(capture({"params": params | {"other": other}}))
-    codes = [one.code for one in found.findings]
+    snapshot = audit.audited(capture({"params": params | {"other": other}}))
+    codes = [one.code for one in snapshot.findings]
     assert "unused-mesh-axis" not in codes and "state-repeated-over-axis" in codes
-    (finding,) = [one for one in found.findings if one.code == "state-repeated-over-axis"]
+    (finding,) = [one for one in snapshot.findings if one.code == "state-repeated-over-axis"]
     assert "1 array without a PartitionSpec" in finding.message
 
 
 def test_compiled_programs_have_roles(mesh) -> None:
     state = {name: model(mesh) for name in ("net", "a", "b")} | {"step": placed(mesh, (), dtype="int32")}
     compiled = jax.jit(by_hand).lower(state, placed(mesh, (16, DEPTH), "fsdp")).compile()
-    found = groups(capture_compiled(compiled))
-    assert sorted(found.values()).count("params") == 3
-    assert sorted(found.values()).count("opt_state") == 6
+    result = groups(capture_compiled(compiled))
+    assert sorted(result.values()).count("params") == 3
+    assert sorted(result.values()).count("opt_state") == 6

@@ -61,13 +61,13 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
 
     compile_module.AheadOfTimeProgram.record = spying
     try:
-        found = compile_module.compile_layout(
+        snapshot = compile_module.compile_layout(
             layout, targets.parse(payload["target"]), report, payload.get("order", "row-major")
         )
     finally:
         compile_module.AheadOfTimeProgram.record = record
     return {
-        "snapshot": json.loads(json.dumps(found.to_json())),
+        "snapshot": json.loads(json.dumps(snapshot.to_json())),
         "seen": {program.name: _seen(program._executable) for program in made},
     }
 
@@ -147,8 +147,8 @@ def with_constant(payload: dict[str, Any], report: Callable[..., None]) -> dict[
     name = f"{__name__}:build_with_constant"
     catalogue.register(entry_of(name))
     layout = layouts.parse({"model": name, "mesh": "2x2", "axes": "data,model"}).unwrap()
-    found = compile_layout(layout, targets.parse(payload["target"]), report)
-    return {one.path: one.compiled for one in found.program("apply").shardings}
+    snapshot = compile_layout(layout, targets.parse(payload["target"]), report)
+    return {sharding.path: sharding.compiled for sharding in snapshot.program("apply").shardings}
 
 
 def _seen(executable: Any) -> dict[str, Any] | None:

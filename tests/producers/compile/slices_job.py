@@ -18,10 +18,10 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
 
     layout = layouts.from_json(payload["layout"])
     target = targets.parse(layout.target)
-    found = compile_layout(layout, target, report, layout.device_order)
+    snapshot = compile_layout(layout, target, report, layout.device_order)
     devices = topology.devices_of(target)
     return {
-        "snapshot": json.loads(json.dumps(found.to_json())),
+        "snapshot": json.loads(json.dumps(snapshot.to_json())),
         "slice_index": {str(device.id): device.slice_index for device in devices},
         "coords": {str(device.id): list(device.coords) for device in devices},
         "processes": {str(device.id): device.process_index for device in devices},

@@ -98,7 +98,7 @@ def test_programs_have_the_figures_of_the_compiler(case: Any) -> None:
         assert program.seconds.lower > 0 and program.seconds.compile > 0
         assert program.seconds.steps == () and program.seconds.first is None
         # The compiler kept every requested sharding.
-        assert all(one.same for one in program.shardings if one.same is not None)
+        assert all(sharding.same for sharding in program.shardings if sharding.same is not None)
     assert out_of_memory.findings(found) == ()
 
 
@@ -116,7 +116,7 @@ def test_the_peak_follows_from_the_schedule(case: Any) -> None:
         assert use.peak_bytes + on_chip >= peak - tolerance
         if on_chip < 0.01 * peak:
             assert use.peak_bytes == pytest.approx(peak, abs=tolerance)
-        assert sum(one.bytes for one in use.values) >= 0.95 * use.peak_bytes
+        assert sum(value.bytes for value in use.values) >= 0.95 * use.peak_bytes
 
 
 @pytest.mark.nightly_but_first
@@ -126,9 +126,9 @@ def test_every_collective_of_the_module_is_counted(case: Any) -> None:
         counted = Counter(one.op for one in program.collectives)
         own = seen[program.name]["opcodes"]
         assert counted == Counter({op: own[op] for op in OPS if op in own})
-        for one in program.collectives:
-            assert one.executions is not None and one.payload_bytes is not None
-            assert one.mesh_axes is not None, one.name
+        for collective in program.collectives:
+            assert collective.executions is not None and collective.payload_bytes is not None
+            assert collective.mesh_axes is not None, collective.name
     assert found.program("train_step").collectives
 
 
@@ -136,13 +136,13 @@ def test_every_collective_of_the_module_is_counted(case: Any) -> None:
 def test_a_ring_in_a_loop_runs_once_per_layer(case: Any) -> None:
     found, seen, layout = case
     step = found.program("train_step")
-    rings = [one for one in step.collectives if one.op == "collective-permute"]
+    rings = [collective for collective in step.collectives if collective.op == "collective-permute"]
     assert len(rings) == seen["train_step"]["opcodes"].get("collective-permute", 0)
     # The compiler makes a ring only for large matrices.
     assert bool(rings) == (layout.sizes["depth"] >= 4096)
-    for one in rings:
-        assert one.asynchronous and one.executions % layout.sizes["layers"] == 0
-        assert one.source_target_pairs and one.wire_bytes_per_device == one.payload_bytes
+    for ring in rings:
+        assert ring.asynchronous and ring.executions % layout.sizes["layers"] == 0
+        assert ring.source_target_pairs and ring.wire_bytes_per_device == ring.payload_bytes
 
 
 @pytest.mark.nightly_but_first
@@ -180,9 +180,9 @@ def test_collectives_in_a_loop_scale_with_the_layers(pool: Pool) -> None:
             "mesh": "2x2", "scan": "true", "depth": "512", "batch": "1024", "layers": str(layers),
             "rules": "batch=data,embed=data,hidden=model",
         }  # fmt: skip
-        found, _ = look(pool, "tpu:v5p:2x2x1", fields)
+        snapshot, _ = look(pool, "tpu:v5p:2x2x1", fields)
         total: Counter[Any] = Counter()
-        for row in traffic(found.program("train_step").collectives):
+        for row in traffic(snapshot.program("train_step").collectives):
             total[row.op, row.mesh_axes] += row.payload_bytes
         return total
 
@@ -228,14 +228,14 @@ def test_gpus_equal_those_of_the_compiler(pool: Pool) -> None:
 @pytest.mark.nightly
 def test_four_thousand_chips(pool: Pool) -> None:
     fields = {"batch": "4096", "axes": "data,model", "mesh": "1x1", "depth": "1024"}
-    found, seen = look(pool, "tpu:v5p:16x16x16", fields, mesh=[256, 16], order="torus")
-    step = found.program("train_step")
-    assert len(found.mesh.devices) == 4096 == len(set(found.mesh.devices))
-    assert Counter(one.op for one in step.collectives) == Counter(
+    snapshot, seen = look(pool, "tpu:v5p:16x16x16", fields, mesh=[256, 16], order="torus")
+    step = snapshot.program("train_step")
+    assert len(snapshot.mesh.devices) == 4096 == len(set(snapshot.mesh.devices))
+    assert Counter(collective.op for collective in step.collectives) == Counter(
         {op: seen["train_step"]["opcodes"][op] for op in OPS if op in seen["train_step"]["opcodes"]}
     )
-    assert {one.mesh_axes for one in step.collectives} == {("data",), ("model",)}
-    assert all(one.groups * one.group_size == 4096 for one in step.collectives)
+    assert {collective.mesh_axes for collective in step.collectives} == {("data",), ("model",)}
+    assert all(collective.groups * collective.group_size == 4096 for collective in step.collectives)
 
 
 # --- Device order ---------------------------------------------------------------------------------
@@ -271,31 +271,31 @@ def test_a_split_axis_of_the_torus_is_recorded(pool: Pool) -> None:
 
 @pytest.mark.nightly
 def test_a_program_that_does_not_fit_has_figures(pool: Pool) -> None:
-    found, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
-    short = {one.program: one for one in out_of_memory.findings(found)}
+    result, seen = look(pool, "tpu:v5e:4x4", {"mesh": "4x4", "depth": "32768", "layers": "4"})
+    short = {one.program: one for one in out_of_memory.findings(result)}
     assert set(short) == {"init", "train_step"} == {name for name in seen if seen[name] is None}
-    for name, one in short.items():
-        memory = found.program(name).memory
-        assert (memory.peak, memory.capacity) == (one.needed, one.available)
+    for name, finding in short.items():
+        memory = result.program(name).memory
+        assert (memory.peak, memory.capacity) == (finding.needed, finding.available)
         assert memory.capacity == 15.75 * 2**30 and memory.arguments is None
         assert "Ran out of memory" in memory.compiler
-        assert found.program(name).collectives is None
-        assert found.program(name).seconds.compile > 0
+        assert result.program(name).collectives is None
+        assert result.program(name).seconds.compile > 0
     # Parameters and two moments of Adam, as inputs and as outputs.
-    state = sum(a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state"))
+    state = sum(a.bytes_per_device for a in result.arrays if a.group in ("params", "opt_state"))
     assert short["train_step"].needed == pytest.approx(2 * state, rel=0.001)
-    assert found.program("apply").memory.arguments > 0  # the smaller program compiles
-    assert snapshot.from_json(found.to_json()) == found
+    assert result.program("apply").memory.arguments > 0  # the smaller program compiles
+    assert snapshot.from_json(result.to_json()) == result
 
 
 @pytest.mark.nightly
 def test_gpu_program_that_does_not_fit_has_a_finding(pool: Pool) -> None:
-    found, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
-    (one,) = out_of_memory.findings(found)
+    snapshot, seen = look(pool, "gpu:a100:8", {"mesh": "2x4", "depth": "65536", "layers": "2"})
+    (finding,) = out_of_memory.findings(snapshot)
     own = seen["train_step"]
-    assert one.program == "train_step"
-    assert one.needed == own["arguments"] + own["outputs"] + own["temporaries"]
-    assert one.available == 80_000_000_000
+    assert finding.program == "train_step"
+    assert finding.needed == own["arguments"] + own["outputs"] + own["temporaries"]
+    assert finding.available == 80_000_000_000
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,10 @@ def test_two_concurrent_compiles_for_different_targets(service: Inspection) -> N
     jobs = [start(service, layout) for layout in wanted]
     assert len({seat.pid for seat in service.pool.workers(lanes.RUNS)}) == 2
     for layout, job in zip(wanted, jobs, strict=True):
-        found = job.wait().answer()
-        assert found.source.target == layout.target
-        assert found.program("train_step").collectives
-        assert service.run(layout).known() == found
+        answer = job.wait().answer()
+        assert answer.source.target == layout.target
+        assert answer.program("train_step").collectives
+        assert service.run(layout).known() == answer
 
 
 @pytest.mark.nightly

@@ -93,10 +93,10 @@ def test_unsafe_options_of_a_command(tmp_path):
     done = inspector("inspect", *SMALL, *unsafe, "-o", str(run))
     assert done.returncode == 0, done.stderr
     assert list(folder.iterdir())
-    found = snapshot.read(run)
-    assert found.source.unsafe_compiler_options == f"xla_dump_to={folder}"
-    assert compiler_options.UNSAFE in {one.code for one in found.findings}
-    assert "compiler_options" not in found.layout
+    result = snapshot.read(run)
+    assert result.source.unsafe_compiler_options == f"xla_dump_to={folder}"
+    assert compiler_options.UNSAFE in {finding.code for finding in result.findings}
+    assert "compiler_options" not in result.layout
 
     for file in folder.iterdir():
         file.unlink()
@@ -140,10 +140,10 @@ def test_a_search_with_unsafe_options(tmp_path):
     done = inspector(*search, *unsafe)
     assert done.returncode == 0, done.stderr
     assert list(folder.iterdir()) and CompileCache().usage().count == before
-    found = results.read(path)
-    assert found.unsafe_compiler_options == f"xla_dump_to={folder}"
+    search_result = results.read(path)
+    assert search_result.unsafe_compiler_options == f"xla_dump_to={folder}"
     assert f"xla_dump_to={folder}" in done.stdout.replace("\n", "")
-    assert all("compiler_options" not in (one.layout or {}) for one in found.candidates)
+    assert all("compiler_options" not in (candidate.layout or {}) for candidate in search_result.candidates)
     for file in folder.iterdir():
         file.unlink()
     assert inspector(*search).returncode == 0

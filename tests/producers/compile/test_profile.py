@@ -43,8 +43,8 @@ def layers(x: jax.Array, ws: jax.Array) -> jax.Array:
     """Trace a scan of one large product, its all-reduce and one cheap function."""
 
     def body(carry: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
-        made = lax.with_sharding_constraint(carry @ w, NamedSharding(GRID, P("data", None)))
-        return jnp.tanh(made), None
+        result = lax.with_sharding_constraint(carry @ w, NamedSharding(GRID, P("data", None)))
+        return jnp.tanh(result), None
 
     return lax.scan(body, x, ws)[0]
 
@@ -52,48 +52,48 @@ def layers(x: jax.Array, ws: jax.Array) -> jax.Array:
 @pytest.fixture(scope="module")
 def scanned() -> tuple[Trace, str]:
     run, text = compiled(layers, placed((64, 512), "data", "model"), placed((4, 512, 512), None, "model"))
-    found = traced(run, STEPS, text)
-    assert found is not None
-    return found, text
+    trace = traced(run, STEPS, text)
+    assert trace is not None
+    return trace, text
 
 
-def seconds(found: Trace) -> dict[str, float]:
-    return {one.kind: one.seconds for one in found.operations}
+def seconds(trace: Trace) -> dict[str, float]:
+    return {operation.kind: operation.seconds for operation in trace.operations}
 
 
 def test_kinds_are_opcodes_of_the_program(scanned: tuple[Trace, str]) -> None:
-    found, text = scanned
+    trace, text = scanned
     opcodes = {
         instruction.opcode
         for module in hlo.parse(text)
         for computation in module.computations
         for instruction in computation.instructions
     }
-    assert set(seconds(found)) <= opcodes
-    assert "dot" in seconds(found) and "all-reduce" in seconds(found)
+    assert set(seconds(trace)) <= opcodes
+    assert "dot" in seconds(trace) and "all-reduce" in seconds(trace)
 
 
 def test_device_time_is_at_most_wall_time(scanned: tuple[Trace, str]) -> None:
-    found, _ = scanned
-    assert found.steps == STEPS
-    assert 0 < sum(seconds(found).values()) <= DEVICES * found.seconds
-    assert list(seconds(found).values()) == sorted(seconds(found).values(), reverse=True)
+    trace, _ = scanned
+    assert trace.steps == STEPS
+    assert 0 < sum(seconds(trace).values()) <= DEVICES * trace.seconds
+    assert list(seconds(trace).values()) == sorted(seconds(trace).values(), reverse=True)
 
 
 def test_every_run_of_a_collective_is_an_event(scanned: tuple[Trace, str]) -> None:
-    found, text = scanned
+    trace, text = scanned
     counted = sum(c.executions for module in hlo.parse(text) for c in hlo.collectives(module))
     assert counted == 4
-    events = {one.kind: one.events for one in found.operations}
+    events = {operation.kind: operation.events for operation in trace.operations}
     assert events["all-reduce"] == counted * DEVICES * STEPS
 
 
 def test_the_number_of_events_is_predicted(scanned: tuple[Trace, str]) -> None:
-    found, text = scanned
+    trace, text = scanned
     (module,) = hlo.parse(text)
     foretold = events_per_run(module) * DEVICES * STEPS
     # Some instructions, such as loop counters, have no event.
-    assert foretold / 4 <= sum(one.events for one in found.operations) <= foretold
+    assert foretold / 4 <= sum(operation.events for operation in trace.operations) <= foretold
 
 
 def test_the_larger_product_takes_the_time() -> None:
@@ -101,11 +101,11 @@ def test_the_larger_product_takes_the_time() -> None:
         return x @ x, jnp.sort(y)
 
     large, small = placed((1024, 1024)), placed((8,))
-    found = seconds(traced(*with_steps(*compiled(step, large, small))))
-    assert found["dot"] > 10 * found.get("sort", 0)
+    result = seconds(traced(*with_steps(*compiled(step, large, small))))
+    assert result["dot"] > 10 * result.get("sort", 0)
     large, small = placed((8, 8)), placed((200_000,))
-    found = seconds(traced(*with_steps(*compiled(step, large, small))))
-    assert found["sort"] > 10 * found.get("dot", 0)
+    result = seconds(traced(*with_steps(*compiled(step, large, small))))
+    assert result["sort"] > 10 * result.get("dot", 0)
 
 
 def with_steps(run: Callable[[], Any], text: str) -> tuple[Callable[[], Any], int, str]:
@@ -126,8 +126,8 @@ def test_a_trace_runs_all_steps_and_leaves_no_files(tmp_path: Path, monkeypatch:
     calls = []
     for count in (1, 5):
         calls.clear()
-        found = traced(lambda: calls.append(1) or run(), count, text)
-        assert found is not None and found.steps == count == len(calls)
+        trace = traced(lambda: calls.append(1) or run(), count, text)
+        assert trace is not None and trace.steps == count == len(calls)
     assert os.listdir(tmp_path) == []
 
 

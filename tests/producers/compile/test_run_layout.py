@@ -70,13 +70,13 @@ def default() -> Snapshot:
 def test_live_arrays_equal_the_plan(name: str) -> None:
     layout = layouts.parse(SMALL | LAYOUTS[name]).unwrap()
     planned = plan(layout, abstract_state(layout))
-    found = run_layout(layout, lambda *_, **__: None)
-    assert disagreements(planned, found) == ()
-    assert from_json(found.to_json()) == found
+    snapshot = run_layout(layout, lambda *_, **__: None)
+    assert disagreements(planned, snapshot) == ()
+    assert from_json(snapshot.to_json()) == snapshot
     # The compiled programs have every requested sharding.
-    asked = [s for program in found.programs for s in program.shardings if s.same is not None]
+    asked = [s for program in snapshot.programs for s in program.shardings if s.same is not None]
     assert asked and all(sharding.same for sharding in asked)
-    carried = {s.path for s in found.program("train_step").shardings if s.role == "input"}
+    carried = {s.path for s in snapshot.program("train_step").shardings if s.role == "input"}
     assert carried == {a.path for a in planned.arrays} - {"output"}
 
 
@@ -95,14 +95,14 @@ def test_every_optimizer_moves_the_parameters(optimizer: str) -> None:
 
 
 def test_programs_have_memory_figures_and_every_step(default: Snapshot) -> None:
-    found = default
-    assert [program.name for program in found.programs] == ["init", "train_step", "apply"]
-    for program in found.programs:
+    snapshot = default
+    assert [program.name for program in snapshot.programs] == ["init", "train_step", "apply"]
+    for program in snapshot.programs:
         assert program.seconds.lower > 0 and program.seconds.compile > 0 and program.seconds.first > 0
         assert len(program.seconds.steps) == (0 if program.name == "init" else 3)
-    step = found.program("train_step")
+    step = snapshot.program("train_step")
     held = sum(
-        a.bytes_per_device for a in found.arrays if a.group in ("params", "opt_state", "other", "batch")
+        a.bytes_per_device for a in snapshot.arrays if a.group in ("params", "opt_state", "other", "batch")
     )
     assert step.memory.arguments == held
 
@@ -127,8 +127,8 @@ def test_too_little_memory_is_refused_before_anything_runs() -> None:
 
 @pytest.mark.first_jax_is_enough
 def test_bytes_per_device_are_the_live_buffers() -> None:
-    found = run(LAYOUTS["FSDP"])
-    for array in found.arrays:
+    snapshot = run(LAYOUTS["FSDP"])
+    for array in snapshot.arrays:
         assert array.bytes_per_device == math.prod(array.shard_shape) * (
             array.bytes // max(1, math.prod(array.shape))
         )
@@ -136,11 +136,11 @@ def test_bytes_per_device_are_the_live_buffers() -> None:
 
 @pytest.mark.first_jax_is_enough
 def test_mean_squared_error_falls_step_by_step() -> None:
-    found = run({"loss": "mse", "steps": "8"})
-    losses = found.program("train_step").losses
+    snapshot = run({"loss": "mse", "steps": "8"})
+    losses = snapshot.program("train_step").losses
     assert len(losses) == 9  # the first run and every measured step
     assert all(after < before for before, after in itertools.pairwise(losses))
-    assert {array.path for array in found.arrays if array.group == "batch"} == {
+    assert {array.path for array in snapshot.arrays if array.group == "batch"} == {
         "batch/x",
         "batch/y",
     }
@@ -220,9 +220,9 @@ def test_watching_adds_no_instruction() -> None:
 
 
 def test_constrained_activations_have_the_specs_of_linen() -> None:
-    found = run({"rules": "embed=model,batch=data,hidden=model"})
+    snapshot = run({"rules": "embed=model,batch=data,hidden=model"})
     rules = (("embed", "model"), ("batch", "data"), ("hidden", "model"))
-    activations = [array for array in found.arrays if array.group == "activation"]
+    activations = [array for array in snapshot.arrays if array.group == "activation"]
     assert len(activations) == 4
     for array in activations:
         expected = nn.logical_to_mesh_axes(array.logical_axes, rules)
@@ -231,16 +231,16 @@ def test_constrained_activations_have_the_specs_of_linen() -> None:
 
 @pytest.mark.first_jax_is_enough
 def test_a_disabled_constraint_is_recorded() -> None:
-    found = run({"unconstrained": "z"})
-    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in found.arrays if a.group == "activation"}
+    snapshot = run({"unconstrained": "z"})
+    names = {a.path.rsplit("/")[-1]: a.logical_axes for a in snapshot.arrays if a.group == "activation"}
     assert names == {"y": ("batch", "hidden"), "z": None}
-    assert found.layout["unconstrained"] == ["z"]
+    assert snapshot.layout["unconstrained"] == ["z"]
 
 
 @pytest.mark.first_jax_is_enough
 def test_a_padded_activation_has_a_spec_and_no_shard_shape() -> None:
-    found = run({"model": "mlp", "depth": "18", "specs": "W1=None.None,W2=None.None"})
-    padded = [a for a in found.arrays if a.group == "activation" and a.spec[1] == ("model",)]
+    snapshot = run({"model": "mlp", "depth": "18", "specs": "W1=None.None,W2=None.None"})
+    padded = [a for a in snapshot.arrays if a.group == "activation" and a.spec[1] == ("model",)]
     assert padded and all(array.shape[1] % 4 for array in padded)
     assert all(array.shard_shape is None and array.shards is None for array in padded)
 
@@ -261,10 +261,10 @@ def test_facts_equal_those_of_the_arrays(default: Snapshot) -> None:
 
 def test_live_bytes_have_their_owners() -> None:
     forgotten = jax.device_put(jax.numpy.zeros(1000, "float32"), jax.devices()[3])
-    found = run({})
-    on_device_3 = {live.owner: live.bytes for live in found.live if live.device == 3}
+    snapshot = run({})
+    on_device_3 = {live.owner: live.bytes for live in snapshot.live if live.device == 3}
     by_group = {
-        owner: sum(a.bytes_per_device for a in found.arrays if a.group in groups)
+        owner: sum(a.bytes_per_device for a in snapshot.arrays if a.group in groups)
         for owner, groups in {
             "params": ("params",),
             "optimizer state and step": ("opt_state", "other"),
@@ -279,12 +279,12 @@ def test_live_bytes_have_their_owners() -> None:
 @pytest.mark.first_jax_is_enough
 def test_timeit_is_mean_and_deviation_over_seven_loops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_program, "TIMEIT_LEAST", 0.01)
-    found = run({"timeit": "true", "depth": "16"})
+    snapshot = run({"timeit": "true", "depth": "16"})
     for name in ("train_step", "apply"):
-        measured = found.program(name).seconds.timeit
+        measured = snapshot.program(name).seconds.timeit
         assert measured.runs == 7 and measured.loops >= 1
         assert measured.mean > 0 and measured.deviation >= 0
-    assert found.program("init").seconds.timeit is None
+    assert snapshot.program("init").seconds.timeit is None
 
 
 @pytest.mark.first_jax_is_enough
@@ -305,15 +305,15 @@ def test_a_donated_state_is_overwritten_in_every_step(
 
 
 def test_the_profiler_traces_three_more_train_steps() -> None:
-    found = run({"trace": "true", "donate": "true", "depth": "64", "steps": "2"})
-    step = found.program("train_step")
+    snapshot = run({"trace": "true", "donate": "true", "depth": "64", "steps": "2"})
+    step = snapshot.program("train_step")
     assert step.trace.steps == 3 and step.trace.seconds > 0
     kinds = {operation.kind: operation for operation in step.trace.operations}
-    reduced = sum(one.executions for one in step.collectives if one.op == "all-reduce")
-    assert kinds["all-reduce"].events == reduced * 3 * found.mesh.size
+    reduced = sum(collective.executions for collective in step.collectives if collective.op == "all-reduce")
+    assert kinds["all-reduce"].events == reduced * 3 * snapshot.mesh.size
     assert "dot" in kinds
     together = sum(operation.seconds for operation in step.trace.operations)
-    assert together <= step.trace.seconds * found.mesh.size
+    assert together <= step.trace.seconds * snapshot.mesh.size
     # Traced steps are not measured.
     assert len(step.seconds.steps) == 2 and len(step.losses) == 3
-    assert found.program("apply").trace is None
+    assert snapshot.program("apply").trace is None

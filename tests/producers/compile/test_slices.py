@@ -56,14 +56,14 @@ def look() -> Iterator[Look]:
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_devices_have_the_slices_and_places_that_jax_reports(name: str, look: Look) -> None:
-    found, looked = look(name)
-    assert (found.source.target, found.source.processes) == (TARGET, targets.parse(TARGET).hosts)
-    mesh = found.mesh
+    snapshot, looked = look(name)
+    assert (snapshot.source.target, snapshot.source.processes) == (TARGET, targets.parse(TARGET).hosts)
+    mesh = snapshot.mesh
     ids = list(map(str, mesh.devices))
     assert sorted(ids) == sorted(looked["slice_index"])
-    assert list(mesh.slice_index) == [looked["slice_index"][one] for one in ids]
-    assert list(mesh.coordinates) == [tuple(looked["coords"][one][:2]) for one in ids]
-    assert list(mesh.processes) == [looked["processes"][one] for one in ids]
+    assert list(mesh.slice_index) == [looked["slice_index"][id_] for id_ in ids]
+    assert list(mesh.coordinates) == [tuple(looked["coords"][id_][:2]) for id_ in ids]
+    assert list(mesh.processes) == [looked["processes"][id_] for id_ in ids]
     # The first axis crosses slices in all layouts, others in none.
     by_axes = np.array(mesh.slice_index).reshape(mesh.shape)
     assert (by_axes == by_axes[(slice(None), *[slice(0, 1)] * (len(mesh.shape) - 1))]).all()
@@ -71,8 +71,8 @@ def test_devices_have_the_slices_and_places_that_jax_reports(name: str, look: Lo
 
 
 def test_gradients_of_data_parallelism(look: Look) -> None:
-    found, _ = look("data between slices")
-    (step,) = (one for one in found.programs if one.name == "train_step")
+    snapshot, _ = look("data between slices")
+    (step,) = (program for program in snapshot.programs if program.name == "train_step")
     gradients = LAYERS * 2 * DEPTH**2 * 4  # bytes of two float32 kernels a layer
     sent = {
         (row.network, row.mesh_axes, row.op): row.wire_bytes_per_device
@@ -90,16 +90,16 @@ def test_gradients_of_data_parallelism(look: Look) -> None:
 def test_one_axis_inside_of_slices_and_between_them(look: Look) -> None:
     (two_axes, _), (one_axis, _) = look("data between slices"), look("one axis of both")
 
-    def sent(found: Snapshot) -> dict[tuple[str | None, str], int | None]:
-        rows = traffic(found.program("train_step").collectives, networks_apart=True)
+    def sent(snapshot: Snapshot) -> dict[tuple[str | None, str], int | None]:
+        rows = traffic(snapshot.program("train_step").collectives, networks_apart=True)
         return {(row.network, row.op): row.wire_bytes_per_device for row in rows}
 
     # Both compile to the same program.
     assert sent(one_axis) == sent(two_axes)
     link = links_of(one_axis.mesh, targets.parse(TARGET).chip)["data",]
     assert isinstance(link, SliceLink) and (link.slices, link.inside.size) == (2, 4)
-    for one in one_axis.program("train_step").collectives:
-        assert one.mesh_axes == ("data",)
-        part = link_of(one, link)
-        assert part.size == one.group_size
-        assert isinstance(part, SliceLink if one.network == "dcn" else TorusLink)
+    for collective in one_axis.program("train_step").collectives:
+        assert collective.mesh_axes == ("data",)
+        part = link_of(collective, link)
+        assert part.size == collective.group_size
+        assert isinstance(part, SliceLink if collective.network == "dcn" else TorusLink)

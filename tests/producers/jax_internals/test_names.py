@@ -178,8 +178,12 @@ def test_programs_have_names_devices_and_shardings() -> None:
     assert programs.devices_of(computation) == tuple(jax.devices()[:4])
     assert list(programs.donated(computation)) == [True, False]
     assert sorted(programs.used_arguments(executable)) == [0, 2]
-    assert [one.spec for one in programs.input_shardings(executable)] == [PartitionSpec("x")] * 2
-    assert [one.spec for one in programs.output_shardings(executable)] == [PartitionSpec("x")]
+    assert [input_sharding.spec for input_sharding in programs.input_shardings(executable)] == [
+        PartitionSpec("x")
+    ] * 2
+    assert [output_sharding.spec for output_sharding in programs.output_shardings(executable)] == [
+        PartitionSpec("x")
+    ]
 
 
 def test_a_lowered_program_moves_to_other_devices() -> None:
@@ -226,7 +230,9 @@ def test_a_module_is_compiled_for_devices_of_another_client(compile) -> None:
     (hlo,) = executable.hlo_modules()
     assert "num_partitions=4" in hlo.to_string()
     mesh = Mesh(np.array(devices), ("x",))
-    chosen = [hlo_shardings.spec_of(one, mesh) for one in executable.get_output_shardings()]
+    chosen = [
+        hlo_shardings.spec_of(output_sharding, mesh) for output_sharding in executable.get_output_shardings()
+    ]
     assert chosen == [PartitionSpec("x")]
 
 
@@ -268,8 +274,11 @@ def test_an_error_on_explicit_axes_has_the_operation_and_its_operands() -> None:
     assert any(explicit_axis_errors.FOLDER in frame.f_code.co_filename for frame in frames)
     operation = explicit_axis_errors.traced_operation(frames)
     assert operation is not None and operation.name == "dot_general"
-    types = [explicit_axis_errors.type_of(each) for each in operation.operands]
-    assert [None if each is None else each.shape for each in types] == [(8, 8), (8, 8)]
+    types = [explicit_axis_errors.type_of(operand) for operand in operation.operands]
+    assert [None if shaped_array is None else shaped_array.shape for shaped_array in types] == [
+        (8, 8),
+        (8, 8),
+    ]
     names = explicit_axis_errors.einsum_names(frames)
     assert names is not None and set(names[0]) == set(names[1]) == set("ik")
 

@@ -63,11 +63,11 @@ def by_hand(asked: Assembly, spec: tuple) -> jax.Array:
 @pytest.mark.parametrize("way", assemblies.WAYS)
 def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
     asked = ask(way, name)
-    made = make_array(asked)
-    assert made.refusal is None and pieces.faults(asked, made) == ()
-    stages = [(made.joined, asked.spec)]
+    assembled = make_array(asked)
+    assert assembled.refusal is None and pieces.faults(asked, assembled) == ()
+    stages = [(assembled.joined, asked.spec)]
     if asked.target is not None:
-        stages.append((made.resharded, asked.target))
+        stages.append((assembled.resharded, asked.target))
     for stage, spec in stages:
         want = by_hand(asked, spec)
         indices = want.sharding.devices_indices_map(want.shape)
@@ -88,11 +88,11 @@ def test_every_way_gives_the_same_array_as_jax(way: str, name: str) -> None:
 
 def test_the_references_shapes() -> None:
     """Test shape (8, 8) on 2 × 4 devices, and two rows of 32 features for each device."""
-    made = make_array(ask("pieces", "reference"))
-    assert made.joined.array.shape == (8, 8)
-    assert [piece.shape for piece in made.pieces] == [(4, 2)] * 8
-    assert [piece.on for piece in made.pieces] == list(range(8))
-    assert made.pieces[3].values == (6, 7, 14, 15, 22, 23, 30, 31)
+    assembled = make_array(ask("pieces", "reference"))
+    assert assembled.joined.array.shape == (8, 8)
+    assert [piece.shape for piece in assembled.pieces] == [(4, 2)] * 8
+    assert [piece.on for piece in assembled.pieces] == list(range(8))
+    assert assembled.pieces[3].values == (6, 7, 14, 15, 22, 23, 30, 31)
     batch = make_array(ask("pieces", "data-parallel"))
     assert batch.joined.array.shape == (2 * 8, 32)
     assert {contents.shape for contents in batch.joined.contents} == {(2, 32)}
@@ -147,19 +147,19 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize(
-    ("way", "mistake"), [(way, mistake) for way, each in ANSWERS.items() for mistake in each]
+    ("way", "mistake"), [(way, mistake) for way, answer in ANSWERS.items() for mistake in answer]
 )
 def test_errors_of_jax(way: str, mistake: str) -> None:
-    made = make_array(ask(way, "reference", mistake))
+    assembled = make_array(ask(way, "reference", mistake))
     answer = ANSWERS[way][mistake]
     if answer is None:
-        assert made.refusal is None and made.joined is not None
+        assert assembled.refusal is None and assembled.joined is not None
         return
     kind, text = answer
-    assert made.refusal.kind == kind
-    assert re.search(text, made.refusal.text.replace("\n", " "))
-    assert made.joined is None
-    assert "/producers" not in made.refusal.text, "no path of this machine"
+    assert assembled.refusal.kind == kind
+    assert re.search(text, assembled.refusal.text.replace("\n", " "))
+    assert assembled.joined is None
+    assert "/producers" not in assembled.refusal.text, "no path of this machine"
 
 
 def test_every_mistake_is_in_the_table() -> None:
@@ -171,22 +171,22 @@ def test_every_mistake_is_in_the_table() -> None:
 @pytest.mark.parametrize(("way", "name", "mistake"), every_case())
 def test_faults_are_exactly_the_wrong_shards(way: str, name: str, mistake: str) -> None:
     asked = ask(way, name, mistake)
-    made = make_array(asked)
-    found = pieces.faults(asked, made)
-    wrong = pieces.wrong_elements(asked, made.joined) if made.joined else {}
-    verdict = pieces.verdict(asked, made)
-    if made.refusal is not None:
-        assert found, "JAX refused it, and nothing was found to be wrong"
+    assembled = make_array(asked)
+    faults = pieces.faults(asked, assembled)
+    wrong = pieces.wrong_elements(asked, assembled.joined) if assembled.joined else {}
+    verdict = pieces.verdict(asked, assembled)
+    if assembled.refusal is not None:
+        assert faults, "JAX refused it, and nothing was found to be wrong"
         assert verdict.startswith("JAX refused")
     elif wrong:
-        assert set(found[0].devices) == set(wrong)
+        assert set(faults[0].devices) == set(wrong)
         assert "without an error" in verdict
     else:
-        assert found == () or mistake == "dtype"
+        assert faults == () or mistake == "dtype"
     if mistake in ("nothing", "list_order") and name != "not divided":
-        assert found == ()
+        assert faults == ()
     if mistake in ("shape", "missing", "copies") and name != "everywhere the same":
-        assert [fault.devices for fault in found] == [(3,)]
+        assert [fault.devices for fault in faults] == [(3,)]
 
 
 @pytest.mark.parametrize("name", ["reference", "rows cut, columns copied", "tensor-parallel"])
@@ -194,14 +194,14 @@ def test_faults_are_exactly_the_wrong_shards(way: str, name: str, mistake: str) 
 def test_only_swapped_pieces_are_wrong(way: str, name: str) -> None:
     asked = ask(way, name, "swapped", device=1)
     other = assemblies.swap_partner(asked)
-    made = make_array(asked)
+    assembled = make_array(asked)
     right = make_array(ask(way, name))
     differing = {
-        one.device
-        for one, good in zip(made.joined.contents, right.joined.contents, strict=True)
-        if one.values != good.values
+        content.device
+        for content, good in zip(assembled.joined.contents, right.joined.contents, strict=True)
+        if content.values != good.values
     }
-    wrong = pieces.wrong_elements(asked, made.joined)
+    wrong = pieces.wrong_elements(asked, assembled.joined)
     assert set(wrong) == differing
     if way != "device_put":  # its input is one array, so replicas cannot differ
         assert differing == {1, other}
@@ -210,14 +210,14 @@ def test_only_swapped_pieces_are_wrong(way: str, name: str) -> None:
 
 def test_reading_the_array_hides_different_replicas() -> None:
     asked = ask("pieces", "rows cut, columns copied", "copies", device=2)
-    made = make_array(asked)
-    (fault,) = pieces.faults(asked, made)
+    assembled = make_array(asked)
+    (fault,) = pieces.faults(asked, assembled)
     assert "Devices 0, 1, 2, 3 should hold the same and do not" in fault.sentence
     devices = np.array(jax.devices()[:8]).reshape(2, 4)
     layout = NamedSharding(Mesh(devices, ("x", "y")), PartitionSpec("x"))
     parts = [
         jax.device_put(np.array(held.values, np.int32).reshape(held.shape), device)
-        for held, device in zip(made.joined.contents, devices.flat, strict=True)
+        for held, device in zip(assembled.joined.contents, devices.flat, strict=True)
     ]
     array = jax.make_array_from_single_device_arrays((8, 8), layout, parts)
     assert np.array_equal(np.asarray(array), np.arange(64).reshape(8, 8))
@@ -225,11 +225,11 @@ def test_reading_the_array_hides_different_replicas() -> None:
 
 def test_a_reshard_counts_only_missing_elements() -> None:
     asked = ask("pieces", "tensor-parallel")
-    made = make_array(asked)
-    assert made.collectives == ("all-to-all",)
-    before = {held.device: set(held.values) for held in made.joined.contents}
-    after = {held.device: set(held.values) for held in made.resharded.contents}
-    for arrival in pieces.arrivals(asked, made):
+    assembled = make_array(asked)
+    assert assembled.collectives == ("all-to-all",)
+    before = {held.device: set(held.values) for held in assembled.joined.contents}
+    after = {held.device: set(held.values) for held in assembled.resharded.contents}
+    for arrival in pieces.arrivals(asked, assembled):
         # Each element has a unique value, so count the elements.
         kept = len(before[arrival.device] & after[arrival.device]) * 4
         received = {
@@ -245,18 +245,18 @@ def test_a_reshard_counts_only_missing_elements() -> None:
 def test_a_reshard_that_only_drops_copies_moves_nothing() -> None:
     fields = {"loading": "reshard", "batch_axes": "x", "target": "x, y"}
     asked = assemblies.parse(fields).unwrap()
-    made = make_array(asked)
-    assert made.collectives == ()
-    assert {arrival.received for arrival in pieces.arrivals(asked, made)} == {()}
+    assembled = make_array(asked)
+    assert assembled.collectives == ()
+    assert {arrival.received for arrival in pieces.arrivals(asked, assembled)} == {()}
 
 
 def test_a_failed_reshard_keeps_the_loaded_array() -> None:
     fields = {"loading": "reshard", "features": "6", "target": "None, y"}
     asked = assemblies.parse(fields).unwrap()
-    made = make_array(asked)
-    assert made.refusal.step == "reshard" and made.refusal.kind == "IndivisibleError"
-    assert made.joined is not None and made.resharded is None
-    (fault,) = pieces.faults(asked, made)
+    assembled = make_array(asked)
+    assert assembled.refusal.step == "reshard" and assembled.refusal.kind == "IndivisibleError"
+    assert assembled.joined is not None and assembled.resharded is None
+    (fault,) = pieces.faults(asked, assembled)
     assert "Dimension 1 of 16×6 of size 6 is not divisible by 4" in fault.sentence
 
 
@@ -275,10 +275,10 @@ def test_too_many_devices_are_refused() -> None:
 
 def test_an_assembly_makes_a_snapshot() -> None:
     asked = ask("pieces", "tensor-parallel")
-    found = assembly_snapshot.snapshot(asked, make_array(asked))
-    assert snapshot.from_json(found.to_json()) == found
-    assert [array.path for array in found.arrays] == ["batch", "batch, resharded"]
-    assert found.findings == ()
+    result = assembly_snapshot.snapshot(asked, make_array(asked))
+    assert snapshot.from_json(result.to_json()) == result
+    assert [array.path for array in result.arrays] == ["batch", "batch, resharded"]
+    assert result.findings == ()
     for mistake, code in (("shape", "refused-by-jax"), ("swapped", "wrong-numbers")):
         broken = ask("pieces", "reference", mistake)
         (finding,) = assembly_snapshot.snapshot(broken, make_array(broken)).findings
@@ -293,19 +293,19 @@ def test_the_script_does_what_the_job_did(
     monkeypatch: pytest.MonkeyPatch, way: str, name: str, mistake: str
 ) -> None:
     asked = ask(way, name, mistake)
-    made = make_array(asked)
+    assembled = make_array(asked)
     monkeypatch.setattr(os, "environ", dict(os.environ))  # it sets environment variables
     printed = io.StringIO()
     code = compile(script(asked), "script", "exec")
-    if made.refusal is not None:
+    if assembled.refusal is not None:
         with pytest.raises(Exception) as caught, contextlib.redirect_stdout(printed):
             exec(code, {})
-        assert type(caught.value).__name__ == made.refusal.kind
-        assert without_place(str(caught.value)) == without_place(made.refusal.text)
+        assert type(caught.value).__name__ == assembled.refusal.kind
+        assert without_place(str(caught.value)) == without_place(assembled.refusal.text)
         return
     with contextlib.redirect_stdout(printed):
         exec(code, {})
-    assert_prints(printed.getvalue(), made)
+    assert_prints(printed.getvalue(), assembled)
 
 
 @pytest.mark.parametrize(
@@ -339,14 +339,14 @@ def run_alone(folder, asked: Assembly) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(path)], cwd=folder, env=kept, capture_output=True, text=True)
 
 
-def assert_prints(printed: str, made: Assembled) -> None:
-    stage = made.resharded or made.joined
+def assert_prints(printed: str, assembled: Assembled) -> None:
+    stage = assembled.resharded or assembled.joined
     first, *lines = printed.splitlines()
     assert first == stage.sharding
     shown = {}
     for line in lines:
-        found = re.fullmatch(r"device (\d+) holds (\(.*\)) (\[.*\])", line)
-        shown[int(found[1])] = np.array(eval(found[3]))
+        match = re.fullmatch(r"device (\d+) holds (\(.*\)) (\[.*\])", line)
+        shown[int(match[1])] = np.array(eval(match[3]))
     assert shown.keys() == {held.device for held in stage.contents}
     for held in stage.contents:
         assert shown[held.device].shape == held.shape

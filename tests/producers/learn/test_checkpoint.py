@@ -56,11 +56,11 @@ def quiet(*_: object, **__: object) -> None:
     """Ignore a report."""
 
 
-def state_only(found: Snapshot) -> dict[str, object]:
+def state_only(snapshot: Snapshot) -> dict[str, object]:
     return {
-        one.path: (one.shape, one.dtype, one.spec, one.shard_shape, one.replicas, one.shards)
-        for one in found.arrays
-        if one.group in STATE_GROUPS
+        array.path: (array.shape, array.dtype, array.spec, array.shard_shape, array.replicas, array.shards)
+        for array in snapshot.arrays
+        if array.group in STATE_GROUPS
     }
 
 
@@ -70,12 +70,12 @@ def test_every_value_is_restored_with_its_planned_sharding(change: str, tmp_path
     before, after = map(layout_of, CHANGES[change])
     saved = checkpoint.save_state(before, tmp_path, quiet)
     restored = checkpoint.restore_state(after, tmp_path, quiet)
-    plans = [plan(one, abstract_state(one)) for one in (before, after)]
+    plans = [plan(layout, abstract_state(layout)) for layout in (before, after)]
     assert state_only(saved.snapshot) == state_only(plans[0])
     assert state_only(restored.snapshot) == state_only(plans[1])
-    assert [one.unequal for one in restored.compared] == [0] * len(saved.snapshot.arrays)
-    assert [(one.path, one.elements) for one in restored.compared] == [
-        (one.path, math.prod(one.shape)) for one in saved.snapshot.arrays
+    assert [compared.unequal for compared in restored.compared] == [0] * len(saved.snapshot.arrays)
+    assert [(compared.path, compared.elements) for compared in restored.compared] == [
+        (array.path, math.prod(array.shape)) for array in saved.snapshot.arrays
     ]
 
     outcome = restoration_of(saved, restored)
@@ -91,7 +91,7 @@ def test_every_value_is_restored_with_its_planned_sharding(change: str, tmp_path
 
 def test_the_saved_state_has_no_zero_moment(tmp_path: Path) -> None:
     saved = checkpoint.save_state(layout_of({}), tmp_path, quiet)
-    paths = [one.path for one in saved.snapshot.arrays]
+    paths = [array.path for array in saved.snapshot.arrays]
     moments = [number for number, path in enumerate(paths) if "/mu/" in path or "/nu/" in path]
     assert len(moments) == 2 * 2 * 2  # two moments of two matrices in two layers
     for number in moments:
@@ -100,14 +100,14 @@ def test_the_saved_state_has_no_zero_moment(tmp_path: Path) -> None:
     step = np.fromfile(tmp_path / checkpoint.VALUES / str(paths.index("step")), np.int32)
     assert step.tolist() == [1]
     on_disk = sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file())
-    state = sum(one.bytes for one in saved.snapshot.arrays)
+    state = sum(array.bytes for array in saved.snapshot.arrays)
     assert on_disk <= temporary_folder.bytes_needed(state, len(paths))
     assert saved.file_bytes == on_disk - state
 
 
 def test_a_changed_value_is_reported(tmp_path: Path) -> None:
     saved = checkpoint.save_state(layout_of({}), tmp_path, quiet)
-    paths = [one.path for one in saved.snapshot.arrays]
+    paths = [array.path for array in saved.snapshot.arrays]
     changed = "params/DotReluDot_1/W2"
     file = tmp_path / checkpoint.VALUES / str(paths.index(changed))
     values = np.fromfile(file, np.uint32).reshape(48, 48)
@@ -143,8 +143,8 @@ def test_values_are_compared_bit_by_bit(dtype: str, spec: PartitionSpec, tmp_pat
     other = whole.copy()
     other[1, 1] = 0 if whole[1, 1] != 0 or dtype not in ("int8", "bool") else 1
     other.tofile(file)  # 0.0 equals -0.0 as a number
-    found = checkpoint.compare("x", value, file)
-    assert (found.unequal, found.first_unequal) == (1, (1, 1))
+    compared = checkpoint.compare("x", value, file)
+    assert (compared.unequal, compared.first_unequal) == (1, (1, 1))
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (1,)])
@@ -160,8 +160,8 @@ def test_scalars_and_empty_arrays_are_compared(shape: tuple[int, ...], tmp_path:
 
 def test_a_file_of_another_size_differs_everywhere(tmp_path: Path) -> None:
     (tmp_path / "values").write_bytes(b"\0" * 12)
-    found = checkpoint.compare("x", jax.numpy.zeros((2, 2)), tmp_path / "values")
-    assert (found.unequal, found.first_unequal) == (4, (0, 0))
+    compared = checkpoint.compare("x", jax.numpy.zeros((2, 2)), tmp_path / "values")
+    assert (compared.unequal, compared.first_unequal) == (4, (0, 0))
 
 
 def test_both_jobs_return_json_and_report_phases() -> None:

@@ -18,10 +18,10 @@ def test_the_difference_is_relative_to_the_norm() -> None:
     second = RANDOM.normal(size=(20, 30))
     first = second.copy()
     first[3, 4] += 0.5
-    found = differences.difference(first, second)
+    difference = differences.difference(first, second)
     expected = 0.5 / max(np.linalg.norm(first), np.linalg.norm(second))
-    assert found.relative == pytest.approx(expected)
-    assert found.index == (3, 4) and found.factor is None
+    assert difference.relative == pytest.approx(expected)
+    assert difference.index == (3, 4) and difference.factor is None
     assert differences.difference(3 * second, second).factor == pytest.approx(3)
 
 
@@ -42,8 +42,8 @@ def test_nan_equals_nan_and_nothing_else() -> None:
 def test_integers_are_counted(dtype: type) -> None:
     second = np.array([0, 1, 1, 0]).astype(dtype)
     first = np.array([0, 1, 0, 0]).astype(dtype)
-    found = differences.difference(first, second)
-    assert found.relative == 0.25 and found.index == (2,) and found.values is not None
+    difference = differences.difference(first, second)
+    assert difference.relative == 0.25 and difference.index == (2,) and difference.values is not None
     assert differences.difference(second.copy(), second) == differences.EQUAL
 
 
@@ -51,8 +51,8 @@ def test_integers_are_counted(dtype: type) -> None:
 def test_one_rounding_of_each_element_is_within_the_tolerance(dtype: type) -> None:
     kind = {"bfloat16": "bf16", "float16": "f16"}.get(np.dtype(dtype).name, "f8E4M3FN")
     exact = RANDOM.uniform(0.5, 2, 1000)
-    found = differences.difference(exact.astype(dtype).astype(float), exact)
-    assert 0 < found.relative < differences.tolerance([kind, "f32"], 1)
+    difference = differences.difference(exact.astype(dtype).astype(float), exact)
+    assert 0 < difference.relative < differences.tolerance([kind, "f32"], 1)
 
 
 def test_a_sum_in_another_order_is_within_the_tolerance() -> None:
@@ -60,8 +60,8 @@ def test_a_sum_in_another_order_is_within_the_tolerance() -> None:
         single = terms.astype("float32")
         forward = np.cumsum(single, dtype="float32")[-1:]  # one after the other
         parts = np.cumsum(single.reshape(8, -1), axis=1, dtype="float32")[:, -1]
-        found = differences.difference(parts.sum(dtype="float32")[None], forward)
-        assert 0 < found.relative < differences.tolerance(["f32"], 2**20)
+        difference = differences.difference(parts.sum(dtype="float32")[None], forward)
+        assert 0 < difference.relative < differences.tolerance(["f32"], 2**20)
 
 
 def test_replicas() -> None:

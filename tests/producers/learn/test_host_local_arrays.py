@@ -45,11 +45,11 @@ def exchange(service: Inspection, wanted: HostLocal) -> Exchanged:
 @pytest.mark.nightly
 def test_the_guides_case(service) -> None:
     wanted = asked()
-    made = exchange(service, wanted)
-    assert made.refusal is None
-    assert made.array.shape == (8, 2)
-    assert made.mesh == wanted.mesh()
-    for number, view in enumerate(made.views):
+    exchanged = exchange(service, wanted)
+    assert exchanged.refusal is None
+    assert exchanged.array.shape == (8, 2)
+    assert exchanged.mesh == wanted.mesh()
+    for number, view in enumerate(exchanged.views):
         assert (view.process, view.processes, view.all_devices) == (number, 2, 8)
         assert view.devices == tuple(range(2048 * number, 2048 * number + 4))
         assert view.local_mesh == (4,)
@@ -63,18 +63,18 @@ def test_the_guides_case(service) -> None:
         ]
         assert "spans non-addressable" in view.reading
         assert (view.returned_shape, view.returned) == ((4, 2), view.given)
-    assert "one global array of (8, 2)" in processes.verdict(wanted, made)
+    assert "one global array of (8, 2)" in processes.verdict(wanted, exchanged)
 
 
 @pytest.mark.nightly
 def test_the_guides_mistake(service) -> None:
     wanted = asked(convert="false")
-    made = exchange(service, wanted)
-    assert (made.array, made.sharding) == (None, None)
-    refusal = made.refusal
+    exchanged = exchange(service, wanted)
+    assert (exchanged.array, exchanged.sharding) == (None, None)
+    refusal = exchanged.refusal
     assert (refusal.step, refusal.kind, refusal.processes) == ("jit", "IndivisibleError", (0, 1))
     assert "8 times, but the dimension size is 4" in refusal.text  # JAX's message
-    said = processes.verdict(wanted, made)
+    said = processes.verdict(wanted, exchanged)
     assert "dimension 0 should be divisible by 8" in said and "it is equal to 4" in said
     assert said.endswith("host_local_array_to_global_array, which makes (8, 2).")
     assert "\n" not in refusal.text
@@ -83,18 +83,18 @@ def test_the_guides_mistake(service) -> None:
 @pytest.mark.nightly
 def test_a_mistake_without_a_jax_error_is_explained(service) -> None:
     wanted = asked(convert="false", local="8x2")
-    made = exchange(service, wanted)
-    assert "numpy" in made.refusal.text
-    assert "It divides" in processes.verdict(wanted, made)
+    exchanged = exchange(service, wanted)
+    assert "numpy" in exchanged.refusal.text
+    assert "It divides" in processes.verdict(wanted, exchanged)
 
 
 @pytest.mark.nightly
 def test_different_replicas_are_found(service) -> None:
     wanted = asked(spec="None")
-    made = exchange(service, wanted)
-    assert made.refusal is None and made.views[0].fully_replicated
-    assert (0, 2048) in processes.differing_copies(made)
-    assert "JAX does not check" in processes.verdict(wanted, made)
+    exchanged = exchange(service, wanted)
+    assert exchanged.refusal is None and exchanged.views[0].fully_replicated
+    assert (0, 2048) in processes.differing_copies(exchanged)
+    assert "JAX does not check" in processes.verdict(wanted, exchanged)
     same = exchange(service, asked(spec="None", data="same"))
     assert processes.differing_copies(same) == ()
     assert same.views[0].reading is None, "what is whole here can be read here"
@@ -108,15 +108,15 @@ def test_the_snapshot_of_an_exchange(service) -> None:
         ({"spec": ""}, ["different-copies"]),
     ):
         wanted = asked(**fields)
-        made = exchange(service, wanted)
-        found = processes_snapshot.snapshot(wanted, made)
-        again = snapshots.from_json(found.to_json())
-        assert again == found
-        assert [finding.code for finding in found.findings] == codes
+        exchanged = exchange(service, wanted)
+        snapshot = processes_snapshot.snapshot(wanted, exchanged)
+        again = snapshots.from_json(snapshot.to_json())
+        assert again == snapshot
+        assert [finding.code for finding in snapshot.findings] == codes
         kept = again.host_local
         assert processes.from_json(kept["asked"]) == wanted
-        assert typed_json.decode(Exchanged, kept["made"]) == made
-        assert found.source.processes == 2
+        assert typed_json.decode(Exchanged, kept["made"]) == exchanged
+        assert snapshot.source.processes == 2
 
 
 AXES = st.sampled_from(["None", "a", "b", "a+b", "b+a"])
@@ -144,27 +144,27 @@ def test_any_exchange_equals_the_arithmetic(service, mesh, spec, local, data, co
     if parsed.value is None:
         return
     wanted = parsed.value
-    made = exchange(service, wanted)
+    exchanged = exchange(service, wanted)
     split = any(ways > 1 for ways in sharding.ways_per_dimension(wanted.spec, wanted.mesh()))
-    assert [view.local_mesh for view in made.views] == [
+    assert [view.local_mesh for view in exchanged.views] == [
         processes.local_mesh(wanted, number) for number in range(2)
     ]
-    said = processes.verdict(wanted, made)
+    said = processes.verdict(wanted, exchanged)
     assert UNEXPLAINED not in said
     if convert == "false":
-        assert (made.refusal is None) == (not split)
+        assert (exchanged.refusal is None) == (not split)
         return
     shape = processes.global_shape(wanted)
-    assert (made.refusal is None) == (shape is not None), said
+    assert (exchanged.refusal is None) == (shape is not None), said
     if shape is None:
         return
-    assert made.array.shape == shape
+    assert exchanged.array.shape == shape
     placement = sharding.place(shape, wanted.spec, wanted.mesh())
-    held = {part.device: part for view in made.views for part in view.addressable}
+    held = {part.device: part for view in exchanged.views for part in view.addressable}
     for place, device in enumerate(wanted.mesh().devices):
         index = tuple(zip(placement.starts[place].tolist(), placement.stops[place].tolist(), strict=True))
         assert held[device].index == index
-    for number, view in enumerate(made.views):
+    for number, view in enumerate(exchanged.views):
         assert view.returned == view.given == tuple(wanted.given(number).ravel().tolist())
         # The shards of a process form its local array.
         whole = np.full(shape, -1)
@@ -177,18 +177,18 @@ def test_any_exchange_equals_the_arithmetic(service, mesh, spec, local, data, co
 @pytest.mark.nightly
 def test_devices_that_are_not_a_block_of_the_mesh(service) -> None:
     wanted = asked(mesh="3x4", axes="a,b", spec="b")
-    made = exchange(service, wanted)
-    assert [view.local_mesh for view in made.views] == [None, None]
-    assert "contiguous subcube" in made.refusal.text
-    assert "must be a block of the mesh" in processes.verdict(wanted, made)
+    exchanged = exchange(service, wanted)
+    assert [view.local_mesh for view in exchanged.views] == [None, None]
+    assert "contiguous subcube" in exchanged.refusal.text
+    assert "must be a block of the mesh" in processes.verdict(wanted, exchanged)
 
 
 @pytest.mark.nightly
 def test_four_processes(service) -> None:
     wanted = asked(processes="4", mesh="4x2", axes="a,b", spec="a,b", local="2x4")
-    made = exchange(service, wanted)
-    assert made.array.shape == (8, 4)
-    rows = [[held.index[0] for held in view.addressable] for view in made.views]
+    exchanged = exchange(service, wanted)
+    assert exchanged.array.shape == (8, 4)
+    rows = [[held.index[0] for held in view.addressable] for view in exchanged.views]
     assert rows == [[(2 * p, 2 * p + 2)] * 2 for p in range(4)]
 
 

@@ -69,15 +69,15 @@ def cases(*guides: str) -> list[Any]:
 
 
 def step(result: TutorialRun, title: str) -> Step:
-    (found,) = [one for one in result.steps if one.title == title]
-    return found
+    (step,) = [one for one in result.steps if one.title == title]
+    return step
 
 
 def drawn(result: TutorialRun, name: str) -> DrawnArray:
-    (found,) = [
-        one for each in result.steps for one in each.drawn if one.array.path == name
+    (drawn_array,) = [
+        one for step in result.steps for one in step.drawn if one.array.path == name
     ]  # fmt: skip
-    return found
+    return drawn_array
 
 
 def jax_mesh(tutorial: TutorialRequest) -> Mesh:
@@ -87,10 +87,10 @@ def jax_mesh(tutorial: TutorialRequest) -> Mesh:
     )
 
 
-def groups(one: DrawnArray) -> list[tuple[int, ...]]:
+def groups(drawn_array: DrawnArray) -> list[tuple[int, ...]]:
     """Return the devices of each block, in block order."""
     held: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for shard in sharding.shards(one.array, one.mesh):
+    for shard in sharding.shards(drawn_array.array, drawn_array.mesh):
         held.setdefault(shard.index, []).append(shard.device)
     return [tuple(held[index]) for index in sorted(held)]
 
@@ -98,34 +98,34 @@ def groups(one: DrawnArray) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("tutorial", cases(*TUTORIALS))
 def test_every_step_runs_and_has_a_result(take: Take, tutorial: TutorialRequest) -> None:
     result = take(tutorial)
-    assert [one.problem for one in result.steps] == [None] * len(result.steps)
-    assert all(one.title and one.words and one.code and one.output for one in result.steps)
-    assert not any(mark in one.code for one in result.steps for mark in ("# %%", "# draw", "# ref"))
+    assert [step.problem for step in result.steps] == [None] * len(result.steps)
+    assert all(step.title and step.words and step.code and step.output for step in result.steps)
+    assert not any(mark in step.code for step in result.steps for mark in ("# %%", "# draw", "# ref"))
     # Newer JAX versions add file names of this machine to errors.
-    assert not any(str(ROOT) in one.output for one in result.steps)
+    assert not any(str(ROOT) in step.output for step in result.steps)
     assert {"jax", "flax"} <= result.versions.keys()
 
 
 @pytest.mark.parametrize("tutorial", cases(*TUTORIALS))
 def test_drawn_arrays_have_the_shards_of_jax(take: Take, tutorial: TutorialRequest) -> None:
     mesh = jax_mesh(tutorial)
-    arrays = [one for each in take(tutorial).steps for one in each.drawn]
+    arrays = [drawn_array for step in take(tutorial).steps for drawn_array in step.drawn]
     assert arrays
-    for one in arrays:
-        if one.array.spec is None:
-            assert one.array.facts.placement == "single device"
+    for array in arrays:
+        if array.array.spec is None:
+            assert array.array.facts.placement == "single device"
             continue
-        assert one.mesh.shape == tutorial.mesh_shape and one.mesh.axis_names == tutorial.axis_names
-        spec = PartitionSpec(*map(jax_entry, one.array.spec))
-        indices = NamedSharding(mesh, spec).devices_indices_map(one.array.shape)
+        assert array.mesh.shape == tutorial.mesh_shape and array.mesh.axis_names == tutorial.axis_names
+        spec = PartitionSpec(*map(jax_entry, array.array.spec))
+        indices = NamedSharding(mesh, spec).devices_indices_map(array.array.shape)
         expected = {
             device.id: tuple(
-                part.indices(size)[:2] for part, size in zip(index, one.array.shape, strict=True)
+                part.indices(size)[:2] for part, size in zip(index, array.array.shape, strict=True)
             )
             for device, index in indices.items()
         }
         assert {
-            shard.device: shard.index for shard in sharding.shards(one.array, one.mesh)
+            shard.device: shard.index for shard in sharding.shards(array.array, array.mesh)
         } == expected  # fmt: skip
 
 
@@ -287,7 +287,7 @@ def test_the_script_prints_what_the_page_shows(take: Take, guide: str, tmp_path:
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stderr
-    shown = "\n".join(one.output for one in result.steps)
+    shown = "\n".join(step.output for step in result.steps)
     assert comparable(done.stdout.rstrip("\n")) == comparable(shown)
 
 
@@ -378,13 +378,13 @@ def test_a_tutorial_leaves_no_arrays_in_its_process() -> None:
 
 def test_steps_after_a_failed_step_do_not_run() -> None:
     steps = run(written("first = 1", "print(first)\n1 / 0", "print(first)"))
-    assert [one.problem for one in steps] == [
+    assert [step.problem for step in steps] == [
         None,
         "ZeroDivisionError: division by zero",
         "not run, because step 2 failed",
     ]
-    assert [one.output for one in steps] == ["", "1", ""]
-    assert [(one.title, one.words, one.code) for one in steps][2] == (
+    assert [step.output for step in steps] == ["", "1", ""]
+    assert [(step.title, step.words, step.code) for step in steps][2] == (
         "Title print(first)",
         "Words.",
         "print(first)",
@@ -392,7 +392,7 @@ def test_steps_after_a_failed_step_do_not_run() -> None:
 
 
 def test_cells_share_one_namespace() -> None:
-    assert [one.output for one in run(written("x = mesh_shape", "print(x, axis_names)"))] == [
+    assert [step.output for step in run(written("x = mesh_shape", "print(x, axis_names)"))] == [
         "",
         "(4, 4) ('a', 'b')",
     ]

@@ -61,8 +61,8 @@ def test_runs_alternate_and_the_first_layout_changes(times: PairedTimes) -> None
 def test_the_record_is_read_back_and_has_ratios(times: PairedTimes) -> None:
     assert paired_times.from_json(times.to_json()) == times
     for program in PROGRAMS:
-        (one,) = paired_times.ratios(times, 0, program)
-        assert one.layout == 2 and one.interval.low <= one.median <= one.interval.high
+        (ratio,) = paired_times.ratios(times, 0, program)
+        assert ratio.layout == 2 and ratio.interval.low <= ratio.median <= ratio.interval.high
 
 
 def test_a_layout_that_fails_is_left_out_with_the_reason(times: PairedTimes) -> None:
@@ -73,7 +73,7 @@ def test_a_layout_that_fails_is_left_out_with_the_reason(times: PairedTimes) -> 
 
 
 def test_phases_and_rounds_are_reported(times: PairedTimes, reports: list) -> None:
-    phases = [phase for phase, _ in itertools.groupby(reports, lambda one: one[0])]
+    phases = [phase for phase, _ in itertools.groupby(reports, lambda report: report[0])]
     assert phases[-2:] == ["warm up", "rounds"]
     rounds = [figures["done"] for phase, figures in reports if phase == "rounds"]
     assert rounds == list(range(ROUNDS))

@@ -46,9 +46,9 @@ ENTRY main {{
 """
     quoted = text.replace(backend, json.dumps(backend))
     (module,), (other,) = hlo.parse(with_costs(text)), hlo.parse(with_costs(quoted))
-    found = hlo.work(module)
-    assert hlo.work(other) == found
-    return None if found.not_counted else found.flops
+    work = hlo.work(module)
+    assert hlo.work(other) == work
+    return None if work.not_counted else work.flops
 
 
 def matmul(condition: Any = None, most: Any = None, **more: Any) -> Any:
@@ -94,8 +94,8 @@ def matmul(condition: Any = None, most: Any = None, **more: Any) -> Any:
 def test_products_count_at_each_point_of_the_grid(function: Any, expected: int | None) -> None:
     (config,) = calls_of(function, array(M, K), array(K, N))
     assert "cost_estimate" not in config
-    found = flops(config)
-    assert found == expected or (expected is None and found in (None, 2 * M * K * N * 6 // 12))
+    result = flops(config)
+    assert result == expected or (expected is None and result in (None, 2 * M * K * N * 6 // 12))
 
 
 def test_a_kernel_without_products_and_invalid_bodies_stay_uncounted() -> None:

@@ -40,10 +40,12 @@ def mesh() -> jax.sharding.Mesh:
 
 def sent(collectives: tuple[Collective, ...] | None) -> Counter:
     """Executions by operation, mesh axes and payload."""
-    found: Counter = Counter()
-    for one in collectives or ():
-        found[one.op, one.mesh_axes, one.axis_parts, one.payload_bytes] += one.executions or 1
-    return found
+    counter: Counter = Counter()
+    for collective in collectives or ():
+        counter[collective.op, collective.mesh_axes, collective.axis_parts, collective.payload_bytes] += (
+            collective.executions or 1
+        )
+    return counter
 
 
 def product(x: Any, w: Any) -> Any:
@@ -87,9 +89,9 @@ def test_collectives_are_those_of_the_compile(
     text = xla_partitioner.partitioned(ir.Module.parse(str(module), module.context), 8)
     record = mesh_record(mesh)
     expected = program_text.read(lowered.compile().as_text(), record).collectives
-    found = program_text.read(text, record)
-    assert found.collectives is not None and found.analysis is not None
-    assert sent(simplified(found.collectives, found.analysis)) == sent(expected)
+    program_facts = program_text.read(text, record)
+    assert program_facts.collectives is not None and program_facts.analysis is not None
+    assert sent(simplified(program_facts.collectives, program_facts.analysis)) == sent(expected)
     # The result that ends the compile is gone.
     assert "rng-bit-generator" not in text
     root = next(line for line in text.splitlines()[::-1] if line.startswith("  ROOT"))
@@ -127,9 +129,9 @@ def test_a_result_with_a_layout_of_its_own(mesh: jax.sharding.Mesh) -> None:
     ]
     lowered = jax.jit(step).lower(*shapes)
     record = mesh_record(mesh)
-    found = partitioned_module(lowered.compiler_ir("stablehlo"), "step", record, ["w", "x"], ["gradient"])
+    result = partitioned_module(lowered.compiler_ir("stablehlo"), "step", record, ["w", "x"], ["gradient"])
     expected = program_text.read(lowered.compile().as_text(), record).collectives
-    assert sent(found.program.collectives) == sent(expected)
+    assert sent(result.program.collectives) == sent(expected)
 
 
 def test_causes_name_arguments_and_lines(mesh: jax.sharding.Mesh) -> None:
@@ -139,13 +141,13 @@ def test_causes_name_arguments_and_lines(mesh: jax.sharding.Mesh) -> None:
     x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     w = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=NamedSharding(mesh, P("model")))
     module = jax.jit(step).lower(x, w).compiler_ir("stablehlo")
-    found = partitioned_module(module, "step", mesh_record(mesh), ["in/x", "in/w"], ["out"])
-    by_axes = {one.mesh_axes: one for one in found.program.collectives or ()}
+    result = partitioned_module(module, "step", mesh_record(mesh), ["in/x", "in/w"], ["out"])
+    by_axes = {collective.mesh_axes: collective for collective in result.program.collectives or ()}
     contracted = by_axes["model",]
-    assert {one.from_ for one in contracted.origins or ()} == {"in/w"}
+    assert {origin.from_ for origin in contracted.origins or ()} == {"in/w"}
     line = step.__code__.co_firstlineno + 1
     assert contracted.source == f"test_xla_partitioner.py:{line}"
-    assert {one.from_ for one in by_axes["data",].origins or ()} == {"in/x"}
+    assert {origin.from_ for origin in by_axes["data",].origins or ()} == {"in/x"}
 
 
 @pytest.mark.parametrize("names", [None, ("x", "y")])
@@ -180,12 +182,12 @@ def test_shardings_of_jax_before_shardy(names: Any, mesh: jax.sharding.Mesh) -> 
         record = Mesh(
             tuple(MeshAxis(n, s) for n, s in zip(found_names, (2, 4), strict=True)), tuple(range(8))
         )
-        found = partitioned_module(rewritten, "step", record, ["x", "w"], ["y"])
+        result = partitioned_module(rewritten, "step", record, ["x", "w"], ["y"])
     renamed = dict(zip(found_names, SIZES, strict=True))
     ours = Counter(
         {
             (op, tuple(renamed[axis] for axis in axes), parts, size): count
-            for (op, axes, parts, size), count in sent(found.program.collectives).items()
+            for (op, axes, parts, size), count in sent(result.program.collectives).items()
         }
     )
     assert ours == sent(expected)
@@ -226,9 +228,9 @@ def test_a_program_is_scaled_to_a_mesh_that_cannot_be_emulated(
     exact = partitioned_programs(layout, only=("train_step",))
     monkeypatch.setattr(large_mesh, "MOST_DEVICES", 16)
     scaled = partitioned_programs(layout, only=("train_step",))
-    (one,), (other,) = exact.programs, scaled.programs
-    assert one.collectives == other.collectives and one.collectives
-    assert one.work == other.work and one.memory_use == other.memory_use
+    (program,), (other,) = exact.programs, scaled.programs
+    assert program.collectives == other.collectives and program.collectives
+    assert program.work == other.work and program.memory_use == other.memory_use
     assert SCALED not in {finding.code for finding in exact.findings}
 
 

@@ -55,9 +55,9 @@ def real_mesh(axes: tuple[str, ...]) -> Mesh:
 
 def wire_bytes(collectives: tuple[Collective, ...] | None) -> Counter[tuple[str, Any]]:
     sent: Counter[tuple[str, Any]] = Counter()
-    for one in collectives or ():
-        assert one.executions is not None and one.wire_bytes_per_device is not None
-        sent[one.op, one.mesh_axes] += one.executions * one.wire_bytes_per_device
+    for collective in collectives or ():
+        assert collective.executions is not None and collective.wire_bytes_per_device is not None
+        sent[collective.op, collective.mesh_axes] += collective.executions * collective.wire_bytes_per_device
     return +sent
 
 
@@ -109,7 +109,7 @@ def test_collectives_are_those_that_a_job_compiles(name: str, axes: tuple[str, .
         if program.name in texts:
             compiled = program_text.read(texts[program.name], mesh_record(mesh)).collectives
             assert wire_bytes(program.collectives) == wire_bytes(compiled)
-            assert all(one.origins for one in program.collectives)
+            assert all(collective.origins for collective in program.collectives)
 
 
 def changed(tmp_path: Path, name: str, old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -168,11 +168,11 @@ def refused(function: Any, *arguments: Any, axes: str = "data:explicit,model:exp
     mesh = arguments[0].sharding.mesh
     with (
         jax.sharding.use_abstract_mesh(mesh),
-        pytest.raises(sharding_errors.Refused) as found,
+        pytest.raises(sharding_errors.Refused) as raised,
         sharding_errors.reading(layout),
     ):
         jax.jit(function).trace(*arguments)
-    return found.value.error
+    return raised.value.error
 
 
 def typed(shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
@@ -232,20 +232,21 @@ def test_jax_accepts_each_choice(name: str) -> None:
     error = refused(function, *operands)
     if name.isidentifier():
         assert error.operation == name
-    specs = {spec_of(each.sharding.spec, each.ndim) for each in operands}
-    assert {one.spec for one in error.operands} <= specs | {
+    specs = {spec_of(operand.sharding.spec, operand.ndim) for operand in operands}
+    assert {operand.spec for operand in error.operands} <= specs | {
         (*spec, None) for spec in specs
     }  # indices have one more dimension
     assert 1 <= len(error.choices) <= 3
     mesh = real_mesh(("data", "model"))
     rng = np.random.default_rng(0)
-    values = [np.asarray(rng.integers(0, 8, each.shape), each.dtype) for each in operands]
+    values = [np.asarray(rng.integers(0, 8, operand.shape), operand.dtype) for operand in operands]
     expected = function(*values) if name != "with_sharding_constraint" else values[0]
     if name == "gather":
         expected = values[0][values[1]]
     with jax.set_mesh(mesh):
         arrays = [
-            jax.device_put(value, each.sharding.spec) for value, each in zip(values, operands, strict=True)
+            jax.device_put(value, operand.sharding.spec)
+            for value, operand in zip(values, operands, strict=True)
         ]
         for choice in error.choices:
             if "reshard" in choice.code:
@@ -260,13 +261,13 @@ def test_jax_accepts_each_choice(name: str) -> None:
 
 def resharded(function: Any, arrays: list[jax.Array], error: ShardingError, code: str) -> jax.Array:
     """Run the function on operands that the code reshards. An einsum may swap its operands."""
-    names = [one.name for one in error.operands]
+    names = [operand_type.name for operand_type in error.operands]
     by_name: dict[str, int] = {}
-    for one in error.operands:
-        by_name[one.name] = next(
+    for operand in error.operands:
+        by_name[operand.name] = next(
             number
             for number, array in enumerate(arrays)
-            if (array.shape, spec_of(array.sharding.spec, array.ndim)) == (one.shape, one.spec)
+            if (array.shape, spec_of(array.sharding.spec, array.ndim)) == (operand.shape, operand.spec)
         )
     assert len(names) == len(set(names))
     scope: dict[str, Any] = {"jax": jax, "P": P}
@@ -282,10 +283,13 @@ def resharded(function: Any, arrays: list[jax.Array], error: ShardingError, code
 
 def test_the_cost_of_a_choice_is_that_of_the_compiled_operation() -> None:
     function, operands, resolve = OPERATIONS["dot_general"]
-    choices = {one.code: one for one in refused(function, *operands).choices}
+    choices = {choice.code: choice for choice in refused(function, *operands).choices}
     mesh = real_mesh(("data", "model"))
     with jax.set_mesh(mesh):
-        arrays = [jax.device_put(np.ones(each.shape, each.dtype), each.sharding.spec) for each in operands]
+        arrays = [
+            jax.device_put(np.ones(operand.shape, operand.dtype), operand.sharding.spec)
+            for operand in operands
+        ]
         lowered = jax.jit(resolve(P("data", None))).lower(*arrays)
     compiled = program_text.read(lowered.compile().as_text(), mesh_record(mesh)).collectives
     assert wire_bytes(choices["out_sharding=P('data', None)"].collectives) == wire_bytes(compiled)

@@ -178,10 +178,10 @@ def planned(service: Inspection, layout: Layout) -> Snapshot:
 def test_its_own_mesh_is_the_default_and_is_planned(service, function, mesh) -> None:
     layout = layout_of(function)
     assert "x".join(map(str, layout.mesh_shape)) == mesh
-    found = planned(service, layout)
-    assert [program.stage for program in found.programs] == ["partitioned"] * 3
-    assert found.array("activation/sharding_constraint").spec == (("data",), ("model",))
-    assert found.findings == ()
+    snapshot = planned(service, layout)
+    assert [program.stage for program in snapshot.programs] == ["partitioned"] * 3
+    assert snapshot.array("activation/sharding_constraint").spec == (("data",), ("model",))
+    assert snapshot.findings == ()
 
 
 @pytest.mark.nightly
@@ -199,18 +199,21 @@ def test_a_compile_for_a_target_is_that_of_constraints_without_devices(service) 
     assert found.arrays == expected.arrays
     assert found.program("train_step").collectives
     for mine, theirs in zip(found.programs, expected.programs, strict=True):
-        assert [(one.op, one.mesh_axes, one.payload_bytes) for one in mine.collectives] == [
-            (one.op, one.mesh_axes, one.payload_bytes) for one in theirs.collectives
+        assert [
+            (collective.op, collective.mesh_axes, collective.payload_bytes) for collective in mine.collectives
+        ] == [
+            (collective.op, collective.mesh_axes, collective.payload_bytes)
+            for collective in theirs.collectives
         ]
         assert mine.memory == theirs.memory
         assert mine.shardings == theirs.shardings
 
 
 def test_values_on_a_mesh_with_other_sizes_have_the_shards_of_jax(service) -> None:
-    found = planned(service, layout_of(mesh="2x4"))
-    (finding,) = (one for one in found.findings if one.code == OTHER_MESHES)
+    snapshot = planned(service, layout_of(mesh="2x4"))
+    (finding,) = (one for one in snapshot.findings if one.code == OTHER_MESHES)
     assert "data 4 × model 2" in finding.message and "data 2 × model 4" in finding.message
-    array = found.array("activation/sharding_constraint")
+    array = snapshot.array("activation/sharding_constraint")
     mesh = Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("data", "model"))
     theirs = NamedSharding(mesh, PartitionSpec("data", "model"))
     assert array.spec is None
@@ -235,7 +238,7 @@ def test_arrays_in_host_memory_are_planned_run_and_compiled_there(service) -> No
     plan = planned(service, here)
     path, held = "opt_state/trace/up", 1024 * 1024 * 4 // 2
     kinds = {"params/up": None, path: PINNED}
-    assert {one: plan.array(one).memory_kind for one in kinds} == kinds
+    assert {kind: plan.array(kind).memory_kind for kind in kinds} == kinds
     assert memory_of_state(plan) == (held, held)
     assert plan.program("train_step").memory_use is None, "it is not estimated with such arrays"
     run = service.run(here, plan).answer()
@@ -248,8 +251,8 @@ def test_the_peak_of_a_tpu_leaves_out_host_memory(service) -> None:
     layout = layout_of("on_host", target="tpu:v5e:2x4", width="8192")
     if (missing := targets.missing_compiler(layout.machine)) is not None:
         pytest.skip(missing)
-    found = service.run(layout, service.plan(layout)).answer()
-    program, held, batch = found.program("train_step"), 8192 * 8192 * 4 // 2, 64 * 8192 * 4 // 4
+    answer = service.run(layout, service.plan(layout)).answer()
+    program, held, batch = answer.program("train_step"), 8192 * 8192 * 4 // 2, 64 * 8192 * 4 // 4
     memory = program.memory
     assert memory.arguments == held + batch
     assert memory.host == pytest.approx(2 * held, rel=0.01), "the old and the new array"
@@ -257,9 +260,9 @@ def test_the_peak_of_a_tpu_leaves_out_host_memory(service) -> None:
     assert memory.peak <= memory.arguments + memory.outputs + memory.temporaries
 
 
-def memory_of_state(found: Snapshot) -> tuple[int, int]:
+def memory_of_state(snapshot: Snapshot) -> tuple[int, int]:
     """Return the bytes of the train state on each device, and in host memory."""
-    state = [array for array in found.arrays if array.group in ("params", "opt_state")]
+    state = [array for array in snapshot.arrays if array.group in ("params", "opt_state")]
     sums = [
         sum(array.bytes_per_device for array in state if in_host_memory(array) is host)
         for host in (False, True)
@@ -268,14 +271,14 @@ def memory_of_state(found: Snapshot) -> tuple[int, int]:
 
 
 def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
-    found = planned(service, layout_of("partial_sums"))
-    inside = {array.path: array for array in found.arrays if array.group == "activation"}
+    snapshot = planned(service, layout_of("partial_sums"))
+    inside = {array.path: array for array in snapshot.arrays if array.group == "activation"}
     assert list(inside) == ["activation/dot_general", "activation/reshard"]
     product, reduced = inside.values()
     assert product.spec == reduced.spec == (("data",), None)
     assert (product.unreduced, product.replicas) == (("model",), 1)
     assert (reduced.unreduced, reduced.replicas) == ((), 2)
-    (collective,) = found.program("apply").collectives
+    (collective,) = snapshot.program("apply").collectives
     assert (collective.op, collective.mesh_axes) == ("all-reduce", ("model",))
     line = 1 + SOURCE[: SOURCE.index("y = jnp.dot")].count("\n")
     assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]
@@ -287,11 +290,13 @@ def test_a_shard_map_on_its_own_explicit_mesh_is_the_same_everywhere(service, ta
     layout = layout_of("mapped_by_its_own_mesh", target=target)
     if target not in ("plan", "cpu") and (missing := targets.missing_compiler(layout.machine)):
         pytest.skip(missing)
-    found = planned(service, layout)
+    snapshot = planned(service, layout)
     if target != "plan":
-        found = service.run(layout, service.plan(layout)).answer()
-    assert [one for one in found.findings if one.level == "error"] == []
-    assert found.array("w").spec == (("model",), None)
-    (reduced,) = [one for one in found.program("apply").collectives if one.op == "all-reduce"]
+        snapshot = service.run(layout, service.plan(layout)).answer()
+    assert [finding for finding in snapshot.findings if finding.level == "error"] == []
+    assert snapshot.array("w").spec == (("model",), None)
+    (reduced,) = [
+        collective for collective in snapshot.program("apply").collectives if collective.op == "all-reduce"
+    ]
     # 2 of 8 rows on each device, times 32 float32.
     assert (reduced.mesh_axes, reduced.payload_bytes) == (("model",), 2 * 32 * 4)

@@ -45,10 +45,10 @@ def collectives(module) -> tuple[Collective, ...]:
 
 def sent(module) -> Counter:
     """Payload bytes by operation and mesh axes."""
-    found: Counter = Counter()
-    for each in collectives(module):
-        found[each.op, each.mesh_axes] += each.payload_bytes or 0
-    return found
+    counter: Counter = Counter()
+    for collective in collectives(module):
+        counter[collective.op, collective.mesh_axes] += collective.payload_bytes or 0
+    return counter
 
 
 def test_a_shard_map_keeps_its_own_collectives() -> None:
@@ -82,8 +82,8 @@ def test_a_loop_without_a_known_trip_count_has_unknown_executions() -> None:
     def function(x):
         return jax.lax.while_loop(lambda c: jnp.sum(c) < 10, lambda c: c @ jnp.ones((16, 16)), x)
 
-    found = collectives(xla_form(lowered(function)))
-    assert found and {each.executions for each in found} == {None}
+    result = collectives(xla_form(lowered(function)))
+    assert result and {collective.executions for collective in result} == {None}
 
 
 def parsed(text: str):
@@ -114,13 +114,14 @@ def test_a_module_that_shardy_refuses_is_a_sentence_with_the_operation() -> None
 
 def test_the_other_programs_appear_if_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     layout = layouts.parse({"mesh": "2x4", "depth": "64"}).unwrap()
-    found = template.template_of(layout)
+    result = template.template_of(layout)
     broken = [
-        replace(each, module=parsed(TUPLES)) if each.name == "apply" else each for each in found.programs
+        replace(program, module=parsed(TUPLES)) if program.name == "apply" else program
+        for program in result.programs
     ]
-    monkeypatch.setattr(partition_layout, "template_of", lambda *_: replace(found, programs=tuple(broken)))
+    monkeypatch.setattr(partition_layout, "template_of", lambda *_: replace(result, programs=tuple(broken)))
     answer = partition_layout.partitioned_programs(layout)
-    assert [each.name for each in answer.programs] == ["init", "train_step"]
+    assert [program.name for program in answer.programs] == ["init", "train_step"]
     (note,) = answer.findings
     assert note.code == NOT_PARTITIONED and note.message.startswith("apply: ")
 

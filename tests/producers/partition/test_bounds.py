@@ -94,8 +94,8 @@ def test_products_have_the_axes_of_their_arrays():
     assert amounts is not None and amounts.traffic is not None
     assert None not in amounts.traffic
     from_hlo = sum(amounts.products.values())
-    from_stablehlo = sum(each.flops * each.runs for each in amounts.contractions)
-    products = [each for each in amounts.contractions if each.flops]
+    from_stablehlo = sum(contraction.flops * contraction.runs for contraction in amounts.contractions)
+    products = [contraction for contraction in amounts.contractions if contraction.flops]
     assert from_hlo == pytest.approx(from_stablehlo)
     # 6 FLOPs for each parameter of a dense layer and token.
     embed, mlp, heads, kv_heads, head_dim = 128, 512, 8, 4, 16
@@ -104,7 +104,7 @@ def test_products_have_the_axes_of_their_arrays():
     scores = 2 * 2 * 3 * 16 * heads * 64 * 64 * head_dim  # two products, three times each
     assert from_hlo == pytest.approx(6 * tokens * (2 * layer + vocabulary) + 2 * scores)
     # Each array around a product has a name, but for scores and their gradients.
-    arrays = [array for each in products for array in each.arrays]
+    arrays = [array for product in products for array in product.arrays]
     assert sum(array.given is None for array in arrays) < len(arrays) / 4
 
 

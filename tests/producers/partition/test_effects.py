@@ -63,8 +63,8 @@ def effects_of(monkeypatch) -> Callable[..., Effects]:
 
     def find(fields: Mapping[str, str], *labels: str, program: str = "train_step") -> Effects:
         def some(layout: Layout) -> tuple[list[Change], int]:
-            found, left_out = changes(layout)
-            return [one for one in found if not labels or one.label in labels], left_out
+            result, left_out = changes(layout)
+            return [change for change in result if not labels or change.label in labels], left_out
 
         monkeypatch.setattr(effects, "changes", some)
         return layout_effects(layouts.parse(dict(fields)).unwrap(), program, None, quiet)
@@ -72,8 +72,8 @@ def effects_of(monkeypatch) -> Callable[..., Effects]:
     return find
 
 
-def effect(found: Effects, label: str) -> Effect:
-    return next(one for one in found.changes if one.label == label)
+def effect(effects: Effects, label: str) -> Effect:
+    return next(change for change in effects.changes if change.label == label)
 
 
 def by_axes(cost: LayoutCost) -> Counter[tuple[str, ...]]:
@@ -86,7 +86,11 @@ def compiled(key: str) -> tuple[Counter[tuple[str, ...] | None], int]:
     layout = layouts.from_json(json.loads(key))
     mesh = make_mesh(layout)
     with tracing(layout, mesh):
-        step = next(one for one in signatures(build_model(layout), layout, mesh) if one.name == "train_step")
+        step = next(
+            signature
+            for signature in signatures(build_model(layout), layout, mesh)
+            if signature.name == "train_step"
+        )
         program = step.jitted().lower(*step.arguments).compile()
     read = program_text.read(program.as_text(), mesh_record(mesh))
     state, _ = program.input_shardings[0]
@@ -98,27 +102,27 @@ def compiled(key: str) -> tuple[Counter[tuple[str, ...] | None], int]:
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "label"), CASES, ids=[label for _, label in CASES])
 def test_a_change_costs_what_two_compiles_differ_by(effects_of, fields: dict[str, str], label: str) -> None:
-    found = effects_of(fields, label)
-    changed = effect(found, label)
+    effects = effects_of(fields, label)
+    changed = effect(effects, label)
     assert changed.cost is not None and changed.layout is not None
     before, held_before = compiled(layouts.parse(fields).unwrap().key())
     after, held_after = compiled(layouts.from_json(changed.layout).key())
     sent, expected = Counter(by_axes(changed.cost)), Counter(after)
-    sent.subtract(by_axes(found.current))
+    sent.subtract(by_axes(effects.current))
     expected.subtract(before)
     for axes in sent.keys() | expected.keys():
         assert sent[axes] == pytest.approx(expected[axes], rel=0.001, abs=64)
-    assert changed.cost.state_bytes - found.current.state_bytes == held_after - held_before
+    assert changed.cost.state_bytes - effects.current.state_bytes == held_after - held_before
 
 
 @pytest.mark.nightly
 def test_largest_effects_come_first_and_invalid_changes_last(effects_of) -> None:
-    found = effects_of({**MLP, "batch": "4"})
-    total = found.current.wire_total
-    sizes = [abs(one.cost.wire_total - total) for one in found.changes if one.cost]
+    effects = effects_of({**MLP, "batch": "4"})
+    total = effects.current.wire_total
+    sizes = [abs(change.cost.wire_total - total) for change in effects.changes if change.cost]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 0
-    assert not any(one.cost for one in found.changes[len(sizes) :])
-    refused = effect(found, "Move axis model into data (data 8)")
+    assert not any(change.cost for change in effects.changes[len(sizes) :])
+    refused = effect(effects, "Move axis model into data (data 8)")
     assert refused.cost is None and "not divisible by 8" in refused.reason
 
 
@@ -133,9 +137,9 @@ def test_a_change_that_shardy_refuses_has_its_reason(effects_of, monkeypatch) ->
 
     monkeypatch.setattr(effects, "partitioned_totals", refusing)
     rules = ("Remove hidden → model", "Remove batch → data")
-    found = effects_of({**MLP, "depth": "32"}, *rules)
-    assert effect(found, rules[0]).reason == "No rule for op."
-    assert effect(found, rules[1]).cost is not None
+    result = effects_of({**MLP, "depth": "32"}, *rules)
+    assert effect(result, rules[0]).reason == "No rule for op."
+    assert effect(result, rules[1]).cost is not None
 
 
 @pytest.mark.nightly
@@ -151,21 +155,21 @@ def test_a_program_that_jax_refuses_has_its_reason(effects_of, monkeypatch) -> N
 
     monkeypatch.setattr(effects, "template_of_program", refusing)
     labels = ("Remove constraint y", "Remove batch → data")
-    found = effects_of({**MLP, "depth": "16"}, *labels, program="apply")
-    assert "ambiguous" in effect(found, "Remove constraint y").reason
-    assert effect(found, "Remove batch → data").cost is not None
+    result = effects_of({**MLP, "depth": "16"}, *labels, program="apply")
+    assert "ambiguous" in effect(result, "Remove constraint y").reason
+    assert effect(result, "Remove batch → data").cost is not None
 
 
 @pytest.mark.nightly
 def test_seconds_are_those_of_products_and_collectives() -> None:
     layout = layouts.parse({**MLP, "target": "tpu:v5e:2x4"}).unwrap()
-    found = layout_effects(layout, "train_step", hardware.chip("v5e"), quiet)
-    assert found.chip == "v5e"
+    effects = layout_effects(layout, "train_step", hardware.chip("v5e"), quiet)
+    assert effects.chip == "v5e"
     # Without the rule of `hidden`, each device computes four times the products.
-    without = effect(found, "Remove hidden → model").cost
-    assert without.flops == 4 * found.current.flops
-    seconds = [one.cost.seconds for one in found.changes if one.cost]
-    changes = [abs(one - found.current.seconds) for one in seconds]
+    without = effect(effects, "Remove hidden → model").cost
+    assert without.flops == 4 * effects.current.flops
+    seconds = [change.cost.seconds for change in effects.changes if change.cost]
+    changes = [abs(one - effects.current.seconds) for one in seconds]
     assert changes == sorted(changes, reverse=True)
 
 
@@ -203,10 +207,10 @@ def test_the_changes_with_the_largest_bounds_come_first_and_equal_programs_once(
             assert isinstance(found, dict)
             shown.append([change["label"] for change in found["changes"]])
 
-    found = layout_effects(layout, "train_step", None, report)
+    result = layout_effects(layout, "train_step", None, report)
     assert shown[0] == [] and shown[1] == ["Remove hidden"]
     assert len(partitioned) == 2
-    assert effect(found, "Repeat batch").cost == found.current
+    assert effect(result, "Repeat batch").cost == result.current
 
 
 def test_a_cancelled_job_partitions_no_further_changes(monkeypatch) -> None:
@@ -228,8 +232,8 @@ def test_a_cancelled_job_partitions_no_further_changes(monkeypatch) -> None:
     effects.forget()
     layout = layouts.parse({**MLP, "depth": "56"}).unwrap()
     others = [replace(layout, rules=(*layout.rules, (f"other{n}", ("data",)))) for n in range(20)]
-    found = [Change("rule", f"Change {n}", replace(other, donate=False)) for n, other in enumerate(others)]
-    monkeypatch.setattr(effects, "changes", lambda _: (found, 0))
+    changes = [Change("rule", f"Change {n}", replace(other, donate=False)) for n, other in enumerate(others)]
+    monkeypatch.setattr(effects, "changes", lambda _: (changes, 0))
     monkeypatch.setattr(effects, "_key", lambda variant, *_: (variant.label,))
     with pytest.raises(Cancelled):
         layout_effects(layout, "train_step", None, report)
@@ -237,9 +241,9 @@ def test_a_cancelled_job_partitions_no_further_changes(monkeypatch) -> None:
 
 
 def test_another_program_and_a_layout_without_rules(effects_of) -> None:
-    found = effects_of({**MLP, "rules": ""}, program="apply")
-    assert found.current.wire_bytes == {}
-    assert {one.kind for one in found.changes} == {"axis", "constraint", "preset"}
+    effects = effects_of({**MLP, "rules": ""}, program="apply")
+    assert effects.current.wire_bytes == {}
+    assert {change.kind for change in effects.changes} == {"axis", "constraint", "preset"}
     with pytest.raises(InvalidInput, match="must be one of init, train_step, apply"):
         effects_of(MLP, program="missing")
 
@@ -252,9 +256,9 @@ def test_neither_rules_nor_constraints_need_a_new_trace(monkeypatch) -> None:
         raise AssertionError(f"{layout.model} is traced again")
 
     monkeypatch.setattr(template, "_Programs", refusing)
-    found = layout_effects(layout, "train_step", None, quiet)
-    assert {one.kind for one in found.changes} >= {"rule", "constraint"}
-    assert all(one.cost for one in found.changes)
+    effects = layout_effects(layout, "train_step", None, quiet)
+    assert {change.kind for change in effects.changes} >= {"rule", "constraint"}
+    assert all(change.cost for change in effects.changes)
 
 
 CONSTRAINED = (
@@ -274,7 +278,9 @@ CONSTRAINED = (
 def test_a_program_without_a_constraint_is_what_jax_traces_without_it(fields: dict[str, str]) -> None:
     """XLA writes the same text for both."""
     layout = layouts.parse(fields).unwrap()
-    lowered = next(one for one in template.template_of(layout).programs if one.name == "train_step")
+    lowered = next(
+        program for program in template.template_of(layout).programs if program.name == "train_step"
+    )
     logical = template.template_of(layout).logical
     names = set(layout.entry.constraints) - set(layout.unconstrained)
     assert lowered.constraints_by_name.keys() == names
@@ -282,7 +288,9 @@ def test_a_program_without_a_constraint_is_what_jax_traces_without_it(fields: di
     for name in sorted(names):
         unconstrained = tuple(n for n in layout.entry.constraints if n == name or n in layout.unconstrained)
         without = replace(layout, unconstrained=unconstrained)
-        traced = next(one for one in template.template_of(without).programs if one.name == "train_step")
+        traced = next(
+            program for program in template.template_of(without).programs if program.name == "train_step"
+        )
         copies = (lowered.apart(lowered.constraints_by_name[name]), traced.without_names)
         ours, theirs = (
             partitioned_prepared(Setting.of(layout).written(copy, program, logical), layout.devices)
@@ -298,11 +306,11 @@ def test_constraints_of_a_model_without_names_are_removed_by_source_line(effects
     removed = effects_of(layouts.to_fields(both), "").current
     changed = {**CATALOGUE, "logical_mlp": replace(CATALOGUE["logical_mlp"], constraints=())}
     monkeypatch.setattr("inspector.layout.layout.CATALOGUE", changed)
-    found = effects_of(fields, "")
+    effects = effects_of(fields, "")
     # Flax constrains both parameters of a block, and all activations are constrained in one line.
     lines = Path(logical_mlp.__file__).read_text().splitlines()
     line = next(n for n, text in enumerate(lines, 1) if "nn.with_logical_constraint(" in text)
-    assert len(found.changes) == 3 and {one.kind for one in found.changes} == {"constraint"}
-    activations = effect(found, f"Remove constraint logical_mlp.py:{line}")
+    assert len(effects.changes) == 3 and {change.kind for change in effects.changes} == {"constraint"}
+    activations = effect(effects, f"Remove constraint logical_mlp.py:{line}")
     assert activations.layout is None and activations.cost == removed
-    assert found.current == named.current != removed
+    assert effects.current == named.current != removed

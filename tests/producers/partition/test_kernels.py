@@ -77,7 +77,7 @@ def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
         noise = jax.random.normal(key, state["x"].shape)
         return {"x": mapped(state["x"] ** power + noise)}, jax.random.split(key)[0]
 
-    found = inspector.inspect(
+    snapshot = inspector.inspect(
         step,
         {"x": on(mesh, (64, 128), "rows")},
         on(mesh, (32,)),
@@ -85,16 +85,16 @@ def test_inspect_compiles_a_kernel_for_the_target_only(mesh: Mesh) -> None:
         power=2,
         target=TARGET,
     )
-    (program,) = found.programs
-    assert found.source.kind == "tpu"
-    inputs = {one.path: one for one in program.shardings if one.role == "input"}
-    assert {path: one.used for path, one in inputs.items()} == {
+    (program,) = snapshot.programs
+    assert snapshot.source.kind == "tpu"
+    inputs = {sharding.path: sharding for sharding in program.shardings if sharding.role == "input"}
+    assert {path: program_array.used for path, program_array in inputs.items()} == {
         "step/input/state/x": True,
         "step/input/unused": False,
         "step/input/key": True,
     }
     assert inputs["step/input/state/x"].donated
-    assert found.array("step/output/0/x").spec == (("rows",), None)
+    assert snapshot.array("step/output/0/x").spec == (("rows",), None)
     assert program.memory.aliased == 8 * 128 * 4
     assert program.memory.arguments >= program.memory.aliased
 
@@ -113,11 +113,11 @@ def test_inspect_compiles_a_collective_that_the_cpu_lacks(mesh: Mesh) -> None:
 
     specs = (P("rows"), P("rows"))
     mapped = jax.shard_map(dispatch, mesh=mesh, in_specs=specs, out_specs=P("rows"), check_vma=False)
-    found = inspector.inspect(
+    snapshot = inspector.inspect(
         mapped, on(mesh, (128, 128), "rows"), on(mesh, (8, 8), "rows", dtype="int32"), target=TARGET
     )
-    (program,) = found.programs
-    assert {one.op for one in program.collectives} == {"all-gather", "ragged-all-to-all"}
+    (program,) = snapshot.programs
+    assert {collective.op for collective in program.collectives} == {"all-gather", "ragged-all-to-all"}
 
 
 @pytest.mark.nightly
@@ -125,7 +125,7 @@ def test_a_model_with_a_kernel_is_planned(tmp_path: Path) -> None:
     with importable(tmp_path, "with_kernel", MODEL):
         catalogue.register(entry_of("with_kernel:build"))
         layout = layouts.parse({"model": "with_kernel:build"}).unwrap()
-        found = {one.name: one for one in partitioned_programs(layout).programs}
+        programs = {program.name: program for program in partitioned_programs(layout).programs}
     # Over m: 32 rows of 256 float32 are summed on each of 4 devices.
-    (reduced,) = [one for one in found["apply"].collectives if one.op == "all-reduce"]
+    (reduced,) = [collective for collective in programs["apply"].collectives if collective.op == "all-reduce"]
     assert (reduced.mesh_axes, reduced.payload_bytes) == (("m",), 32 * 256 * 4)

@@ -47,11 +47,11 @@ def step(batch: P, manual: set[str]) -> Any:
 
 def sent(program: Program) -> Counter[tuple[str, ...]]:
     """Return the bytes that one run sends over each mesh axis."""
-    found: Counter[tuple[str, ...]] = Counter()
-    for one in program.collectives or ():
-        assert one.mesh_axes and one.executions and one.wire_bytes_per_device is not None
-        found[one.mesh_axes] += one.executions * one.wire_bytes_per_device
-    return found
+    counter: Counter[tuple[str, ...]] = Counter()
+    for collective in program.collectives or ():
+        assert collective.mesh_axes and collective.executions and collective.wire_bytes_per_device is not None
+        counter[collective.mesh_axes] += collective.executions * collective.wire_bytes_per_device
+    return counter
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,39 +63,39 @@ def test_a_shard_map_sends_what_the_compiled_one_sends(kind: str) -> None:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
 
     params = (placed((16, 32), None, "model"), placed((32, 16), "model"))
-    chosen = (None, tuple(one.sharding for one in params))
+    chosen = (None, tuple(param.sharding for param in params))
     with jax.set_mesh(MESH):
         jitted = jax.jit(step(batch, manual), out_shardings=chosen)
         lowered = jitted.lower(params, placed((8, 16), "data"))
         module = xla_form(lowered.compiler_ir("stablehlo"))
-        found = capture_compiled(lowered.compile(), mesh=MESH)
+        snapshot = capture_compiled(lowered.compile(), mesh=MESH)
     with module.context, ir.Location.unknown():
         shardy.inline_calls(module.operation)
         remove_dead_code(module.operation)
     with pytest.raises(InvalidInput, match="loop"):  # Shardy itself would end the process
         shardy.propagate(module, origins=True)
-    assert found.mesh is not None
+    assert snapshot.mesh is not None
     paths = tuple(f"arg{n}" for n in range(3)), tuple(f"out{n}" for n in range(3))
     described = propagated_program(
         Lowered("step", module, *paths, {}),
-        Setting(found.mesh, watched="step"),
+        Setting(snapshot.mesh, watched="step"),
         logical=False,
         origins=False,
     )
     program, inside = described.program, described.arrays
-    (compiled,) = found.programs
+    (compiled,) = snapshot.programs
     # The loop counters of XLA differ.
     assert program.flops_per_device == pytest.approx(compiled.flops_per_device, rel=0.01)
     assert sent(program) == sent(compiled)
     # No global array has such a value, so it has the shape of the code inside, and no PartitionSpec.
-    products = [one for one in inside if one.path.startswith("activation/") and "dot" in one.path]
+    products = [array for array in inside if array.path.startswith("activation/") and "dot" in array.path]
     assert products
-    for one in products:
-        assert one.spec is None and one.replicas is None
-        assert set(one.shard_map.manual_axes) == manual
+    for product in products:
+        assert product.spec is None and product.replicas is None
+        assert set(product.shard_map.manual_axes) == manual
         rows = 4 if kind == "full" else 8
-        assert one.shape is not None and one.shape[0] == rows
-        assert one.shard_shape == (4, *one.shape[1:])
+        assert product.shape is not None and product.shape[0] == rows
+        assert product.shard_shape == (4, *product.shape[1:])
 
 
 @pytest.mark.first_jax_is_enough
@@ -110,7 +110,11 @@ def test_a_shard_map_is_named_by_its_line_as_a_source() -> None:
     def placed(shape: tuple[int, ...], *axes: Any) -> Any:
         return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*axes)))
 
-    found = inspect(step, placed((64, 32)), placed((16, 64)))
-    sources = [origin.from_ for one in found.programs[0].collectives or () for origin in one.origins or ()]
+    snapshot = inspect(step, placed((64, 32)), placed((16, 64)))
+    sources = [
+        origin.from_
+        for collective in snapshot.programs[0].collectives or ()
+        for origin in collective.origins or ()
+    ]
     assert sources and not any(source.endswith(" self") or "mc_0" in source for source in sources)
     assert any("test_manual.py:" in source for source in sources)

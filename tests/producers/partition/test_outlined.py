@@ -46,15 +46,15 @@ def program(seed: int) -> str:
     )
     lines = []
     for number in range(draw.randint(1, 10)):
-        one, other = draw.choice(values), draw.choice(values)
+        choice, other = draw.choice(values), draw.choice(values)
         lines.append(
             f"%v{number} = "
             + draw.choice(
                 [
-                    f"stablehlo.add {one}, {other} : {kind}",
-                    f"stablehlo.dot {one}, {other} : ({kind}, {kind}) -> {kind}",
-                    f"stablehlo.transpose {one}, dims = [1, 0] : ({kind}) -> {kind}",
-                    f"sdy.sharding_constraint {one} <{sharding(draw).removeprefix('#sdy.sharding<')}"
+                    f"stablehlo.add {choice}, {other} : {kind}",
+                    f"stablehlo.dot {choice}, {other} : ({kind}, {kind}) -> {kind}",
+                    f"stablehlo.transpose {choice}, dims = [1, 0] : ({kind}) -> {kind}",
+                    f"sdy.sharding_constraint {choice} <{sharding(draw).removeprefix('#sdy.sharding<')}"
                     f" : {kind}",
                 ]
             )
@@ -78,25 +78,25 @@ def program(seed: int) -> str:
 def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
     """Return the propagated module without notes, and the source of each mesh axis at each value."""
     with jax_mlir.make_ir_context(), ir.Location.unknown():
-        found = shardy.propagate(xla_form(ir.Module.parse(text)), origins, export=True)
+        propagated = shardy.propagate(xla_form(ir.Module.parse(text)), origins, export=True)
         sources: list[object] = []
         if origins:
             # Shardy numbers the constraints of arguments too, so others have higher numbers.
-            names = sorted(found.constraints, key=lambda name: int(name.rpartition("_")[2]))
-            for operation in found.history.operations:
+            names = sorted(propagated.constraints, key=lambda name: int(name.rpartition("_")[2]))
+            for operation in propagated.history.operations:
                 values = list(operation.results)
                 if operation.name == "func.func":
                     values += operation.regions[0].blocks[0].arguments
                 for value in values:
                     for axis in AXES:
-                        source = found.history.find(value, axis)
+                        source = propagated.history.find(value, axis)
                         if source is None:
                             sources.append(None)
                         elif source.source in names:
                             sources.append((names.index(source.source), source.steps))
                         else:
                             sources.append((source.source, source.steps))
-        for operation in operations(found.module):
+        for operation in operations(propagated.module):
             for key in list(operation.attributes):
                 name = key if isinstance(key, str) else key.name
                 if NOTES.match(f"{name} = ") or name == "mhlo.number":
@@ -107,15 +107,15 @@ def outcome(text: str, origins: bool) -> tuple[str, list[object]]:
                             ir.DictAttr.get(
                                 {
                                     each.name: each.attr
-                                    for each in ir.DictAttr(one)
+                                    for each in ir.DictAttr(attribute)
                                     if not NOTES.match(f"{each.name} = ")
                                     and not REPLICATED.fullmatch(f"{each.name} = {each.attr}")
                                 }
                             )
-                            for one in ir.ArrayAttr(operation.attributes[name])
+                            for attribute in ir.ArrayAttr(operation.attributes[name])
                         ]
                     )
-        return str(found.module), sources
+        return str(propagated.module), sources
 
 
 @pytest.mark.nightly_but_first

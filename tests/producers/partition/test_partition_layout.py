@@ -113,9 +113,9 @@ def layout_of(fields: Mapping[str, str]) -> Layout:
 def wire_bytes(program: Program) -> Counter[tuple[str, ...] | None]:
     """Bytes that one device sends in one run, by mesh axes."""
     sent: Counter[tuple[str, ...] | None] = Counter()
-    for each in program.collectives or ():
-        assert each.executions is not None and each.wire_bytes_per_device is not None
-        sent[each.mesh_axes] += each.executions * each.wire_bytes_per_device
+    for collective in program.collectives or ():
+        assert collective.executions is not None and collective.wire_bytes_per_device is not None
+        sent[collective.mesh_axes] += collective.executions * collective.wire_bytes_per_device
     return +sent
 
 
@@ -137,23 +137,23 @@ def compiled(layout: Layout, name: str, watched: list[Watched] | None = None) ->
 
 def train_step(layout: Layout) -> Program:
     programs = partitioned_programs(layout).programs
-    return next(each for each in programs if each.name == "train_step")
+    return next(program for program in programs if program.name == "train_step")
 
 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("fields", "same_flops"), CASES.values(), ids=CASES)
 def test_traffic_is_that_of_the_compiled_program(fields: dict[str, str], same_flops: bool) -> None:
     layout = layout_of(fields)
-    found, expected = train_step(layout), compiled(layout, "train_step")
-    assert found.stage == "partitioned"
-    sent, sent_compiled = wire_bytes(found), wire_bytes(expected)
+    program, expected = train_step(layout), compiled(layout, "train_step")
+    assert program.stage == "partitioned"
+    sent, sent_compiled = wire_bytes(program), wire_bytes(expected)
     assert sent.keys() == sent_compiled.keys()
     for axes, count in sent_compiled.items():
         assert sent[axes] == pytest.approx(count, rel=0.001)
     if same_flops:
-        assert found.work is not None and expected.work is not None
-        assert found.work.matmul is not None and expected.work.matmul is not None
-        assert found.work.matmul[0].flops == expected.work.matmul[0].flops
+        assert program.work is not None and expected.work is not None
+        assert program.work.matmul is not None and expected.work.matmul is not None
+        assert program.work.matmul[0].flops == expected.work.matmul[0].flops
 
 
 @pytest.mark.nightly
@@ -190,18 +190,18 @@ def test_activations_and_gradients_are_placed_as_compiled(name: str) -> None:
 @pytest.mark.first_jax_is_enough
 def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
     program = train_step(layout_of(CASES["mlp, fsdp"][0]))
-    named = {each.name: each for each in program.collectives or ()}
+    named = {collective.name: collective for collective in program.collectives or ()}
     assert program.conflicts
-    for each in program.conflicts:
-        x, weight, _ = each.sides
+    for conflict in program.conflicts:
+        x, weight, _ = conflict.sides
         assert x.spec == x.used == (("fsdp",), None)
         assert ("fsdp",) in weight.spec and weight.used == (None, None)
         assert {origin.mesh_axis for origin in weight.origins or ()} == {"fsdp"}
-        (gather,) = (named[name] for name in each.collectives)
+        (gather,) = (named[name] for name in conflict.collectives)
         assert gather.op == "all-gather"
         assert gather.payload_bytes == math.prod(weight.shape) * 4
         # JAX 0.12 names the operation whose result is gathered.
-        assert gather.source == each.source or gather.op_name.endswith("/sharding_constraint")
+        assert gather.source == conflict.source or gather.op_name.endswith("/sharding_constraint")
 
 
 @pytest.mark.first_jax_is_enough
@@ -210,8 +210,8 @@ def test_a_path_leads_from_the_source_over_the_operations_to_the_value() -> None
     program = train_step(layout_of({"mesh": "2x4", "depth": "64"}))
     steps = [
         step
-        for each in program.collectives or ()
-        for origin in each.origins or ()
+        for collective in program.collectives or ()
+        for origin in collective.origins or ()
         for step in origin.steps or ()
     ]
     assert {step.direction for step in steps} == {"forward"}
@@ -233,7 +233,7 @@ def test_another_mesh_and_other_rules_use_the_same_lowered_module() -> None:
 def test_a_mesh_may_have_more_devices_than_any_machine() -> None:
     fields = {"mesh": "64x64", "depth": "4096", "batch": "4096", "target": "tpu:v5p:16x16x16"}
     program = train_step(layout_of(fields))
-    assert {each.group_size for each in program.collectives or ()} == {64}
+    assert {collective.group_size for collective in program.collectives or ()} == {64}
 
 
 @pytest.mark.nightly
@@ -252,10 +252,10 @@ def test_without_the_rule_behind_a_mesh_axis_its_collectives_disappear(rule: str
 
 def test_origins_name_the_constraint_or_the_array_that_a_mesh_axis_came_from() -> None:
     program = train_step(layout_of({"mesh": "2x4", "depth": "64"}))
-    for each in program.collectives or ():
-        assert each.origins
-        assert {origin.mesh_axis for origin in each.origins} == set(each.mesh_axes or ())
-        for origin in each.origins:
+    for collective in program.collectives or ():
+        assert collective.origins
+        assert {origin.mesh_axis for origin in collective.origins} == set(collective.mesh_axes or ())
+        for origin in collective.origins:
             assert origin.from_.startswith(("constraint logical_mlp.py:", "params/", "batch/"))
             assert origin.rule in ("batch → data", "hidden → model")
 

@@ -24,22 +24,22 @@ def test_the_smallest_change_that_fits_is_found(service: Inspection) -> None:
     v5e = hardware.chip("v5e")
     before = assess(planned(service, layout), v5e)
     assert before.memory.fits is False
-    found: Remedies = service.remedies(layout, "v5e").answer()
-    assert service.remedies(layout, "v5e").known() == found
-    best = found.best
-    assert best is not None and found.tried[-1] == best
-    for remedy in found.tried[:-1]:
+    remedies: Remedies = service.remedies(layout, "v5e").answer()
+    assert service.remedies(layout, "v5e").known() == remedies
+    best = remedies.best
+    assert best is not None and remedies.tried[-1] == best
+    for remedy in remedies.tried[:-1]:
         assert remedy.need is None or not remedy.need.fits
     after = assess(planned(service, from_json(best.layout)), v5e)
     assert after.memory.fits and after.memory.peak_bytes == best.need.peak_bytes
-    first = of_remedies(found, before.memory)
+    first = of_remedies(remedies, before.memory)
     assert first is not None and first.title == best.label
-    assert best.label in "".join(str(part) for part in fitting(found, before.memory).parts)
+    assert best.label in "".join(str(part) for part in fitting(remedies, before.memory).parts)
 
 
 def test_a_layout_that_nothing_makes_fit_has_the_closest_change(service: Inspection) -> None:
     layout = layouts.parse(LARGE | {"depth": "262144", "mesh": "1", "target": "plan"}).unwrap()
-    found = service.remedies(layout, "v5e").answer()
-    assert found.best is None and of_remedies(found, found.closest.need) is None
-    needs = [remedy.need.peak_bytes for remedy in found.tried if remedy.need is not None]
-    assert found.closest.need.peak_bytes == min(needs)
+    remedies = service.remedies(layout, "v5e").answer()
+    assert remedies.best is None and of_remedies(remedies, remedies.closest.need) is None
+    needs = [remedy.need.peak_bytes for remedy in remedies.tried if remedy.need is not None]
+    assert remedies.closest.need.peak_bytes == min(needs)

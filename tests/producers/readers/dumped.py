@@ -78,7 +78,7 @@ def main(folder: Path) -> None:
 
     def dump(function: Any, arguments: dict[str, Any], results: Any = None, mesh: Any = None) -> None:
         """Compile a function of one dict; with `results`, its outputs are placed like these."""
-        shardings = {} if results is None else {"out_shardings": [one.sharding for one in results]}
+        shardings = {} if results is None else {"out_shardings": [result.sharding for result in results]}
         name = f"jit_{function.__name__}"
         with jax.set_mesh(mesh or main_mesh):
             programs[name] = jax.jit(function, **shardings).lower(arguments).compile()

@@ -46,15 +46,15 @@ def test_a_text_has_the_memory_and_the_findings_of_its_program(
     compiled = lowered.compile()
     path = tmp_path / "step.hlo"
     path.write_text(compiled.as_text())
-    found = hlo_text.read(path, "step.hlo")
-    figures, (program,) = compiled.memory_analysis(), found.programs
+    result = hlo_text.read(path, "step.hlo")
+    figures, (program,) = compiled.memory_analysis(), result.programs
     assert program.memory is not None
     assert program.memory.arguments == figures.argument_size_in_bytes
     # The compiler also counts the table of the tuple of results.
     assert 0 <= figures.output_size_in_bytes - (program.memory.outputs or 0) < 1024
     assert program.memory.aliased == figures.alias_size_in_bytes
     assert (program.memory.aliased or 0) > 0 if donated else program.memory.aliased == 0
-    of_chip = fit(found, CHIPS["v5e"])
+    of_chip = fit(result, CHIPS["v5e"])
     least = figures.argument_size_in_bytes + figures.output_size_in_bytes - figures.alias_size_in_bytes
     assert of_chip.needed is not None and least - 1024 <= of_chip.needed
 
@@ -62,10 +62,10 @@ def test_a_text_has_the_memory_and_the_findings_of_its_program(
         return sorted(f.code for f in audit.audited(snapshot).findings if f.level == "warning")
 
     if " sharding={" not in compiled.as_text():  # JAX 0.12 leaves shardings out of the compiled text
-        assert "sharding-unknown" in {finding.code for finding in found.findings}
+        assert "sharding-unknown" in {finding.code for finding in result.findings}
         return
     # A compiled text lacks the donated inputs that nothing is written over.
     captured = [
         code for code in codes(capture_compiled(compiled, name="step")) if code != "donation-not-used"
     ]
-    assert codes(found) == captured != []
+    assert codes(result) == captured != []

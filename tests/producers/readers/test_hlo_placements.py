@@ -26,18 +26,18 @@ def dump(placements: Path) -> tuple[Snapshot, dict[str, Any], Path]:
 def test_every_kind_of_placement_equals_that_of_jax(
     dump: tuple[Snapshot, dict[str, Any], Path],
 ) -> None:
-    found, expected, _ = dump
-    assert found.mesh is not None and found.mesh.axis_names == ("data", "model")
-    assert found.mesh.devices == (0, 1, 3, 2, 4, 5, 7, 6)
+    snapshot, expected, _ = dump
+    assert snapshot.mesh is not None and snapshot.mesh.axis_names == ("data", "model")
+    assert snapshot.mesh.devices == (0, 1, 3, 2, 4, 5, 7, 6)
     for path, jax_array in expected.items():
-        array = found.array(path)
+        array = snapshot.array(path)
         assert array.shape == tuple(jax_array["shape"]), path
         assert array.dtype == jax_array["dtype"], path
         assert array.memory_kind == jax_array["memory_kind"], path
         assert list(array.unreduced) == jax_array["unreduced"], path
         held = {
             str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, found.mesh) or ()
+            for shard in sharding.shards(array, snapshot.mesh) or ()
         }
         assert held == jax_array["shards"], path
 
@@ -45,16 +45,16 @@ def test_every_kind_of_placement_equals_that_of_jax(
 def test_only_what_whole_mesh_axes_cannot_express_is_listed_by_device(
     dump: tuple[Snapshot, dict[str, Any], Path],
 ) -> None:
-    found, expected, _ = dump
-    listed = {path for path in expected if found.array(path).shards is not None}
+    snapshot, expected, _ = dump
+    listed = {path for path in expected if snapshot.array(path).shards is not None}
     assert listed == {
         "jit_total/input/values/other_mesh",
         "jit_total/input/values/part_of_other_mesh",
         "jit_total/input/values/three_axes",
         "jit_doubled/output/2",
     }
-    assert found.array("jit_total/input/values/minor_first").spec == (("model", "data"), None)
-    sums = found.array("jit_reduced/input/values/sums")
+    assert snapshot.array("jit_total/input/values/minor_first").spec == (("model", "data"), None)
+    sums = snapshot.array("jit_reduced/input/values/sums")
     assert sums.spec == (("data",), None) and sums.replicas == 1
 
 
@@ -129,17 +129,17 @@ def test_tiles_of_each_device(written: str, tiles: list[list[int]]) -> None:
      "{devices=[99999999,99999999]<=[99999999,99999999]}"],
 )  # fmt: skip
 def test_text_that_is_not_a_sharding_makes_only_its_array_unknown(tmp_path: Path, written: str) -> None:
-    found = read(tmp_path, [written, "{devices=[2,4]<=[8]}"])
-    wrong, right = found.arrays[:2]
+    snapshot = read(tmp_path, [written, "{devices=[2,4]<=[8]}"])
+    wrong, right = snapshot.arrays[:2]
     assert wrong.spec is None and wrong.shards is None and wrong.shard_shape == (8, 8)
     assert right.spec == (("axis_0",), ("axis_1",)) and right.shape == (16, 32)
 
 
 def test_the_given_mesh_names_the_axes_of_a_text_without_a_mesh(tmp_path: Path) -> None:
     mesh = shardings.NamedMesh((("data", 2), ("model", 4)))
-    found = read(tmp_path, ["{devices=[2,4]<=[8]}"], mesh=mesh)
-    assert found.mesh is not None and found.mesh.axis_names == ("data", "model")
-    assert found.arrays[0].spec == (("data",), ("model",))
+    snapshot = read(tmp_path, ["{devices=[2,4]<=[8]}"], mesh=mesh)
+    assert snapshot.mesh is not None and snapshot.mesh.axis_names == ("data", "model")
+    assert snapshot.arrays[0].spec == (("data",), ("model",))
     one_axis = shardings.NamedMesh((("all", 8),))
     listed = read(tmp_path, ["{devices=[2,4]<=[8]}"], mesh=one_axis).arrays[0]
     assert listed.spec is None and listed.shards is not None
@@ -150,7 +150,7 @@ def test_the_given_mesh_names_the_axes_of_a_text_without_a_mesh(tmp_path: Path) 
 
 def test_few_bytes_for_many_devices_list_a_limited_number_of_shards(tmp_path: Path) -> None:
     parts = [f"{{mesh['a'=131072], [{{'a':({2**n}){2 ** (17 - n)}}}, {{}}]}}" for n in range(1, 17)]
-    found = read(tmp_path, parts * 10, 131_072)
-    listed = sum(len(array.shards or ()) for array in found.arrays)
+    snapshot = read(tmp_path, parts * 10, 131_072)
+    listed = sum(len(array.shards or ()) for array in snapshot.arrays)
     assert listed == 131_072
-    assert "sharding-unknown" in [finding.code for finding in found.findings]
+    assert "sharding-unknown" in [finding.code for finding in snapshot.findings]

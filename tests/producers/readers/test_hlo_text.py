@@ -45,9 +45,9 @@ def module(name: str = "jit_step", groups: str = "[2,4]<=[8]") -> str:
 
 
 def read(path: Path) -> Snapshot:
-    found = hlo_text.read(path, path.name)
-    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
-    return found
+    result = hlo_text.read(path, path.name)
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(result), "it")) == result
+    return result
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -56,51 +56,53 @@ def test_every_given_file_opens_or_is_refused_by_name(path: Path) -> None:
         with pytest.raises(InvalidInput, match="is JSON"):
             read(path)
     elif path.suffix == ".mlir":
-        found = read(path)
-        assert found.source.kind == "stablehlo" and found.mesh is not None
-        assert {array.spec is None for array in found.arrays} == {False}
+        snapshot = read(path)
+        assert snapshot.source.kind == "stablehlo" and snapshot.mesh is not None
+        assert {array.spec is None for array in snapshot.arrays} == {False}
     else:
-        found = read(path)
+        snapshot = read(path)
         counts = path.parent if path.parent == given.OWN_HLO else given.HLO
         expected = json.loads((counts / "counts.json").read_text())[path.name]
-        counted = Counter(one.op for p in found.programs for one in p.collectives)
+        counted = Counter(collective.op for p in snapshot.programs for collective in p.collectives)
         assert counted == _collectives(expected["counts"])
         if expected["num_partitions"] is not None:
-            devices = {program.devices for program in found.programs}
+            devices = {program.devices for program in snapshot.programs}
             assert devices == {int(expected["num_partitions"])}
         cut = path.name.startswith(("reference_", "truncated"))
-        assert ("file-cut" in [finding.code for finding in found.findings]) == cut
+        assert ("file-cut" in [finding.code for finding in snapshot.findings]) == cut
         if cut:  # the caller of a computation may be missing
-            assert {one.executions for p in found.programs for one in p.collectives} == {None}
+            assert {collective.executions for p in snapshot.programs for collective in p.collectives} == {
+                None
+            }
 
 
 def _collectives(counts: dict[str, int]) -> Counter[str]:
     """Return the instructions that begin a collective, also inside a generic async-start."""
-    found: Counter[str] = Counter()
+    counter: Counter[str] = Counter()
     for opcode, count in counts.items():
         if (op := opcode.removesuffix("-start")) in OPS:
-            found[op] += count
-    return found
+            counter[op] += count
+    return counter
 
 
 def test_many_modules_are_many_programs(tmp_path: Path) -> None:
     path = tmp_path / "two.hlo"
     path.write_text(module("a") + "\n// -----\n" + module("a") + module("b"))
-    found = read(path)
-    assert [program.name for program in found.programs] == ["a", "a (2)", "b"]
-    assert found.mesh is None
-    assert [program.devices for program in found.programs] == [8, 8, 8]
-    assert [array.shard_shape for array in found.arrays] == [(64,)] * 6
-    assert {(array.shape, array.spec) for array in found.arrays} == {(None, None)}
-    assert found.findings[-1].code == "mesh-unknown"
+    snapshot = read(path)
+    assert [program.name for program in snapshot.programs] == ["a", "a (2)", "b"]
+    assert snapshot.mesh is None
+    assert [program.devices for program in snapshot.programs] == [8, 8, 8]
+    assert [array.shard_shape for array in snapshot.arrays] == [(64,)] * 6
+    assert {(array.shape, array.spec) for array in snapshot.arrays} == {(None, None)}
+    assert snapshot.findings[-1].code == "mesh-unknown"
 
 
 def test_mesh_of_named_replica_groups(tmp_path: Path) -> None:
     path = tmp_path / "named.hlo"
     path.write_text(module(groups="mesh['data'=2,'model'=4] {'model'}"))
-    found = read(path)
-    assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
-    assert found.programs[0].collectives[0].mesh_axes == ("model",)
+    snapshot = read(path)
+    assert snapshot.mesh.axis_names == ("data", "model") and snapshot.mesh.shape == (2, 4)
+    assert snapshot.programs[0].collectives[0].mesh_axes == ("model",)
     # XLA invents axes that belong to no mesh of the program.
     path.write_text(module(groups="mesh['axis_0'=2,'axis_1'=4] {'axis_1'}"))
     derived = read(path)
@@ -162,9 +164,9 @@ def test_a_dump_gives_the_largest_final_text_of_each_program(tmp_path: Path) -> 
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    found = read(tmp_path)
-    assert [program.name for program in found.programs] == ["jit_init", "large"]
-    assert [finding.code for finding in found.findings] == ["sharding-unknown", "mesh-unknown"]
+    snapshot = read(tmp_path)
+    assert [program.name for program in snapshot.programs] == ["jit_init", "large"]
+    assert [finding.code for finding in snapshot.findings] == ["sharding-unknown", "mesh-unknown"]
 
 
 @pytest.mark.parametrize(
@@ -217,9 +219,9 @@ def test_a_dump_of_xla_itself(tmp_path: Path) -> None:
         check=True,
         capture_output=True,
     )
-    found = read(tmp_path)
-    (summed,) = [one for one in found.programs if one.name == "jit_summed"]
-    assert [one.op for one in summed.collectives] == ["all-reduce"]
+    snapshot = read(tmp_path)
+    (summed,) = [one for one in snapshot.programs if one.name == "jit_summed"]
+    assert [collective.op for collective in summed.collectives] == ["all-reduce"]
     assert summed.devices == 4
 
 
@@ -243,6 +245,6 @@ def test_other_files_of_a_folder_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.hlo").write_text(module())
     (tmp_path / "b.txt").write_text("hello")
     (tmp_path / "c.txt").write_text("hello")
-    found = read(tmp_path)
-    assert found.findings[0].code == "file-refused"
-    assert "b.txt" in found.findings[0].message and "1 other file" in found.findings[0].message
+    snapshot = read(tmp_path)
+    assert snapshot.findings[0].code == "file-refused"
+    assert "b.txt" in snapshot.findings[0].message and "1 other file" in snapshot.findings[0].message

@@ -22,9 +22,9 @@ ENTRY = {"mesh": MESH, "partition_spec": [["fsdp", "one"], None], "shape": [8, 6
 
 
 def read(path: Path) -> snapshot.Snapshot:
-    found = maxtext.read(path, "it")
-    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
-    return found
+    result = maxtext.read(path, "it")
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(result), "it")) == result
+    return result
 
 
 def written(folder: Path, **files: Any) -> Path:
@@ -37,17 +37,17 @@ def written(folder: Path, **files: Any) -> Path:
 def test_every_array_equals_its_golden(path: Path) -> None:
     named = json.loads(path.read_text())
     logical = json.loads(path.with_name(maxtext.LOGICAL).read_text())
-    found = read(path)
-    assert len(found.arrays) == len(named)
-    for array, (key, entry) in zip(found.arrays, named.items(), strict=True):
+    snapshot = read(path)
+    assert len(snapshot.arrays) == len(named)
+    for array, (key, entry) in zip(snapshot.arrays, named.items(), strict=True):
         assert array.path == maxtext.path_of(key) and "[" not in array.path
         assert list(array.shape) == entry["shape"]
         # Encode the record as MaxText does.
         spec = [None if not axes else axes[0] if len(axes) == 1 else [*axes] for axes in array.spec]
         expected = entry["partition_spec"]
         assert spec == [*expected, *[None] * (len(spec) - len(expected))]
-        assert [axis.name for axis in found.mesh.axes] == entry["mesh"]["axis_names"]
-        assert {axis.name: axis.size for axis in found.mesh.axes} == entry["mesh"]["shape"]
+        assert [axis.name for axis in snapshot.mesh.axes] == entry["mesh"]["axis_names"]
+        assert {axis.name: axis.size for axis in snapshot.mesh.axes} == entry["mesh"]["shape"]
         names = logical[key]["partition_spec"]
         assert list(array.logical_axes) == [*names, *[None] * (len(spec) - len(names))]
         ways = [math.prod(entry["mesh"]["shape"][axis] for axis in axes or ()) for axes in array.spec]
@@ -61,10 +61,10 @@ def test_every_array_equals_its_golden(path: Path) -> None:
 @pytest.mark.parametrize("path", [*given.OWN_GOLDENS[-1:], *given.GOLDENS[:2]], ids=given.golden_name)
 def test_a_folder_includes_activations(path: Path) -> None:
     rows = json.loads(path.with_name(maxtext.INPUT).read_text())["Activation Sharding Dump"]
-    found = read(path.parent)
-    activations = [array for array in found.arrays if array.group == "activation"]
+    snapshot = read(path.parent)
+    activations = [array for array in snapshot.arrays if array.group == "activation"]
     assert len(activations) == len(rows)
-    assert len(found.arrays) == len(rows) + len(json.loads(path.read_text()))
+    assert len(snapshot.arrays) == len(rows) + len(json.loads(path.read_text()))
     for array, row in zip(activations, rows, strict=True):
         ((key, value),) = row.items()
         name, _, rest = key.partition(": ")
@@ -77,11 +77,11 @@ def test_a_folder_includes_activations(path: Path) -> None:
 
 
 def test_without_the_logical_file_logical_axes_are_unknown(tmp_path: Path) -> None:
-    found = read(written(tmp_path, named={KEY: ENTRY}) / maxtext.NAMED)
-    array = found.array("params/params/kernel")
+    snapshot = read(written(tmp_path, named={KEY: ENTRY}) / maxtext.NAMED)
+    array = snapshot.array("params/params/kernel")
     assert array.logical_axes is None and array.spec == (("fsdp", "one"), None)
     assert array.shard_shape == (2, 6) and array.replicas == 2
-    assert [finding.code for finding in found.findings] == [
+    assert [finding.code for finding in snapshot.findings] == [
         "logical-axes-unknown",
         "types-and-devices-unknown",
     ]
@@ -91,10 +91,10 @@ def test_without_shapes_the_specs_are_still_read(tmp_path: Path) -> None:
     # The first goldens had no shapes, but logical axes.
     entry = {key: ENTRY[key] for key in ENTRY if key != "shape"}
     logical = {KEY: {"partition_spec": ["embed", "mlp"]}}
-    array = (found := read(written(tmp_path, named={KEY: entry}, logical=logical))).arrays[0]
+    array = (snapshot := read(written(tmp_path, named={KEY: entry}, logical=logical))).arrays[0]
     assert (array.shape, array.shard_shape, array.spec) == (None, None, (("fsdp", "one"), None))
     assert array.logical_axes == ("embed", "mlp") and array.replicas == 2
-    assert "shapes-unknown" in [finding.code for finding in found.findings]
+    assert "shapes-unknown" in [finding.code for finding in snapshot.findings]
 
 
 def test_a_golden_of_8192_slices_is_read(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ def test_a_golden_of_8192_slices_is_read(tmp_path: Path) -> None:
         "shape": [16384, 126, 53248],
     }
     keys = [f".params/['params']/['layer_{number}']" for number in range(200)]
-    found = read(written(tmp_path, named=dict.fromkeys(keys, entry)))
-    assert found.mesh.size == 131_072
-    assert {one.shard_shape for one in found.arrays} == {(1024, 126, 53248)}
-    assert {one.replicas for one in found.arrays} == {8192}
+    snapshot = read(written(tmp_path, named=dict.fromkeys(keys, entry)))
+    assert snapshot.mesh.size == 131_072
+    assert {array.shard_shape for array in snapshot.arrays} == {(1024, 126, 53248)}
+    assert {array.replicas for array in snapshot.arrays} == {8192}
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,14 @@ P = PartitionSpec
 
 
 def read(path: Path, **settings: Any) -> Snapshot:
-    found = orbax.read(path, "given", **settings)
+    result = orbax.read(path, "given", **settings)
     # Every Snapshot survives its file.
-    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
-    return found
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(result), "it")) == result
+    return result
 
 
-def codes(found: Snapshot) -> list[str]:
-    return [finding.code for finding in found.findings]
+def codes(snapshot: Snapshot) -> list[str]:
+    return [finding.code for finding in snapshot.findings]
 
 
 def path_of(key: str) -> str:
@@ -43,7 +43,7 @@ def path_of(key: str) -> str:
 
 def padded(text: str, rank: int) -> Spec:
     entries = eval(text, {"P": lambda *entries: entries})  # the answers are Python source
-    entries = [(one,) if isinstance(one, str) else one for one in entries]
+    entries = [(entry,) if isinstance(entry, str) else entry for entry in entries]
     return (*entries, *(None,) * (rank - len(entries)))
 
 
@@ -84,20 +84,20 @@ FORMS = (
 @pytest.mark.parametrize("form", FORMS)
 def test_a_train_state_has_its_saved_shardings(form: str) -> None:
     truth = json.loads((given.ORBAX / "truth_trainstate.json").read_text())
-    found = read(given.ORBAX / form)
-    assert {array.path for array in found.arrays} == {path_of(key) for key in truth}
+    snapshot = read(given.ORBAX / form)
+    assert {array.path for array in snapshot.arrays} == {path_of(key) for key in truth}
     for key, expected in truth.items():
-        array = found.array(path_of(key))
+        array = snapshot.array(path_of(key))
         assert list(array.shape) == expected["shape"] and array.dtype == expected["dtype"]
         assert array.spec == padded(expected["spec"], len(array.shape))
         assert list(array.shard_shape) == expected["shard_shape"]
         assert array.bytes == expected["nbytes"]
         assert array.bytes_per_device == expected["per_device_bytes"]
         assert (array.replicas == 8) == expected["fully_replicated"]
-    assert found.mesh.axis_names == ("data", "model") and found.mesh.shape == (2, 4)
-    assert found.mesh.devices == tuple(range(8))
-    assert {array.group for array in found.arrays} == {"params", "opt_state", "other"}
-    assert not found.findings
+    assert snapshot.mesh.axis_names == ("data", "model") and snapshot.mesh.shape == (2, 4)
+    assert snapshot.mesh.devices == tuple(range(8))
+    assert {array.group for array in snapshot.arrays} == {"params", "opt_state", "other"}
+    assert not snapshot.findings
 
 
 # --- Files that are missing or damaged -------------------------------------------------------------
@@ -117,10 +117,10 @@ def checkpoint(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_without_shardings_shapes_and_types_are_still_read(checkpoint: Path) -> None:
     whole = read(checkpoint)
     (checkpoint / "_sharding").unlink()
-    found = read(checkpoint)
-    assert found.mesh is None and codes(found) == ["file-missing"]
-    assert "_sharding" in found.findings[0].message
-    for array in found.arrays:
+    snapshot = read(checkpoint)
+    assert snapshot.mesh is None and codes(snapshot) == ["file-missing"]
+    assert "_sharding" in snapshot.findings[0].message
+    for array in snapshot.arrays:
         before = whole.array(array.path)
         assert (array.shape, array.dtype, array.bytes) == (before.shape, before.dtype, before.bytes)
         assert array.spec is None and array.bytes_per_device is None
@@ -130,11 +130,11 @@ def test_a_truncated_sharding_file_gives_its_complete_entries(checkpoint: Path) 
     whole = read(checkpoint)
     content = (checkpoint / "_sharding").read_bytes()
     (checkpoint / "_sharding").write_bytes(content[: len(content) // 2])
-    found = read(checkpoint)
-    assert codes(found) == ["file-cut", "sharding-not-saved"]
-    assert f"{len(content) // 2:,} bytes" in found.findings[0].message
-    known = [array for array in found.arrays if array.spec is not None]
-    assert 0 < len(known) < len(found.arrays)
+    snapshot = read(checkpoint)
+    assert codes(snapshot) == ["file-cut", "sharding-not-saved"]
+    assert f"{len(content) // 2:,} bytes" in snapshot.findings[0].message
+    known = [array for array in snapshot.arrays if array.spec is not None]
+    assert 0 < len(known) < len(snapshot.arrays)
     assert all(array == whole.array(array.path) for array in known)
 
 
@@ -143,9 +143,9 @@ def test_without_the_database_only_shardings_are_known(checkpoint: Path) -> None
     # The database of the process remains.
     assert read(checkpoint).array("params/emb").shape == (128, 32)
     shutil.rmtree(checkpoint / "ocdbt.process_0")
-    found = read(checkpoint)
-    assert "shapes-unknown" in codes(found)
-    array = found.array("params/emb")
+    snapshot = read(checkpoint)
+    assert "shapes-unknown" in codes(snapshot)
+    array = snapshot.array("params/emb")
     assert array.shape is None and array.spec == (("data", "model"), None)
     assert array.bytes is None and array.replicas == 1
 
@@ -153,9 +153,9 @@ def test_without_the_database_only_shardings_are_known(checkpoint: Path) -> None
 def test_without_the_tree_names_are_those_of_the_database(checkpoint: Path) -> None:
     whole = read(checkpoint)
     (checkpoint / "_METADATA").unlink()
-    found = read(checkpoint)
-    assert codes(found) == ["file-missing"]
-    assert {one.path: one for one in found.arrays} == {one.path: one for one in whole.arrays}
+    snapshot = read(checkpoint)
+    assert codes(snapshot) == ["file-missing"]
+    assert {array.path: array for array in snapshot.arrays} == {array.path: array for array in whole.arrays}
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"\xff" * 100, b"{}", b'{"tree_metadata": 3}'])
@@ -167,10 +167,10 @@ def test_a_damaged_tree_is_refused(checkpoint: Path, damage: bytes) -> None:
 
 def test_a_damaged_database_leaves_a_finding(checkpoint: Path) -> None:
     (checkpoint / "manifest.ocdbt").write_bytes(b"\x00" * 50)
-    found = read(checkpoint)
-    assert "file-unreadable" in codes(found)
-    assert not any(str(checkpoint) in finding.message for finding in found.findings)
-    assert all(array.shape is None for array in found.arrays)
+    snapshot = read(checkpoint)
+    assert "file-unreadable" in codes(snapshot)
+    assert not any(str(checkpoint) in finding.message for finding in snapshot.findings)
+    assert all(array.shape is None for array in snapshot.arrays)
 
 
 # --- Other folders ---------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ def test_an_uncommitted_checkpoint_has_a_finding(checkpoint: Path) -> None:
     (checkpoint / "_CHECKPOINT_METADATA").write_text(json.dumps(own))
     assert "checkpoint-uncommitted" not in codes(read(checkpoint))  # a commit file is enough
     (checkpoint / "commit_success.txt").unlink()
-    found = read(checkpoint)
-    assert codes(found) == ["checkpoint-uncommitted"] and found.findings[0].level == "error"
+    snapshot = read(checkpoint)
+    assert codes(snapshot) == ["checkpoint-uncommitted"] and snapshot.findings[0].level == "error"
 
 
 # --- Checkpoints made by the tests -----------------------------------------------------------------
@@ -256,24 +256,24 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, jax
 
 def test_the_latest_step_equals_the_arrays_of_jax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     folder, leaves = steps
-    found = read(folder)
-    assert found.source.step == 12
-    assert [axis.type for axis in found.mesh.axes] == ["explicit", "auto", "auto"]
-    assert found.mesh.devices == (0, 4, 2, 6, 1, 5, 3, 7)
+    snapshot = read(folder)
+    assert snapshot.source.step == 12
+    assert [axis.type for axis in snapshot.mesh.axes] == ["explicit", "auto", "auto"]
+    assert snapshot.mesh.devices == (0, 4, 2, 6, 1, 5, 3, 7)
     for path, leaf in leaves.items():
-        array = found.array(path)
+        array = snapshot.array(path)
         assert array.shape == leaf.shape and array.dtype == str(leaf.dtype)
         assert array.bytes == leaf.nbytes
-        shards = {one.device: one for one in sharding.shards(array, found.mesh)}
+        shards = {shard.device: shard for shard in sharding.shards(array, snapshot.mesh)}
         expected = leaf.sharding.devices_indices_map(leaf.shape)
         assert shards.keys() == {device.id for device in expected}
         for device, index in expected.items():
             ranges = tuple(part.indices(size)[:2] for part, size in zip(index, leaf.shape, strict=True))
             assert shards[device.id].index == ranges
-    assert found.array("opt_state/1").spec is None  # on another mesh, so its shards are listed
-    assert found.array("host").spec is None and found.array("host").shape == (2, 2)
-    assert "sharding-not-saved" not in codes(found)
-    assert not any(array.path in ("name", "nothing") for array in found.arrays)
+    assert snapshot.array("opt_state/1").spec is None  # on another mesh, so its shards are listed
+    assert snapshot.array("host").spec is None and snapshot.array("host").shape == (2, 2)
+    assert "sharding-not-saved" not in codes(snapshot)
+    assert not any(array.path in ("name", "nothing") for array in snapshot.arrays)
 
 
 def test_a_step_is_chosen(steps: tuple[Path, dict[str, jax.Array]]) -> None:
@@ -289,14 +289,14 @@ def test_a_step_is_chosen(steps: tuple[Path, dict[str, jax.Array]]) -> None:
 def test_shapes_and_dtypes_equal_those_of_orbax(steps: tuple[Path, dict[str, jax.Array]]) -> None:
     folder, _ = steps
     item = ocp.PyTreeCheckpointHandler().metadata(folder / "12" / "default")
-    found = {array.path: array for array in read(folder).arrays}
+    arrays = {array.path: array for array in read(folder).arrays}
     flat = jax.tree_util.tree_leaves_with_path(item.tree)
     seen = 0
     for keys, leaf in flat:
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
-        if getattr(leaf, "shape", None) is not None and path in found:
-            assert found[path].shape == tuple(leaf.shape)
-            assert found[path].bytes == math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
+        if getattr(leaf, "shape", None) is not None and path in arrays:
+            assert arrays[path].shape == tuple(leaf.shape)
+            assert arrays[path].bytes == math.prod(leaf.shape) * np.dtype(leaf.dtype).itemsize
             seen += 1
     assert seen >= 6
 
@@ -337,12 +337,12 @@ def test_dtypes_have_the_names_of_jax(written: Any, dtype: str) -> None:
 
 def test_arrays_on_one_device_and_on_the_host(tmp_path: Path) -> None:
     ocp.PyTreeCheckpointer().save(tmp_path / "one", {"one": jnp.ones((4, 4)), "host": np.ones(3)})
-    found = read(tmp_path / "one")
-    arrays = {array.path: array for array in found.arrays}
+    snapshot = read(tmp_path / "one")
+    arrays = {array.path: array for array in snapshot.arrays}
     assert (arrays["one"].shard_shape, arrays["one"].bytes_per_device) == ((4, 4), 64)
     assert [shard.device for shard in arrays["one"].shards or ()] == [0]
     assert (arrays["host"].bytes_per_device, arrays["host"].shards) == (0, ())
-    assert codes(found) == ["on-host"]
+    assert codes(snapshot) == ["on-host"]
     # NumPy arrays have no sharding, and Orbax writes no file without one.
     ocp.PyTreeCheckpointer().save(tmp_path / "host", {"host": np.ones(3), "number": 3})
     assert not (tmp_path / "host" / "_sharding").exists()

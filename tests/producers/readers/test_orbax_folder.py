@@ -22,9 +22,9 @@ def save(folder: Path, size: int = 2) -> Path:
 def test_step_0_is_found(tmp_path: Path) -> None:
     for step in (0, 5):
         save(tmp_path / "steps" / str(step), size=step + 1)
-    found = read(tmp_path / "steps")
-    assert [(one.path, one.shape) for one in found.arrays] == [("w", (6,))]
-    assert found.source.step == 5
+    snapshot = read(tmp_path / "steps")
+    assert [(array.path, array.shape) for array in snapshot.arrays] == [("w", (6,))]
+    assert snapshot.source.step == 5
     assert read(tmp_path / "steps", step=0).array("w").shape == (1,)
 
 
@@ -32,9 +32,9 @@ def test_numbered_items_are_not_steps(tmp_path: Path) -> None:
     with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
         items = {f"stage_{n}": ocp.args.PyTreeSave({"w": jnp.ones(n)}) for n in (1, 2)}
         checkpointer.save(tmp_path / "items", ocp.args.Composite(**items))
-    found = read(tmp_path / "items")
-    assert {one.path: one.shape for one in found.arrays} == {"stage_1/w": (1,), "stage_2/w": (2,)}
-    assert found.source.step is None
+    snapshot = read(tmp_path / "items")
+    assert {array.path: array.shape for array in snapshot.arrays} == {"stage_1/w": (1,), "stage_2/w": (2,)}
+    assert snapshot.source.step is None
 
 
 def test_an_unfinished_item_is_skipped_with_a_finding(tmp_path: Path) -> None:
@@ -44,10 +44,10 @@ def test_an_unfinished_item_is_skipped_with_a_finding(tmp_path: Path) -> None:
         manager.wait_until_finished()
     step = tmp_path / "run" / "3"
     (step / "b").rename(step / "b.orbax-checkpoint-tmp-7")
-    found = read(tmp_path / "run")
-    assert [one.path for one in found.arrays] == ["w"]
-    assert codes(found) == ["checkpoint-uncommitted"] and found.findings[0].level == "error"
-    assert "'b.orbax-checkpoint-tmp-7'" in found.findings[0].message
+    snapshot = read(tmp_path / "run")
+    assert [array.path for array in snapshot.arrays] == ["w"]
+    assert codes(snapshot) == ["checkpoint-uncommitted"] and snapshot.findings[0].level == "error"
+    assert "'b.orbax-checkpoint-tmp-7'" in snapshot.findings[0].message
 
 
 def test_an_unfinished_step_is_skipped(tmp_path: Path) -> None:
@@ -75,9 +75,11 @@ def test_array_folders_next_to_a_msgpack_file_are_read(tmp_path: Path) -> None:
     for name in ("_METADATA", "_sharding", "_CHECKPOINT_METADATA", "commit_success.txt"):
         (tmp_path / "old" / name).unlink()
     (tmp_path / "old" / "checkpoint").write_bytes(b"\x81\xa6params\x81\xa1w\xa1x")
-    found = read(tmp_path / "old")
-    assert [(one.path, one.shape, one.dtype) for one in found.arrays] == [("params/w", (3,), "float32")]
-    assert codes(found) == ["file-missing"] * 2
+    snapshot = read(tmp_path / "old")
+    assert [(array.path, array.shape, array.dtype) for array in snapshot.arrays] == [
+        ("params/w", (3,), "float32")
+    ]
+    assert codes(snapshot) == ["file-missing"] * 2
     shutil.rmtree(tmp_path / "old" / "params.w")
     for place in (tmp_path / "old", tmp_path):  # alone and as an item
         with pytest.raises(InvalidInput, match="one msgpack file"):

@@ -56,34 +56,34 @@ def test_every_key_is_read(tmp_path: Path, database: bool) -> None:
         for key in above:
             place = place.setdefault(key, {})
         place[last] = arrays[path]
-    found = saved(tree, tmp_path, use_ocdbt=database)
-    assert {one.path for one in found.arrays} == keys.keys()
+    snapshot = saved(tree, tmp_path, use_ocdbt=database)
+    assert {one.path for one in snapshot.arrays} == keys.keys()
     for path, array in arrays.items():
-        here = found.array(path)
+        here = snapshot.array(path)
         assert (here.shape, here.dtype) == (array.shape, str(array.dtype))
         assert here.spec == (("data",), ("model",))
         assert here.bytes_per_device == array.addressable_shards[0].data.nbytes
-    assert not found.findings
+    assert not snapshot.findings
 
 
 @pytest.mark.parametrize("database", [True, False])
 @pytest.mark.parametrize("tree", ["alone", "an empty key"])
 def test_a_leaf_without_a_key_has_the_name_of_a_capture(tmp_path: Path, database: bool, tree: str) -> None:
     array = on_mesh(8, 4)
-    found = saved(array if tree == "alone" else {"": array}, tmp_path, use_ocdbt=database)
-    assert [(one.path, one.shape, one.bytes_per_device) for one in found.arrays] == [("array", (8, 4), 16)]
-    assert not found.findings
+    snapshot = saved(array if tree == "alone" else {"": array}, tmp_path, use_ocdbt=database)
+    assert [(one.path, one.shape, one.bytes_per_device) for one in snapshot.arrays] == [("array", (8, 4), 16)]
+    assert not snapshot.findings
 
 
 def test_two_leaves_with_one_path_get_different_names(tmp_path: Path) -> None:
     tree = {"a/b": on_mesh(2, 4), "a": {"b": on_mesh(4, 4)}, "params": {"w": on_mesh(8, 4)}}
-    found = saved(tree, tmp_path)
-    assert {one.path: one.shape for one in found.arrays} == {
+    snapshot = saved(tree, tmp_path)
+    assert {array.path: array.shape for array in snapshot.arrays} == {
         "a/b": (2, 4),
         "a.b": (4, 4),
         "params/w": (8, 4),
     }
-    assert found.array("params/w").group == "params"
+    assert snapshot.array("params/w").group == "params"
 
 
 def test_paths_are_unique() -> None:
@@ -101,13 +101,13 @@ def test_paths_are_unique() -> None:
 @pytest.mark.parametrize("zarr3", [False, True])
 def test_host_arrays_use_no_device_memory(tmp_path: Path, zarr3: bool) -> None:
     tree = {"w": on_mesh(8, 4), "table": np.ones((3, 5)), "step": 7, "name": "x", "none": None}
-    found = saved(tree, tmp_path, use_zarr3=zarr3)
-    table = found.array("table")
+    snapshot = saved(tree, tmp_path, use_zarr3=zarr3)
+    table = snapshot.array("table")
     assert (table.shape, table.bytes, table.bytes_per_device, table.shards) == ((3, 5), 120, 0, ())
-    assert state_totals(found).per_device == tree["w"].addressable_shards[0].data.nbytes
-    assert codes(found) == ["leaves-left-out", "on-host"]
-    assert "1 leaf of _METADATA" in found.findings[0].message
-    assert "'step' and 1 other array" in found.findings[1].message
+    assert state_totals(snapshot).per_device == tree["w"].addressable_shards[0].data.nbytes
+    assert codes(snapshot) == ["leaves-left-out", "on-host"]
+    assert "1 leaf of _METADATA" in snapshot.findings[0].message
+    assert "'step' and 1 other array" in snapshot.findings[1].message
 
 
 def test_a_key_cannot_leave_the_folder(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_metadata_is_read_up_to_a_limit(
     saved({"a": on_mesh(8, 4), "b": on_mesh(8, 4)}, tmp_path, use_ocdbt=database)
     with monkeypatch.context() as patched:
         patched.setattr(limits, "MOST_ARRAY_METADATA_BYTES", 20)
-        found = read(tmp_path / "saved")
-    assert {one.shape for one in found.arrays} == {None}
-    assert {"file-unreadable", "shapes-unknown"} == set(codes(found))
+        snapshot = read(tmp_path / "saved")
+    assert {array.shape for array in snapshot.arrays} == {None}
+    assert {"file-unreadable", "shapes-unknown"} == set(codes(snapshot))
     monkeypatch.setattr(limits, "MOST_JSON_BYTES", 300)
     with pytest.raises(InvalidInput, match="more than 300 B of array metadata"):
         stored_metadata(tmp_path / "saved", "given")

@@ -43,8 +43,8 @@ def test_equal_meshes_are_stored_once(tmp_path: Path) -> None:
     assert by_key["b"].mesh.devices == (4, 5, 6, 7, 0, 1, 2, 3)
     assert not by_key["f"].numbered and by_key["f"].mesh.devices == tuple(range(8))
     # Axis types do not change the meaning of a spec.
-    found = sharding_file.read(tmp_path / "it", "it")
-    assert {one.path: one.spec for one in found.arrays if one.spec} == dict.fromkeys(
+    snapshot = sharding_file.read(tmp_path / "it", "it")
+    assert {array.path: array.spec for array in snapshot.arrays if array.spec} == dict.fromkeys(
         "acef", (("data",), None)
     )
 
@@ -82,7 +82,7 @@ def test_devices_of_all_meshes_have_a_limit(tmp_path: Path, monkeypatch: pytest.
         str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]} for size in (9, 8, 9, 7, 8)
     }
     by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
-    assert [one.mesh is None for one in by_key.values()] == [False, False, True]
+    assert [saved_sharding.mesh is None for saved_sharding in by_key.values()] == [False, False, True]
     assert "more than 20 devices together" in (by_key["7"].problem or "")
 
 

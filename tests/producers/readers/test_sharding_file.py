@@ -44,33 +44,33 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read(path: Path, content: bytes | None = None) -> snapshot.Snapshot:
     if content is not None:
         path.write_bytes(content)
-    found = sharding_file.read(path, "it")
-    assert snapshot.from_json(strict_json.parse(snapshot.dumps(found), "it")) == found
-    return found
+    result = sharding_file.read(path, "it")
+    assert snapshot.from_json(strict_json.parse(snapshot.dumps(result), "it")) == result
+    return result
 
 
 def test_specs_mesh_and_order_of_devices(place: Path) -> None:
-    found = read(place, written({"params.a/b.kernel": NAMED, "opt_state.0.count": NAMED}))
-    assert found.mesh.devices == (3, 1, 0, 2) and found.mesh.axis_names == ("data", "model")
-    array = found.array("params/a/b/kernel")
+    snapshot = read(place, written({"params.a/b.kernel": NAMED, "opt_state.0.count": NAMED}))
+    assert snapshot.mesh.devices == (3, 1, 0, 2) and snapshot.mesh.axis_names == ("data", "model")
+    array = snapshot.array("params/a/b/kernel")
     assert array.spec == (("model",), None) and array.replicas == 2 and array.group == "params"
     # Shapes and bytes are unknown.
     assert array.shape is None and array.bytes is None and array.shard_shape is None
     assert array.dtype == "unknown"
-    assert [finding.code for finding in found.findings] == ["shapes-unknown"]
+    assert [finding.code for finding in snapshot.findings] == ["shapes-unknown"]
 
 
 @given.needs_cases
 def test_a_published_truncated_file() -> None:
-    found = read(given.ORBAX / "kisoku-3.2b-base.items._sharding.truncated")
-    assert found.mesh.size == 16 and len(found.mesh.axes) == 12
-    assert found.mesh.devices[:4] == (0, 4, 8, 12)
-    assert {array.path: array.spec for array in found.arrays} == {
+    snapshot = read(given.ORBAX / "kisoku-3.2b-base.items._sharding.truncated")
+    assert snapshot.mesh.size == 16 and len(snapshot.mesh.axes) == 12
+    assert snapshot.mesh.devices[:4] == (0, 4, 8, 12)
+    assert {array.path: array.spec for array in snapshot.arrays} == {
         "opt_state/0/count": (),
         "opt_state/0/mu/params/decoder/decoder_norm/scale": (("tensor", "tensor_transpose"),),
     }
-    assert found.findings[0].code == "file-cut"
-    assert "1,873 bytes" in found.findings[0].message and "2 arrays" in found.findings[0].message
+    assert snapshot.findings[0].code == "file-cut"
+    assert "1,873 bytes" in snapshot.findings[0].message and "2 arrays" in snapshot.findings[0].message
 
 
 def test_specs_equal_those_of_jax() -> None:
@@ -87,9 +87,9 @@ def test_specs_equal_those_of_jax() -> None:
 @given.needs_cases
 def test_specs_equal_those_of_the_whole_checkpoint() -> None:
     truth = json.loads((given.ORBAX / "truth_trainstate.json").read_text())
-    found = read(given.ORBAX / "trainstate_v1" / "state" / "_sharding")
-    assert len(found.arrays) == len(truth)
-    assert found.array("params/emb").spec == (("data", "model"), None)
+    snapshot = read(given.ORBAX / "trainstate_v1" / "state" / "_sharding")
+    assert len(snapshot.arrays) == len(truth)
+    assert snapshot.array("params/emb").spec == (("data", "model"), None)
 
 
 def test_every_truncation_gives_the_complete_entries(place: Path) -> None:
@@ -103,9 +103,9 @@ def test_every_truncation_gives_the_complete_entries(place: Path) -> None:
             with pytest.raises(InvalidInput, match=r"first entry|empty"):
                 read(place, content[:length])
             continue
-        found = read(place, content[:length])
-        assert found.arrays == whole[:count]
-        assert f"{length:,} bytes" in found.findings[0].message
+        snapshot = read(place, content[:length])
+        assert snapshot.arrays == whole[:count]
+        assert f"{length:,} bytes" in snapshot.findings[0].message
 
 
 def _starts(content: bytes) -> list[int]:
@@ -166,10 +166,10 @@ def test_other_files_are_refused(place: Path, content: bytes, words: str) -> Non
     ],
 )
 def test_an_invalid_entry_does_not_affect_the_others(place: Path, entry: Any) -> None:
-    found = read(place, written({"good": NAMED, "bad": entry}))
-    assert found.array("good").spec == (("model",), None)
-    assert found.array("bad").spec is None
-    assert [one.array for one in found.findings if one.code == "sharding-unknown"] == ["bad"]
+    snapshot = read(place, written({"good": NAMED, "bad": entry}))
+    assert snapshot.array("good").spec == (("model",), None)
+    assert snapshot.array("bad").spec is None
+    assert [finding.array for finding in snapshot.findings if finding.code == "sharding-unknown"] == ["bad"]
 
 
 @pytest.mark.parametrize(

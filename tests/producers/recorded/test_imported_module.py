@@ -56,19 +56,23 @@ def test_text_of_a_lowered_program_is_propagated_with_origins(tmp_path: Path, te
     path = tmp_path / "step.mlir"
     path.write_text(text)
     for kind in (None, "stablehlo", "hlo"):
-        found = opened(path, kind)
-        assert found.source.kind == "stablehlo"
-    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
-    up = found.array("jit_step/input/state/params/up")
+        snapshot = opened(path, kind)
+        assert snapshot.source.kind == "stablehlo"
+    assert snapshot.mesh is not None and snapshot.mesh.sizes == {"data": 2, "model": 4}
+    up = snapshot.array("jit_step/input/state/params/up")
     assert (up.group, up.spec, up.shard_shape) == ("params", (("data",), ("model",)), (8, 8))
-    assert found.array("jit_step/output/params/up").spec == up.spec
-    (program,) = found.programs
+    assert snapshot.array("jit_step/output/params/up").spec == up.spec
+    (program,) = snapshot.programs
     assert program.stage == "partitioned" and program.flops_per_device
-    gathers = {each.arrays: each for each in program.collectives or () if each.op == "all-gather"}
+    gathers = {
+        collective.arrays: collective
+        for collective in program.collectives or ()
+        if collective.op == "all-gather"
+    }
     gather = gathers[(up.path,)]
     assert gather.mesh_axes == ("data",)
-    assert [(one.mesh_axis, one.from_) for one in gather.origins or ()] == [("data", up.path)]
-    assert {array.group for array in found.arrays} >= {"params", "output", "activation", "gradient"}
+    assert [(origin.mesh_axis, origin.from_) for origin in gather.origins or ()] == [("data", up.path)]
+    assert {array.group for array in snapshot.arrays} >= {"params", "output", "activation", "gradient"}
 
 
 def test_bytecode_and_text_without_names_have_the_same_shardings(tmp_path: Path, text: str) -> None:
@@ -103,10 +107,10 @@ def test_every_kind_of_placement_equals_that_of_jax(placements: Path) -> None:
         wanted = {key: one for key, one in expected.items() if key.startswith(f"{name}/")}
         if not wanted:
             continue
-        found = opened(path)
-        assert found.mesh is not None
+        snapshot = opened(path)
+        assert snapshot.mesh is not None
         positions = (0, 1, 3, 2, 4, 5, 7, 6)
-        arrays = {array.path: array for array in found.arrays}
+        arrays = {array.path: array for array in snapshot.arrays}
         for key, one in wanted.items():
             array = arrays[key]
             assert array.shape == tuple(one["shape"]) and array.dtype == one["dtype"], key
@@ -114,7 +118,7 @@ def test_every_kind_of_placement_equals_that_of_jax(placements: Path) -> None:
             assert list(array.unreduced) == one["unreduced"], key
             held = {
                 str(positions[shard.device]): [list(part) for part in shard.index]
-                for shard in sharding.shards(array, found.mesh) or ()
+                for shard in sharding.shards(array, snapshot.mesh) or ()
             }
             assert held == one["shards"], key
             compared.add(key)
@@ -124,9 +128,9 @@ def test_every_kind_of_placement_equals_that_of_jax(placements: Path) -> None:
 def test_a_module_without_a_mesh_has_arrays_and_says_that_it_has_no_mesh(tmp_path: Path) -> None:
     path = tmp_path / "plain.mlir"
     path.write_text(jax.jit(lambda x: x * 2).lower(np.ones((4, 8), np.float32)).as_text())
-    found = opened(path)
-    assert found.mesh is None and found.arrays[0].shape == (4, 8)
-    assert "mesh-unknown" in [finding.code for finding in found.findings]
+    snapshot = opened(path)
+    assert snapshot.mesh is None and snapshot.arrays[0].shape == (4, 8)
+    assert "mesh-unknown" in [finding.code for finding in snapshot.findings]
 
 
 @pytest.mark.parametrize(
@@ -176,16 +180,19 @@ def test_shardings_as_text_and_an_axis_that_xla_drops(tmp_path: Path) -> None:
     """Compiled by XLA: argument 0 is f32[7,5], an all-reduce of f32[2,3], an all-gather of f32[8,3]."""
     path = tmp_path / "step.mlir"
     path.write_text(UNEVEN)
-    found = opened(path)
-    assert found.mesh is not None and found.mesh.sizes == {"data": 2, "model": 4}
-    argument = found.array("step/input/0")
+    snapshot = opened(path)
+    assert snapshot.mesh is not None and snapshot.mesh.sizes == {"data": 2, "model": 4}
+    argument = snapshot.array("step/input/0")
     assert (argument.spec, argument.shard_shape) == ((None, ("data",)), (7, 5))
-    (program,) = found.programs
-    moved = {(one.op, one.mesh_axes): one.payload_bytes for one in program.collectives or ()}
+    (program,) = snapshot.programs
+    moved = {
+        (collective.op, collective.mesh_axes): collective.payload_bytes
+        for collective in program.collectives or ()
+    }
     assert moved == {("all-reduce", ("data",)): 2 * 3 * 4, ("all-gather", ("model",)): 8 * 3 * 4}
-    (note,) = (one for one in found.findings if one.code == "sharding-not-given")
+    (note,) = (finding for finding in snapshot.findings if finding.code == "sharding-not-given")
     assert "model" in note.message and "step/input/0" in note.message
-    assert sum(one.code == "sharding-not-given" for one in found.findings) == 1
+    assert sum(finding.code == "sharding-not-given" for finding in snapshot.findings) == 1
 
 
 @pytest.mark.nightly_but_first
@@ -212,9 +219,9 @@ def test_shardings_that_are_not_valid_are_unknown(
         f"module @step attributes {{{of_module}}} {{ func.func @main(%0: tensor<8xf32> {{mhlo.sharding = "
         f"{sharding}}}) -> tensor<8xf32> {{ return %0 : tensor<8xf32> }} }}"
     )
-    found = opened(path)
-    assert found.array("step/input/0").spec is None
-    said = " ".join(one.message for one in found.findings)
+    snapshot = opened(path)
+    assert snapshot.array("step/input/0").spec is None
+    said = " ".join(finding.message for finding in snapshot.findings)
     assert "Error" not in said and "nothing in it is sharded" not in said
 
 
@@ -238,8 +245,8 @@ def test_a_part_of_an_axis_of_a_mesh_that_cannot_be_emulated_is_a_sentence(tmp_p
         "stablehlo.dot %0, %0 : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32> "
         "return %1 : tensor<8x8xf32> } }"
     )
-    found = opened(path)
-    (note,) = (finding for finding in found.findings if finding.code == NOT_PARTITIONED)
+    snapshot = opened(path)
+    (note,) = (finding for finding in snapshot.findings if finding.code == NOT_PARTITIONED)
     assert "part of a mesh axis" in note.message and "tensor<" not in note.message
 
 
@@ -292,12 +299,12 @@ def test_a_program_of_one_device_has_its_collectives(tmp_path: Path) -> None:
     path = tmp_path / "graph.mlir"
     path.write_text(OF_ONE_DEVICE)
     for given, axes in ((None, None), (NamedMesh((("dp", 2), ("tp", 4))), ("tp",))):
-        found = imported_module.read(path, "graph.mlir", given)
-        (collective,) = found.programs[0].collectives or ()
+        snapshot = imported_module.read(path, "graph.mlir", given)
+        (collective,) = snapshot.programs[0].collectives or ()
         assert (collective.op, collective.mesh_axes) == ("all-reduce", axes)
         assert (collective.groups, collective.group_size) == (2, 4)
         assert collective.wire_bytes_per_device == 2 * 128 * 32 * 4 * 3 // 4
-        assert found.programs[0].devices == 8
+        assert snapshot.programs[0].devices == 8
 
 
 def test_a_given_mesh_is_used_or_refused(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ def test_a_step_keeps_its_names_with_a_random_key_and_without_its_metrics() -> N
     live = recorded(step, *arguments)
     (model, optimizer, rngs, metrics), loss = jax.jit(step)(*arguments)
     del arguments, metrics, loss
-    found, _ = live.captured(())
-    named = {one.path: one for one in found.arrays}
+    snapshot, _ = live.captured(())
+    named = {array.path: array for array in snapshot.arrays}
     assert named["model/kernel"].shape == model["kernel"].shape
     assert named["model/kernel"].spec == (("data",), ("model",))
     assert named["model/bias"].shape == model["bias"].shape
@@ -112,7 +112,7 @@ def test_a_split_function_has_the_names_of_its_own_parameters(module: str, passe
     def wrapped(donated: Any, others: Any, static: Any) -> Any:
         del static
         arrays = jax.tree.leaves((donated, others))
-        by_shape = {one.shape: one for one in arrays}
+        by_shape = {array.shape: array for array in arrays}
         return {"w": by_shape[16, 24] * 2, "batch": by_shape[48, 8].sum(axis=1)}
 
     arguments = passed(state, batch, scale=scale)
@@ -160,14 +160,14 @@ def test_the_shards_that_a_program_looked_at_are_counted_once() -> None:
     array = put((56, 48), "data", "model")
     shards = [shard.data for shard in array.addressable_shards]
     jax.block_until_ready((array, shards))  # the address of an array that is not ready is not read
-    assert sum(one.shape == (28, 12) for one in jax.live_arrays()) >= len(shards) == 8
-    found, _ = LiveArrays().captured(())
-    assert [one.shape for one in found.arrays if one.shape in ((56, 48), (28, 12))] == [(56, 48)]
+    assert sum(live_array.shape == (28, 12) for live_array in jax.live_arrays()) >= len(shards) == 8
+    snapshot, _ = LiveArrays().captured(())
+    assert [one.shape for one in snapshot.arrays if one.shape in ((56, 48), (28, 12))] == [(56, 48)]
     alone = shards[0]
     del array, shards
-    found, _ = LiveArrays().captured(())
+    snapshot, _ = LiveArrays().captured(())
     # The array is gone, so its shard is the only array of that memory.
-    assert [one.shape for one in found.arrays if one.shape in ((56, 48), (28, 12))] == [alone.shape]
+    assert [one.shape for one in snapshot.arrays if one.shape in ((56, 48), (28, 12))] == [alone.shape]
 
 
 def test_an_argument_of_the_first_run_is_no_result() -> None:

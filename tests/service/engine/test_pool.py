@@ -646,9 +646,9 @@ def test_nothing_hangs_when_many_ask_cancel_and_kill_at_once():
                     continue
                 jobs.append((kind, job))
                 if chance.random() < 0.1 and (listed := pool.jobs()):
-                    one = chance.choice(listed)
+                    choice = chance.choice(listed)
                     with contextlib.suppress(InvalidInput):  # ended, or of another owner
-                        pool.cancel(one.number, requester.owner)
+                        pool.cancel(choice.number, requester.owner)
                 if chance.random() < 0.2:
                     pool.warm(Environment(1, (("UNUSED", str(chance.randrange(2))),)))
                 if kind in ("loop", "stubborn") or chance.random() < 0.3:

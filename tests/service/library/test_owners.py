@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_each_user_sees_what_is_theirs_shared_or_has_no_owner(path: Path) -> None:
-    local, ann, ben, guest = Library(path), *(Library(path, one) for one in (ANN, BEN, GUEST))
+    local, ann, ben, guest = Library(path), *(Library(path, requester) for requester in (ANN, BEN, GUEST))
     local.save("local", "", FOUND)
     ann.save("hers", "secret note", FOUND)
     ann.save("shared", "", FOUND)
@@ -73,7 +73,7 @@ def test_only_the_owner_changes_a_snapshot(path: Path, user: Requester) -> None:
 
 
 def test_each_user_has_names_of_their_own(path: Path) -> None:
-    local, guest, ann, ben = (Library(path), *(Library(path, one) for one in (GUEST, ANN, BEN)))
+    local, guest, ann, ben = (Library(path), *(Library(path, requester) for requester in (GUEST, ANN, BEN)))
     for library, note in ((ann, "of Ann"), (ben, "of Ben"), (guest, "of a guest")):
         library.save("base", note, FOUND)
         with pytest.raises(NameTaken):
@@ -175,7 +175,7 @@ def test_changes_and_refusals_are_reported(path: Path) -> None:
     def record(event: str, user: Requester, name: str, outcome: str) -> None:
         events.append((event, user.owner, name, outcome))
 
-    ann, ben = (Library(path, one, record) for one in (ANN, BEN))
+    ann, ben = (Library(path, requester, record) for requester in (ANN, BEN))
     ann.save("hers", "", FOUND)
     ann.share("hers", True)
     with pytest.raises(InvalidInput):

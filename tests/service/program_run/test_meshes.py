@@ -175,9 +175,9 @@ def moves(snapshot: Snapshot) -> dict[tuple[str, int], Reshard]:
 
 
 def test_moves_are_counted_with_their_bytes(two: Any) -> None:
-    found = moves(two.snapshot)
-    assert len(found) == len(two.snapshot.reshards) == 3
-    copied = found["device_put", 2]
+    reshards = moves(two.snapshot)
+    assert len(reshards) == len(two.snapshot.reshards) == 3
+    copied = reshards["device_put", 2]
     line = 1 + TWO_MESHES.splitlines().index("    weights = jax.device_put(params, on_rollout)")
     assert (copied.line, copied.executions) == (f"two.py:{line}", 3)
     assert (copied.source_devices, copied.target_devices) == ((0, 1, 2, 3), (4, 5, 6, 7))
@@ -185,9 +185,9 @@ def test_moves_are_counted_with_their_bytes(two: Any) -> None:
     assert copied.moved == copied.bytes  # no copies on the rollout, and no device has it before
     specs = {arrays.shape: (arrays.source_spec, arrays.target_spec) for arrays in copied.arrays}
     assert specs[16, 8] == ((("fsdp",), ("tp",)), (None, ("tp",)))
-    constrained = found["with_sharding_constraint", 1]
+    constrained = reshards["with_sharding_constraint", 1]
     assert constrained.executions == 2
-    to_device = found["device_put", 1]
+    to_device = reshards["device_put", 1]
     assert (to_device.executions, to_device.target_devices) == (100, (7,))
     assert to_device.target_mesh is None and to_device.moved == 8 * 2
 
@@ -216,15 +216,15 @@ def test_the_least_time_is_that_of_the_links(two: Any) -> None:
 
 
 def test_without_live_arrays_each_program_keeps_its_mesh(two: Any, tmp_path: Path) -> None:
-    found = folder_snapshot.read(without_live_arrays(two, tmp_path))
-    assert [program.name for program in found.programs] == [program.name for program in two.run.programs]
-    meshes = [found.mesh_of(program) for program in found.programs]
+    result = folder_snapshot.read(without_live_arrays(two, tmp_path))
+    assert [program.name for program in result.programs] == [program.name for program in two.run.programs]
+    meshes = [result.mesh_of(program) for program in result.programs]
     assert [mesh and mesh.devices for mesh in meshes] == [(0, 1, 2, 3), (4, 5, 6, 7)]
-    for array in found.arrays:
-        owner = found.program(array.program or "")
-        assert owner is not None and found.mesh_of(owner) == found.mesh_of(array)
-    assert found.reshards == two.snapshot.reshards
-    assert snapshot.from_json(json.loads(snapshot.dumps(found))) == found
+    for array in result.arrays:
+        owner = result.program(array.program or "")
+        assert owner is not None and result.mesh_of(owner) == result.mesh_of(array)
+    assert result.reshards == two.snapshot.reshards
+    assert snapshot.from_json(json.loads(snapshot.dumps(result))) == result
 
 
 def test_for_a_target_live_arrays_keep_their_mesh_and_are_audited_once(two: Any) -> None:
@@ -247,7 +247,7 @@ def test_for_a_target_live_arrays_keep_their_mesh_and_are_audited_once(two: Any)
         }
     checked = [finding for finding in snapshot.findings if finding.code in audit.CODES]
     assert checked == list(audit.audit(snapshot))
-    assert len({one.message for one in checked}) == len(checked)
+    assert len({finding.message for finding in checked}) == len(checked)
 
 
 def test_live_arrays_without_a_device_of_the_target_are_named(two: Any, tmp_path: Path) -> None:

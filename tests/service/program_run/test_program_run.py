@@ -93,12 +93,12 @@ def test_every_style_of_compile_is_recorded(trained: Any) -> None:
     ]  # fmt: skip
     assert [program.ahead_of_time for program in run.programs] == [False, False, False, True, True]
     assert run.operations > 0  # `jnp.ones` and the like
-    for one in run.programs:
-        alone = snapshot.read(trained.folder / one.file)
+    for compiled_record in run.programs:
+        alone = snapshot.read(trained.folder / compiled_record.file)
         # So that `compare` finds the arrays of `train_step` in `train_step (2)`.
-        assert [program.name for program in alone.programs] == [one.function]
-        assert {array.program for array in alone.arrays} == {one.function}
-        assert one.compile > 0 and one.lower > 0
+        assert [program.name for program in alone.programs] == [compiled_record.function]
+        assert {array.program for array in alone.arrays} == {compiled_record.function}
+        assert compiled_record.compile > 0 and compiled_record.lower > 0
     step = trained.snapshot.program("train_step")
     assert {c.op for c in step.collectives} == {"all-reduce"}
     assert {c.mesh_axes for c in step.collectives} == {("data",), ("model",)}
@@ -178,8 +178,8 @@ def test_whatever_ends_the_program_the_rest_is_kept(
     assert done.stdout == ("0\n" if how == "fork" else "")
     assert [program.function for program in run.programs] == ["<lambda>"]
     # The program frees its arrays when `main` ends; those of the compile are kept.
-    found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
-    assert found.array("weights").shape == (64, 64)
+    result = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    assert result.array("weights").shape == (64, 64)
     if how == "raise":
         assert "hook.py" not in done.stderr
 
@@ -234,8 +234,8 @@ def test_arrays_of_a_program_that_compiles_nothing_are_recorded_without_views(
 ) -> None:
     (tmp_path / "places.py").write_text(programs.ONLY_PLACES)
     assert call(tmp_path, *RUN, "places.py").returncode == 0
-    found = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
-    assert {array.path: array.bytes for array in found.arrays} == {"x": 4096, "copied": 512, "one": 512}
+    result = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
+    assert {array.path: array.bytes for array in result.arrays} == {"x": 4096, "copied": 512, "one": 512}
 
 
 @pytest.mark.nightly
@@ -250,13 +250,13 @@ def test_a_run_for_a_target_has_its_figures_and_names_what_asked_for_the_platfor
     assert [place.rpartition("/")[2] for place in run.questions] == ["asks.py:10"]
     assert "asks.py:10" in done.stderr
     here = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT)
-    found = folder_snapshot.read(tmp_path / "recorded")
-    assert (here.source.kind, found.source.kind) == ("capture", "tpu")
-    assert {program.name.partition(" ")[0] for program in found.programs} == {"<lambda>"}
-    assert len({program.name for program in found.programs}) == 2
-    assert all(program.memory.capacity for program in found.programs)
+    result = folder_snapshot.read(tmp_path / "recorded")
+    assert (here.source.kind, result.source.kind) == ("capture", "tpu")
+    assert {program.name.partition(" ")[0] for program in result.programs} == {"<lambda>"}
+    assert len({program.name for program in result.programs}) == 2
+    assert all(program.memory.capacity for program in result.programs)
     # The live arrays, as the program named them, on the devices of the target.
-    assert {array.path for array in found.arrays} == {array.path for array in here.arrays}
-    assert found.mesh.device_kind.startswith("TPU")
-    (first, *_) = found.programs[0].shardings
+    assert {array.path for array in result.arrays} == {array.path for array in here.arrays}
+    assert result.mesh.device_kind.startswith("TPU")
+    (first, *_) = result.programs[0].shardings
     assert first.path == "w"

@@ -22,9 +22,9 @@ pytest.importorskip("distributed", reason="dask.distributed is optional: the ext
 
 @pytest.fixture
 def cluster(tmp_path) -> Iterator[Cluster]:
-    made = Cluster(tmp_path)
-    yield made
-    made.close()
+    cluster = Cluster(tmp_path)
+    yield cluster
+    cluster.close()
 
 
 @pytest.fixture

@@ -130,7 +130,7 @@ def test_single_rules_of_the_best_candidate_are_changed(service, store):
     # Changes that are not better are not listed.
     known = {json.dumps(candidate.layout) for candidate in before.candidates}
     added = [candidate for candidate in after.candidates if json.dumps(candidate.layout) not in known]
-    assert added and all(one.peak_bytes < first.peak_bytes for one in added)
+    assert added and all(candidate.peak_bytes < first.peak_bytes for candidate in added)
     kept = space_of(layout, service.state(layout).answer(), locks=["data=8", "rules"])
     assert not kept.near(layout)
 
@@ -141,25 +141,25 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
     space = space_of(layout, service.state(layout).answer())
     result = search(space, store, chip=None, budget=2)
     compiled = [candidate for candidate in result.candidates if candidate.stage == "compiled"]
-    assert 1 <= len(compiled) <= 2 and any(one.current for one in compiled)
+    assert 1 <= len(compiled) <= 2 and any(candidate.current for candidate in compiled)
     fastest = result.best_candidate
-    assert fastest is not None and fastest.measured == min(one.measured for one in compiled)
+    assert fastest is not None and fastest.measured == min(candidate.measured for candidate in compiled)
     assert fastest.peak_bytes
     # A comparison has the runs of the search instead of plans.
     best, lost = snapshots_of(result, service)
     assert lost == 0
     named = dict(best)
     medians = {
-        statistics.median(one.program("train_step").seconds.steps)
-        for one in named.values()
-        if not one.programs[0].before_compile
+        statistics.median(snapshot.program("train_step").seconds.steps)
+        for snapshot in named.values()
+        if not snapshot.programs[0].before_compile
     }
-    assert {one.measured for one in compiled} == medians
+    assert {candidate.measured for candidate in compiled} == medians
     assert known_results.measured(layout, fastest.measured + 1) is None
     # What the cache has not kept is planned again, and counted.
     monkeypatch.setattr(known_results, "measured", lambda *_: None)
     planned, lost = snapshots_of(result, service)
-    assert lost == len(compiled) and {one.source.kind for _, one in planned} == {"plan"}
+    assert lost == len(compiled) and {snapshot.source.kind for _, snapshot in planned} == {"plan"}
 
 
 @pytest.mark.nightly
@@ -199,9 +199,9 @@ def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
                     break
 
     with executors.local(2) as local:
-        found = Search(space, CHIP, local, 0, store=store, on_progress=kill, workers=2).run()
+        search_result = Search(space, CHIP, local, 0, store=store, on_progress=kill, workers=2).run()
     assert killed
-    assert layouts_of(found) == layouts_of(expected)
+    assert layouts_of(search_result) == layouts_of(expected)
 
 
 @pytest.mark.nightly

@@ -74,8 +74,10 @@ def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
             # Tracebacks contain this name.
             exec(compile(cell.code, f"step {number}", "exec", dont_inherit=True), namespace)
         values = {name: namespace[name] for name in cell.draw}
-        mesh = next((mesh_record(one) for one in values.values() if isinstance(one, jax.sharding.Mesh)), None)
-        drawn = tuple(_drawn(name, one) for name, one in values.items() if isinstance(one, jax.Array))
+        mesh = next(
+            (mesh_record(value) for value in values.values() if isinstance(value, jax.sharding.Mesh)), None
+        )
+        drawn = tuple(_drawn(name, value) for name, value in values.items() if isinstance(value, jax.Array))
         refusal = _refusal(namespace[cell.refused]) if cell.refused else None
     except Cancelled:
         raise

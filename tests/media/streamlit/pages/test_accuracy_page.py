@@ -19,12 +19,12 @@ def opened(**query: str) -> AppTest:
     page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
     page.query_params.update(query)
     page.run()
-    assert not page.exception, [one.value for one in page.exception]
+    assert not page.exception, [exception.value for exception in page.exception]
     return page
 
 
 def chips(page: AppTest) -> set[str]:
-    runs = next(one.value for one in page.dataframe if "Schedule alone" in one.value)
+    runs = next(dataframe.value for dataframe in page.dataframe if "Schedule alone" in dataframe.value)
     return set(runs["Chip"])
 
 

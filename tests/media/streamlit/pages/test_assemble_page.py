@@ -48,7 +48,7 @@ class AssemblePage(LonePage):
 
     def figures(self) -> dict[str, dict]:
         charts = figures(self.test)
-        return {one.key.removeprefix("assemble:"): json.loads(one.spec) for one in charts}
+        return {chart.key.removeprefix("assemble:"): json.loads(chart.spec) for chart in charts}
 
     def numbers(self, figure: str) -> list[str]:
         found = []

@@ -109,8 +109,8 @@ def names(page: AppTest) -> tuple[str, ...]:
 
 def query_of(page: AppTest) -> dict[str, list[str]]:
     """The URL's parameters, each as a list."""
-    found = dict(page.query_params.items())
-    return {key: [value] if isinstance(value, str) else list(value) for key, value in found.items()}
+    result = dict(page.query_params.items())
+    return {key: [value] if isinstance(value, str) else list(value) for key, value in result.items()}
 
 
 def read_as_markup(text: str) -> bool:
@@ -141,7 +141,7 @@ def test_a_link_is_planned(page_of) -> None:
     page = page_of(query=LINK | {"baseline": ["FSDP"], "chip": ["h100"]})
     board = board_of(page)
     assert board.names == ("Data + tensor", "FSDP") and board.baseline == 1
-    assert {one.source.kind for one in board.snapshots} == {"plan"}
+    assert {snapshot.source.kind for snapshot in board.snapshots} == {"plan"}
     assert (
         board_link.layout_of(board.snapshots[1])
         == layouts.parse(
@@ -175,7 +175,7 @@ def test_what_is_computed_is_not_compared(page_of, monkeypatch: pytest.MonkeyPat
     page = page_of(Board().pinned("one", known).pinned("FSDP", planned.pins[1].snapshot))
     assert "Computing FSDP:" in page.info[0].value
     assert "comparable" not in said(page)
-    (picture,) = [one for one in figures(page) if one.key == "glance"]
+    (picture,) = [figure for figure in figures(page) if figure.key == "glance"]
     assert "one" in picture.alt and "FSDP" not in picture.alt
 
 
@@ -185,7 +185,7 @@ def test_plans_of_a_link_get_their_propagated_programs(page_of) -> None:
     until(lambda: not checked(page.run()).info, "the programs of both layouts")
     for found in board_of(page).snapshots:
         assert found.program("train_step").stage == "partitioned"
-    (picture,) = [one for one in figures(page) if one.key == "glance"]
+    (picture,) = [figure for figure in figures(page) if figure.key == "glance"]
     for name in ("one", "FSDP"):
         assert f"{name} unknown" not in picture.alt and name in picture.alt
     # The picture has the same bytes as the table.
@@ -215,7 +215,7 @@ def test_a_bad_link_gives_a_notice_and_the_rest_of_it(page_of) -> None:
 
 def table_of(page: AppTest) -> dict[str, list[str]]:
     """Return the cells of the table by the first cell of their row."""
-    (table,) = (one.value for one in page.markdown if one.value.startswith("| Question"))
+    (table,) = (markdown.value for markdown in page.markdown if markdown.value.startswith("| Question"))
     rows = [re.split(r"(?<!\\) ?\| ?", line)[1:-1] for line in table.splitlines()]
     plain = [[cell.replace("\\", "") for cell in row] for row in rows]
     return {first: cells for first, *cells in plain}
@@ -445,6 +445,6 @@ def test_a_short_link_of_another_server_says_so(page_of, user_files: Path) -> No
 def test_the_current_layout_is_added_once(page_of) -> None:
     page = page_of(Board().pinned("one", found()))
     checked(page.button(key="pin_current").click().run())
-    one, added = board_of(page).snapshots
-    assert one == found() and board_link.layout_of(added) == layouts.parse({}).unwrap()
+    snapshot, added = board_of(page).snapshots
+    assert snapshot == found() and board_link.layout_of(added) == layouts.parse({}).unwrap()
     assert not [button for button in page.button if button.key == "pin_current"]

@@ -62,7 +62,7 @@ def test_a_search_is_reopened_with_its_result(history: History) -> None:
     assert state["went_to"] == page_switch.SEARCH and state["last_layout"] == TPU
     kept = {key: state[key] for key in ("last_layout", "search_reopened")}
     page = LonePage(AppTest.from_string(SEARCH, default_timeout=PATIENCE), **kept)
-    (listed,) = (one.value for one in page.test.dataframe if len(one.value) == 1)
+    (listed,) = (dataframe.value for dataframe in page.test.dataframe if len(dataframe.value) == 1)
     assert "500" in listed["Step"][0]
     page.test.button(key="search_new").click()
     page.run()

@@ -57,7 +57,7 @@ class LearnPage:
         self.run()
 
     def steps(self) -> list[str]:
-        return [plain(one.label) for one in self.test.expander]
+        return [plain(expander.label) for expander in self.test.expander]
 
     def code(self) -> list[str]:
         return [one.value for one in self.test.code]
@@ -69,7 +69,7 @@ class LearnPage:
 
     def charts(self) -> dict[str, dict[str, Any]]:
         """Return every figure by the last three parts of its key: step, array and kind."""
-        return {one.key.split(":", 2)[2]: json.loads(one.spec) for one in figures(self.test)}
+        return {figure.key.split(":", 2)[2]: json.loads(figure.spec) for figure in figures(self.test)}
 
     def blocks(self, key: str) -> list[str]:
         """Return the texts in the cells of a block map, in order."""
@@ -110,7 +110,7 @@ def test_all_steps_can_be_opened_and_closed(open_learn) -> None:
     page.press("open_all")
     request = tutorials.parse("pieces", **tutorials.defaults("pieces")).unwrap()
     known = inspection.shared().tutorial(request).known()
-    assert page.code() == [text for one in known.steps for text in (one.code, one.output)]
+    assert page.code() == [text for step in known.steps for text in (step.code, step.output)]
     assert "JAX raised `ValueError`" in page.said()
     assert set(page.charts()) == {
         f"{place}:{kind}"

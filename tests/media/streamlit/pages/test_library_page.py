@@ -84,8 +84,8 @@ class Page:
 
 def page_with(library: Library, **saved: Snapshot) -> Page:
     """Save these Snapshots in this order, without notes, and open the page."""
-    for name, found in saved.items():
-        library.save(name, "", found)
+    for name, snapshot in saved.items():
+        library.save(name, "", snapshot)
     return Page(page_script)
 
 
@@ -137,14 +137,14 @@ def test_save_note_and_delete(library: Library) -> None:
     assert library.entry("other").note == "a later thought" and "a later thought" in page.said()
     assert "other cannot be recovered." in page.said("markdown")
     page.press("library_delete")
-    assert page.names() == ["base"] and [one.name for one in library.entries()] == ["base"]
+    assert page.names() == ["base"] and [entry.name for entry in library.entries()] == ["base"]
 
 
 def test_a_renamed_snapshot_stays_selected(library: Library) -> None:
     library.save("base", "", FOUND)
     library.save("other", "note", FOUND)
     page = Page(page_script)
-    (field,) = [one for one in page.test.text_input if one.label == "New name"]
+    (field,) = [text_input for text_input in page.test.text_input if text_input.label == "New name"]
     page.do(field.set_value("base"))
     page.press("library_rename")
     assert "already" in page.said("error")
@@ -164,7 +164,7 @@ def test_a_user_of_a_team_changes_and_shares_only_what_is_theirs(
     monkeypatch.setattr(user, "current", lambda: ann)
     page = Page(page_script)
     assert page.names() == ["hers", "nobody's"] and str(library.path) not in page.said()
-    raw = [one.value for one in page.test.caption if one.value.startswith("Owner")]
+    raw = [caption.value for caption in page.test.caption if caption.value.startswith("Owner")]
     assert raw == [f"Owner: {plain(f'{ann.name} (private)')}"]
     page.press("library_share")
     monkeypatch.setattr(user, "current", lambda: ben)

@@ -109,12 +109,12 @@ def test_a_zip_of_a_checkpoint(
 ) -> None:
     before = folders()
     page = opened(("run.zip", packed(folder())))
-    found = snapshot_of(page)
-    assert found.source.kind == "orbax" and len(found.arrays) == arrays
+    snapshot = snapshot_of(page)
+    assert snapshot.source.kind == "orbax" and len(snapshot.arrays) == arrays
     assert any("run" in text.value for text in page.markdown)
     values = [metric.value.replace("\\", "") for metric in page.metric]
     assert values[:3] == [f"≥ {held}", "unknown", "unknown"] and len(values) == 4
-    (line,) = [said for one in page.caption if "per device" in (said := one.value.replace("\\", ""))]
+    (line,) = [said for caption in page.caption if "per device" in (said := caption.value.replace("\\", ""))]
     assert all(text in line for text in ("8 devices", whole, held, copies))
     assert folders() <= before, "the upload's folder is gone"
 
@@ -125,9 +125,9 @@ def test_several_files_of_one_job(_shared_workers: None) -> None:
         ("named_shardings.json", json.dumps({KEY: ENTRY}).encode()),
         ("logical_shardings.json", json.dumps(logical).encode()),
     )
-    found = snapshot_of(page)
-    assert found.source.kind == "maxtext"
-    assert found.arrays[0].logical_axes == ("embed", "mlp")
+    snapshot = snapshot_of(page)
+    assert snapshot.source.kind == "maxtext"
+    assert snapshot.arrays[0].logical_axes == ("embed", "mlp")
     # Another file replaces it, and its type can be chosen.
     uploads = [("a.txt", module().encode(), "text/plain")]
     page.selectbox(key="open_kind").set_value("HLO text")
@@ -141,10 +141,10 @@ def test_several_files_of_one_job(_shared_workers: None) -> None:
 
 def test_a_snapshot_and_a_sharding_file(_shared_workers: None) -> None:
     page = opened(("_sharding", written({"params.a": NAMED})))
-    found = snapshot_of(page)
-    assert found.arrays[0].spec == (("model",), None)
-    again = snapshot_of(opened(("mine.json", snapshot.dumps(found).encode())))
-    assert again == found
+    result = snapshot_of(page)
+    assert result.arrays[0].spec == (("model",), None)
+    again = snapshot_of(opened(("mine.json", snapshot.dumps(result).encode())))
+    assert again == result
 
 
 def hostile() -> dict[str, tuple[tuple[tuple[str, bytes], ...], str]]:
@@ -211,10 +211,10 @@ def test_every_panel_reports_unknown_values(
 ) -> None:
     if kind == "hlo":
         (tmp_path / "a.hlo").write_text(module() + module("x" * 40))
-        found = hlo_text.read(tmp_path / "a.hlo", "a.hlo")
+        snapshot = hlo_text.read(tmp_path / "a.hlo", "a.hlo")
     else:
-        found = kinds()[kind]
-    page = shown(found, panel=panel, arrays_view=view)
+        snapshot = kinds()[kind]
+    page = shown(snapshot, panel=panel, arrays_view=view)
     said = [one.value for one in (*page.info, *page.caption, *page.markdown)]
     assert figures(page) or page.dataframe or len(said) > 2
     # Unknown values are not shown as zero or none.

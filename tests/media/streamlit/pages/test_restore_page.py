@@ -79,13 +79,13 @@ def test_the_transfer_is_planned_without_a_run(open_restore) -> None:
     assert page.value("rules") == "batch=data, hidden=model"
     service = inspection.shared()
     plans = [service.plan(layouts.parse(SMALL | fields).unwrap()) for fields in ({}, {"mesh": "4x2"})]
-    found = transfer.transfer(*plans)
-    assert transfer.in_words(found) in page.said()
+    result = transfer.transfer(*plans)
+    assert transfer.in_words(result) in page.said()
     assert "Planned" in page.said()
-    assert page.metrics()["Receiving devices"] == str(transfer.totals(found).receivers)
+    assert page.metrics()["Receiving devices"] == str(transfer.totals(result).receivers)
     table = page.test.dataframe[0].value
-    assert table["To move"].sum() == transfer.totals(found).moved
-    assert table["Stays"].sum() == transfer.totals(found).kept
+    assert table["To move"].sum() == transfer.totals(result).moved
+    assert table["Stays"].sum() == transfer.totals(result).kept
     assert "Values" not in table.columns
 
 

@@ -42,7 +42,7 @@ def opened(**query: str) -> AppTest:
     page = AppTest.from_string(SCRIPT, default_timeout=PATIENCE)
     page.query_params.update(query)
     page.run()
-    assert not page.exception, [one.value for one in page.exception]
+    assert not page.exception, [exception.value for exception in page.exception]
     return page
 
 
@@ -150,8 +150,8 @@ def begin(service, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]
     @contextlib.contextmanager
     def executor() -> Iterator[Executor]:
         assert event.wait(PATIENCE)
-        with executors.local() as made:
-            yield made
+        with executors.local() as local:
+            yield local
 
     searches = registry.Searches(service.pool, executor)
     monkeypatch.setattr(registry, "shared", lambda: searches)

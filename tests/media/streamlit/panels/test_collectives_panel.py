@@ -49,17 +49,17 @@ def texts(elements) -> str:
     return " ".join(element.value.replace("\\", "") for element in elements)
 
 
-def with_collectives(found: Snapshot, collectives: tuple[Collective, ...] | None) -> Snapshot:
+def with_collectives(snapshot: Snapshot, collectives: tuple[Collective, ...] | None) -> Snapshot:
     programs = tuple(
-        dataclasses.replace(program, collectives=collectives, schedule=None) for program in found.programs
+        dataclasses.replace(program, collectives=collectives, schedule=None) for program in snapshot.programs
     )
-    return dataclasses.replace(found, programs=programs)
+    return dataclasses.replace(snapshot, programs=programs)
 
 
 def test_headline_figures_and_tables_agree(shown, found: Snapshot) -> None:
     page = shown(found)
     collectives = found.program("train_step").collectives
-    sent = sum(one.executions * one.wire_bytes_per_device for one in collectives)
+    sent = sum(collective.executions * collective.wire_bytes_per_device for collective in collectives)
     assert texts(page.markdown).startswith(
         f"A train step runs {len(collectives)} all-reduces over `data`, `model`: "
         f"**{bytes_text(sent)}** leave each device"
@@ -68,7 +68,7 @@ def test_headline_figures_and_tables_agree(shown, found: Snapshot) -> None:
     by_axes, every_one = (table.value for table in page.dataframe)
     assert list(by_axes["Mesh axes"]) == ["data", "model"]
     assert by_axes["Instructions"].sum() == len(collectives)
-    assert sorted(every_one["Name"]) == sorted(one.name for one in collectives)
+    assert sorted(every_one["Name"]) == sorted(collective.name for collective in collectives)
     assert list(every_one["On the wire"]) == sorted(every_one["On the wire"], reverse=True)
     assert every_one["On the wire"].sum() == sent
     assert set(every_one["Phase"]) <= {"forward", "backward", "forward + backward"}
@@ -129,7 +129,7 @@ def test_a_selected_row_links_to_its_arrays(shown, found: Snapshot, monkeypatch)
     """AppTest cannot select a row, so the selection is put where Streamlit keeps it."""
     collectives = found.program("train_step").collectives
     in_order = section.matching(collectives)
-    number = next(n for n, one in enumerate(in_order) if one.arrays)
+    number = next(n for n, collective in enumerate(in_order) if collective.arrays)
     selected = {"selection": {"rows": [number], "columns": [], "cells": []}}
     page = shown(found, **{"collective_table:train_step": selected})
     if not any(one.key == "moved:params/DotReluDot_1/W2" for one in page.button):

@@ -35,8 +35,8 @@ class FakeJob:
 
     def status(self) -> Status:
         changed = Effect("rule", "Remove hidden → model", None, replace(COST, seconds=2.0))
-        found = typed_json.encode(Effects("train_step", "v5p", COST, (changed,)))
-        progress = {"done": 2, "of": 8, "found": found}
+        result = typed_json.encode(Effects("train_step", "v5p", COST, (changed,)))
+        progress = {"done": 2, "of": 8, "found": result}
         return Status(self.state, None, "effects", progress, (), 4.0, None, None, None)
 
     @property
@@ -95,7 +95,7 @@ def test_the_open_tab_computes_effects_and_the_map_stays(open_page) -> None:
     assert not page.test.dataframe, "the effects are folded"
     open_drawer(page)
     assert "Remove hidden → model" in list(page.test.dataframe[0].value["Change"])
-    assert "effect_bars" in [one.key for one in figures(page.test)]
+    assert "effect_bars" in [figure.key for figure in figures(page.test)]
     page.test.button_group(key="effects_kinds").set_value(["swap"]).run()
     assert list(page.test.dataframe[0].value["Change"]) == ["Swap batch → data, hidden → model"]
     page.open_panel("Summary")
@@ -133,7 +133,7 @@ def test_progress_and_cancel(page, fake) -> None:
     assert {"3 of 8", "about 12 s left"} <= set(
         re.findall(r"\d of \d|about .* left", progress.proto.text.replace("\\", ""))
     )
-    assert "effect_bars" not in [one.key for one in figures(page.test)], "nothing moves the list"
+    assert "effect_bars" not in [figure.key for figure in figures(page.test)], "nothing moves the list"
     page.press("cancel_effects")
     assert fake.jobs[0].state == "cancelled"
     page.test.run()
@@ -177,6 +177,6 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
             )
             assert pinned[-1].names == ("Current layout", "Remove hidden → model")
             assert pinned[-1].baseline == 0
-        assert all(one.programs for one in pinned[-1].snapshots)
+        assert all(snapshot.programs for snapshot in pinned[-1].snapshots)
     finally:
         service.close()

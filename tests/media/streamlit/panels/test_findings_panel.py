@@ -117,7 +117,7 @@ def test_rules_can_be_entered_for_a_snapshot_without_rules(shown, faulty: Snapsh
     page.text_area(key="ledger_rules").set_value("batch").run()
     assert "a rule is a logical axis" in said(page.error)
     nameless = replace(
-        faulty, layout=None, arrays=tuple(replace(one, logical_axes=None) for one in faulty.arrays)
+        faulty, layout=None, arrays=tuple(replace(array, logical_axes=None) for array in faulty.arrays)
     )
     assert "neither logical axes nor rules" in said(shown(nameless, of="rules").info)
 
@@ -145,16 +145,16 @@ def test_a_process_can_be_chosen_if_there_are_several(shown, faulty: Snapshot) -
     page = shown(two, of="devices", device_which="One process", device_process=1)
     # The state is replicated over `data`, and each process is one index of it.
     assert "devices 4, 5, 6, 7" in said(page.success)
-    without_bytes = tuple(replace(one, bytes=None) for one in two.arrays)
+    without_bytes = tuple(replace(array, bytes=None) for array in two.arrays)
     assert "unknown" in said(shown(replace(two, arrays=without_bytes), of="devices").info)
 
 
 def test_a_fix_of_device_axes(shown) -> None:
-    found = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
-    page = shown(found, of="findings")
-    change = audit.smallest_change(found, audit.audit(found)[0], layouts.from_json(found.layout))
+    snapshot = planned({"model": "mlp", "specs": "W1=None.None", "depth": "64", "target": "plan"})
+    page = shown(snapshot, of="findings")
+    change = audit.smallest_change(snapshot, audit.audit(snapshot)[0], layouts.from_json(snapshot.layout))
     assert change.words in said(page.caption)
     page.button(key="improve:0:apply").click().run()
     assert not page.exception
     assert page.session_state["last_layout"] == change.layout
-    assert page.session_state["board"].pins[0].snapshot.layout == found.layout
+    assert page.session_state["board"].pins[0].snapshot.layout == snapshot.layout

@@ -23,8 +23,8 @@ MESH = torus.on_torus((4, 4, 4), (True, True, True), (16, 4))
 
 
 def machine(target: str = "tpu:v5p:4x4x4", mesh=MESH) -> Snapshot:
-    found = samples.snapshot(mesh, arrays=())
-    return dataclasses.replace(found, source=dataclasses.replace(found.source, target=target))
+    snapshot = samples.snapshot(mesh, arrays=())
+    return dataclasses.replace(snapshot, source=dataclasses.replace(snapshot.source, target=target))
 
 
 def texts(page: AppTest) -> str:

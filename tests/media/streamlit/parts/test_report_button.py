@@ -77,7 +77,7 @@ def test_the_page_shows_why_a_picture_failed() -> None:
 def test_the_picture_has_every_layout_and_its_provenance() -> None:
     pins = [("one", hostile.snapshot("a")), (NAME, hostile.snapshot("a", (None, ("modela",))))]
     figure = report_button._picture(pins, None)
-    texts = [one.text for one in figure.layout.annotations]
+    texts = [annotation.text for annotation in figure.layout.annotations]
     assert sum(text.startswith("one (baseline)") for text in texts) == 3
     assert not [text for text in texts if "<img" in text]
     assert {trace.type for trace in figure.data} == {"bar"}

@@ -60,15 +60,17 @@ def again(page: AppTest) -> AppTest:
 
 
 def value(page: AppTest, name: str) -> str | None:
-    found = page.query_params.get(name)
-    return found[-1] if isinstance(found, list) else found
+    result = page.query_params.get(name)
+    return result[-1] if isinstance(result, list) else result
 
 
 def test_a_link_to_a_layout_has_tab_and_array(open_page) -> None:
     page = open_page(depth="64", layers="2")
     assert not {"tab", "array", "program"} & set(page.test.query_params)
     chosen = page.test.session_state[selection.KEY]
-    array = next(one for one in widget_of(page.test.selectbox, selection.KEY).options if one != chosen)
+    array = next(
+        option for option in widget_of(page.test.selectbox, selection.KEY).options if option != chosen
+    )
     page.choose(selection.KEY, array)
     page.open_panel("Arrays", "Tree")
     assert value(page.test, "tab") == "arrays" and value(page.test, "array") == array
@@ -166,8 +168,8 @@ def test_the_back_button_opens_the_tab_before(library: Library) -> None:
 def timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every comparison have the tab *Times*."""
     layout = layouts.parse({}).unwrap()
-    found = Candidates({0: layout, 1: layout}, ())
-    monkeypatch.setattr(Inspection, "timing_candidates", lambda *_: found)
+    candidates = Candidates({0: layout, 1: layout}, ())
+    monkeypatch.setattr(Inspection, "timing_candidates", lambda *_: candidates)
 
 
 def test_a_click_before_the_browser_has_the_url_is_no_link(library: Library, timed: None) -> None:
@@ -241,7 +243,7 @@ def test_all_plans_of_a_board_are_run_at_once(library: Library, service) -> None
         f"mesh.{mesh} axes.data layers.1 depth.8 batch.4 steps.1 rules.batch.data" for mesh in ("1", "2")
     )
     page = drawn(BOARD_PAGE, pin=[f"a~~{first}", f"b~~{second}"])
-    assert {one.source.kind for one in pins_of(page).snapshots} == {"plan"}
+    assert {snapshot.source.kind for snapshot in pins_of(page).snapshots} == {"plan"}
     started = []
 
     def run(_, layout, planned):
@@ -257,4 +259,4 @@ def test_all_plans_of_a_board_are_run_at_once(library: Library, service) -> None
         page.button(key="board_compile_all").click()
         again(page)
     assert started == [(1,), (2,)]
-    assert sum("not today" in one.value for one in page.error) == 2
+    assert sum("not today" in error.value for error in page.error) == 2

@@ -196,12 +196,12 @@ def test_a_gpu_is_known_by_its_name_or_its_figures(
     content = jax.profiler.ProfileData.text_proto_to_serialized_xspace(_gpu_plane(**stats))
     snapshot = read_bytes(content, tmp_path)
     assert snapshot.mesh is None and profile.NO_HLO in codes(snapshot)
-    found = targets.chip_of(snapshot)
-    assert (found and found.name) == chip
-    shown = str(measured.section(snapshot, found))
+    result = targets.chip_of(snapshot)
+    assert (result and result.name) == chip
+    shown = str(measured.section(snapshot, result))
     assert ("chip that it was measured on is unknown" in shown) == (chip is None)
-    if found is not None:
-        assert found.title in subject.title([("a", snapshot)]) and found.title in shown
+    if result is not None:
+        assert result.title in subject.title([("a", snapshot)]) and result.title in shown
 
 
 def test_large_profiles_are_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

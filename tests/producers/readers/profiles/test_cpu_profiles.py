@@ -56,16 +56,16 @@ class Profiled:
 
 @pytest.fixture(scope="module")
 def profiles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Profiled]:
-    made = {}
+    profileds = {}
     for program in programs.PROGRAMS:
         folder = tmp_path_factory.mktemp(program.__name__)
-        made[program.__name__] = Profiled(folder, programs.profiled(program, folder).as_text())
-    return made
+        profileds[program.__name__] = Profiled(folder, programs.profiled(program, folder).as_text())
+    return profileds
 
 
 @pytest.fixture(scope="module")
 def snapshots(profiles: dict[str, Profiled]) -> dict[str, Snapshot]:
-    return {name: profile.read(made.folder, name) for name, made in profiles.items()}
+    return {name: profile.read(profiled.folder, name) for name, profiled in profiles.items()}
 
 
 def own_program(snapshot: Snapshot, text: str) -> Program:
@@ -116,13 +116,13 @@ def test_time_by_instruction_and_device_is_that_of_xprof(
     profiles: dict[str, Profiled], snapshots: dict[str, Snapshot], tmp_path: Path
 ) -> None:
     files = []
-    for name, made in profiles.items():  # XProf writes files beside those that it reads
+    for name, profiled in profiles.items():  # XProf writes files beside those that it reads
         (tmp_path / name).mkdir()
-        files.append(tmp_path / name / made.file.name)
-        files[-1].write_bytes(made.file.read_bytes())
+        files.append(tmp_path / name / profiled.file.name)
+        files[-1].write_bytes(profiled.file.read_bytes())
     done = subprocess.run([sys.executable, "-c", VIEWED, *map(str, files)], capture_output=True, check=True)
-    for (name, made), viewed in zip(profiles.items(), json.loads(done.stdout), strict=True):
-        program = own_program(snapshots[name], made.text)
+    for (name, profiled), viewed in zip(profiles.items(), json.loads(done.stdout), strict=True):
+        program = own_program(snapshots[name], profiled.text)
         of_program = {
             (device, instruction): microseconds
             for (module, device, instruction), microseconds in (
@@ -150,8 +150,8 @@ def test_the_facts_are_those_of_the_hlo_text(
 def test_runs_are_counted_and_their_parts_add_up(
     profiles: dict[str, Profiled], snapshots: dict[str, Snapshot]
 ) -> None:
-    for name, made in profiles.items():
-        program = own_program(snapshots[name], made.text)
+    for name, profiled in profiles.items():
+        program = own_program(snapshots[name], profiled.text)
         trace, seconds = program.trace, program.seconds
         assert trace is not None and seconds is not None
         assert trace.steps == len(seconds.steps) == programs.STEPS
@@ -273,7 +273,9 @@ def test_the_trip_counts_of_a_profile_are_those_that_the_text_lacks(tmp_path: Pa
         assert counts == {programs.GENERATED * programs.LAYERS}
         assert any("as measured" in clause and choice.label in clause for clause in program.assumptions)
         assert program.trace is not None and program.schedule is not None
-        loops = [own for each in program.schedule.computations for own in each.operations if own.runs]
+        loops = [
+            own for computation in program.schedule.computations for own in computation.operations if own.runs
+        ]
         assert {own.times for own in loops if own.opcode == "while"} == {programs.GENERATED, programs.LAYERS}
     # The partitioned program has the same line, and another text.
     (record,) = with_trips_of([replace(before, schedule=None, stage="partitioned")], before, imported)

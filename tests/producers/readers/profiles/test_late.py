@@ -240,11 +240,11 @@ def test_a_delay_in_one_of_four_processes_is_named(delayed: int | None, tmp_path
     finally:
         for process in processes:
             process.kill()
-    found = [host for hosts in traces(profile.read(tmp_path, "trace")) for host in hosts]
+    late_devices = [host for hosts in traces(profile.read(tmp_path, "trace")) for host in hosts]
     if delayed is None:
-        assert found == []
+        assert late_devices == []
         return
-    (named,) = found
+    (named,) = late_devices
     assert (named.name, named.runs, named.of) == ("host-2", 6, late_process.STEPS)
     assert named.seconds == pytest.approx(late_process.DELAY, rel=0.2)
     assert named.cause == "pause"
