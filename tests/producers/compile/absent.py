@@ -155,10 +155,7 @@ def _seen(executable: Any) -> dict[str, Any] | None:
     if executable is None:
         return None
     opcodes: Counter[str] = Counter(
-        # `HloOpcode.kAllReduceStart` is `all-reduce`.
-        re.sub(r"(?<!^)(?=[A-Z])", "-", instruction.opcode.name.removeprefix("k"))
-        .lower()
-        .removesuffix("-start")
+        _operation(instruction.opcode.name, computation.name)
         for module in executable.runtime_executable().hlo_modules()
         for computation in module.computations()
         for instruction in computation.instructions()
@@ -171,3 +168,13 @@ def _seen(executable: Any) -> dict[str, Any] | None:
         "temporaries": memory.temp_size_in_bytes,
         "aliased": memory.alias_size_in_bytes,
     }
+
+
+def _operation(opcode: str, computation: str) -> str:
+    """Return the operation that XLA's opcode is, in a computation of that name.
+
+    `HloOpcode.kAllReduceStart` is `all-reduce`. In a computation that the compiler for TPUs names
+    `all-reduce-scatter`, an all-reduce is a part of a reduce-scatter.
+    """
+    name = re.sub(r"(?<!^)(?=[A-Z])", "-", opcode.removeprefix("k")).lower().removesuffix("-start")
+    return "reduce-scatter" if name == "all-reduce" and "all-reduce-scatter" in computation else name
