@@ -4,7 +4,6 @@ from inspector.assessment.assess import (
     assess,
     assess_candidate,
     memory_need,
-    prediction_of,
     step_of,
     step_time,
 )

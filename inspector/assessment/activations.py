@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.assessment.assess import prediction_of
 from inspector.compiled.hlo import shapes
 from inspector.compiled.op_name import phases_of
 from inspector.core.snapshot import (
@@ -25,7 +24,7 @@ from inspector.core.snapshot import (
 )
 from inspector.machines.evidence import platform_of
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import Predicted
+from inspector.machines.prediction.predicted import Predicted, predicted_in
 from inspector.machines.prediction.simulation import seconds_by_module
 
 Place = Literal["device", "host", "recomputed"]
@@ -154,7 +153,7 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
     rows = _rows(residuals, names or (), compiled=not program.before_compile)
     seconds = step = None
     if chip is not None and snapshot.mesh_of(program) is not None:
-        predicted = prediction_of(snapshot, program, chip)
+        predicted = predicted_in(snapshot, program, chip)
         step = predicted.seconds if not predicted.at_least else None
         seconds = None if step is None else recomputing_seconds(predicted, program)
     total = program.flops_per_device

@@ -140,11 +140,6 @@ def step_of(predicted: Predicted, program: Program, mesh: Mesh | None) -> Step |
     return _as_step(predicted, _sent(program, mesh)[0])[0]
 
 
-def prediction_of(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
-    """Return the predicted step of a program of a Snapshot with a mesh, on this chip."""
-    return predicted_in(snapshot, program, chip)
-
-
 def traffic_of(program: Program, mesh: Mesh | None) -> Traffic | None:
     """Return the bytes that a device sends in one run of a program; None if not all are known."""
     return _sent(program, mesh)[0]
@@ -186,7 +181,7 @@ def step_time(
         return None, NO_CHIP
     if snapshot.mesh is None:
         return None, "the mesh is unknown"
-    return _as_step(prediction_of(snapshot, program, chip), sent)
+    return _as_step(predicted_in(snapshot, program, chip), sent)
 
 
 def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, str | None]:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.assessment.assess import prediction_of
 from inspector.core.assumed import once
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Collective, Program, Schedule, ScheduledOperation, Snapshot
@@ -24,6 +23,7 @@ from inspector.machines.prediction.independent import (
     transfers_of,
     users_of,
 )
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.simulation import directions, executions
 from inspector.machines.prediction.step_parts import collective_of
 
@@ -164,7 +164,7 @@ def _lacks_reads(schedule: Schedule) -> bool:
 
 
 def _predicted(snapshot: Snapshot, program: Program, counted: Program, chip: Chip) -> Exposed:
-    predicted = prediction_of(snapshot, program, chip)
+    predicted = predicted_in(snapshot, program, chip)
     if predicted.simulated is None or predicted.compiled_for:
         why = and_text(predicted.unknown) or f"it was compiled for {predicted.compiled_for}"
         return Exposed(program.name, None, unknown=why, remedy=_COMPILE)

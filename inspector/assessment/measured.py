@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from inspector.assessment.assess import prediction_of, step_time, traffic_of
+from inspector.assessment.assess import step_time, traffic_of
 from inspector.assessment.because import axes_text, part_text
 from inspector.core.assessment import PartKind, Step, StepPart
 from inspector.core.errors import InvalidInput
@@ -15,7 +15,7 @@ from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snaps
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
 from inspector.machines.mesh_links import link_of, links_of
-from inspector.machines.prediction.predicted import Predicted
+from inspector.machines.prediction.predicted import Predicted, predicted_in
 from inspector.machines.prediction.simulation import executions
 from inspector.machines.prediction.step_model import modelled
 from inspector.machines.prediction.step_parts import collective_of, step_parts
@@ -161,7 +161,7 @@ def measured_step(snapshot: Snapshot, program: Program, chip: Chip | None) -> Me
         return None
     prediction, predicted = None, None
     if chip is not None and mesh is not None:
-        prediction = prediction_of(snapshot, program, chip)
+        prediction = predicted_in(snapshot, program, chip)
         if prediction.seconds is not None:
             parts = step_parts(prediction, sent)
             predicted = Step(prediction.seconds, prediction.low, prediction.high, "predicted", parts=parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.assessment import part_text, prediction_of
+from inspector.assessment import part_text
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
 from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, Row, Statement
@@ -17,6 +17,7 @@ from inspector.core.traffic import Traffic, traffic
 from inspector.machines import hardware
 from inspector.machines.cost import si_text
 from inspector.machines.prediction import memory
+from inspector.machines.prediction.predicted import predicted_in
 
 Kind = Literal["memory", "time", "traffic", "flops"]
 TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}
@@ -179,7 +180,7 @@ def _time(compared: Compared) -> Amount:
     if measured:
         parts, stage = parts or (Part(MEASURED, step.seconds),), compared.evidence.text
     else:
-        predicted = prediction_of(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
+        predicted = predicted_in(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
         stage = "predicted before a compile"
         if predicted.simulated is not None:
             stage = "predicted from the schedule"

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from inspector import assessment
 from inspector.core import pipelines, typed_json
 from inspector.core.formatting import and_text, capitalized, seconds_text
 from inspector.core.program_names import noun
@@ -15,7 +14,7 @@ from inspector.figures.pipeline_schedule import in_text, pipeline_schedule
 from inspector.machines import targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import Predicted
+from inspector.machines.prediction.predicted import Predicted, predicted_in
 from inspector.sections.section import Block, Picture, Preformatted, Section, text, with_code
 
 
@@ -116,7 +115,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip | None) -> Predicted | None:
     if chip is None or snapshot.mesh_of(program) is None:
         return None
-    return assessment.prediction_of(snapshot, program, chip)
+    return predicted_in(snapshot, program, chip)
 
 
 def _evidence(pipeline: Pipeline) -> str:

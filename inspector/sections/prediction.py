@@ -24,7 +24,7 @@ from inspector.machines.prediction.calibration import (
     default_constants,
 )
 from inspector.machines.prediction.measured_spans import measured_spans
-from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted
+from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.machines.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.sections import pipelines, unknown, verdict_bars
 from inspector.sections.causes import of_origins
@@ -54,20 +54,13 @@ _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait"
 # The number of a layer in the name of a module, such as block_3 or layers/3.
 
 
-def prediction_of(snapshot: Snapshot, name: str, chip: Chip) -> Predicted:
-    """Return the predicted step of a program of a Snapshot with a mesh."""
-    program = snapshot.program(name)
-    assert program is not None
-    return assessment.prediction_of(snapshot, program, chip)
-
-
 def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     """Return the prediction for a program, with pictures and the longest operations."""
     program = snapshot.program(name)
     assert program is not None
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
-    predicted = prediction_of(snapshot, name, chip)
+    predicted = predicted_in(snapshot, program, chip)
     inside = blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
     return Section("prediction", "Predicted step", inside)
 

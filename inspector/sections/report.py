@@ -16,6 +16,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.sections import (
     arrays,
     assessed,
@@ -132,7 +133,7 @@ def _short(name: str, snapshot: Snapshot, chip: Chip | None) -> list[Section]:
         programs = main_first(snapshot)
         mesh = snapshot.mesh_of(programs[0]) if programs else None
         if mesh is not None:
-            predicted = prediction.prediction_of(snapshot, programs[0].name, chip)
+            predicted = predicted_in(snapshot, programs[0], chip)
             answers.append(prediction.sentence(predicted, mesh.size))
     # Model and machine are in the title, and the figures of a step in the picture.
     said = (LAYOUT, FINDINGS, MEMORY, STEP, TRAFFIC)

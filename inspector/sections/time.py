@@ -17,6 +17,7 @@ from inspector.machines import out_of_memory, targets
 from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import exposed, pipelines, prediction, unknown
 from inspector.sections import measured as measured_section
@@ -76,7 +77,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
 def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
-    predicted = prediction.prediction_of(snapshot, program.name, chip)
+    predicted = predicted_in(snapshot, program, chip)
     return prediction.blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
 
 
@@ -162,7 +163,7 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
         return ()
     models = models_of(snapshot, chip)
     rows = [
-        (models[program.name], measured, prediction.prediction_of(snapshot, program.name, chip))
+        (models[program.name], measured, predicted_in(snapshot, program, chip))
         for program in snapshot.programs
         if program.seconds and (measured := statistics(program.seconds.steps))
     ]

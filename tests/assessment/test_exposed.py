@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from inspector.assessment import prediction_of
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
 from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Program, Snapshot
 from inspector.machines import hardware, targets
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main
 from inspector.producers.readers import hlo_text, profile
 from inspector.sections.exposed import json_of, reason_text, section
@@ -186,7 +186,7 @@ def test_a_collective_of_a_loop_has_the_work_of_its_iteration_and_of_others(tmp_
 def test_the_exposed_seconds_are_those_of_the_prediction(tmp_path: Path) -> None:
     lines = (START, *PRODUCTS[:1], DONE, USE)
     snapshot, program = of_text(entry(*lines, root("use", "p.0")), tmp_path)
-    totals = prediction_of(snapshot, program, V5E).simulated
+    totals = predicted_in(snapshot, program, V5E).simulated
     known = exposed(snapshot, program, V5E)
     assert totals is not None and known is not None
     assert math.fsum(totals.totals.exposed.values()) == pytest.approx(only(known).seconds)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.assessment import assess, because, prediction_of
+from inspector.assessment import assess, because
 from inspector.assessment.because import part_text
 from inspector.assessment.measured import MeasuredStep, measured_step
 from inspector.compare.compared import compared
@@ -23,6 +23,7 @@ from inspector.machines.evidence import for_chip
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.measured_spans import measured_spans
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.simulation import MEASURED
 from inspector.media import report as reports
 from inspector.producers.readers import profile
@@ -68,7 +69,7 @@ def test_the_parts_of_a_measured_step_add_up_to_it(tpu: Snapshot) -> None:
 
 def test_rows_have_the_prediction_for_the_same_part(tpu: Snapshot) -> None:
     program, measured = step_of(tpu)
-    predicted = prediction_of(tpu, program, V5E)
+    predicted = predicted_in(tpu, program, V5E)
     assert predicted.totals is not None and measured.rows[0].predicted == predicted.seconds
     rows = {(row.name, row.whole): row for row in measured.rows}
     assert rows["matrix products", False].predicted == pytest.approx(predicted.totals.matrix)

@@ -9,7 +9,7 @@ import pytest
 
 from inspector.figures.timeline import WHOLE_STEP, timeline, windows
 from inspector.machines import hardware
-from inspector.sections import prediction
+from inspector.machines.prediction.predicted import predicted_in
 from tests.figures.drawn import size_bytes, traces
 from tests.machines.prediction.schedules import long_step
 
@@ -17,7 +17,7 @@ OPERATIONS = 6_000
 FOUND = long_step(OPERATIONS)
 PROGRAM = FOUND.program("train_step")
 assert PROGRAM is not None
-STEP = prediction.prediction_of(FOUND, "train_step", hardware.chip("v5e")).simulated
+STEP = predicted_in(FOUND, PROGRAM, hardware.chip("v5e")).simulated
 assert STEP is not None
 MOST_BARS, MOST_BYTES = 1_500, 400_000
 

@@ -20,6 +20,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.timeline import trace_events, windows
 from inspector.machines import hardware
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.media import report
 from inspector.media.terminal import read_verbs, render
 from inspector.model.built_in.catalogue import semantics
@@ -214,7 +215,7 @@ def _program(snapshot: Snapshot, program: Any) -> None:
     _draw(filter(None, [causes.conflicts(program)]))
     if snapshot.mesh is None:
         return
-    predicted = prediction.prediction_of(snapshot, program.name, CHIP)
+    predicted = predicted_in(snapshot, program, CHIP)
     _json(prediction.json_of(predicted, program))
     _draw(prediction.blocks(predicted, program, snapshot.mesh))
     if predicted.simulated is not None:

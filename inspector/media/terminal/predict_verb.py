@@ -15,6 +15,7 @@ from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import trace_events
 from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
 from inspector.sections import activations, exposed, measured, pipelines, prediction
@@ -48,7 +49,7 @@ def predict(options: argparse.Namespace) -> Output:
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:
         raise InvalidInput(f"{options.snapshot} has no mesh, so its step cannot be predicted")
-    predicted = prediction.prediction_of(snapshot, program.name, chip)
+    predicted = predicted_in(snapshot, program, chip)
     if options.trace is not None:
         if predicted.seconds is None or predicted.simulated is None:
             why = (

@@ -22,6 +22,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.machines import hardware
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main, options
 from inspector.sections import prediction
 from inspector.sections.section import plain
@@ -79,7 +80,7 @@ def test_the_prediction_and_its_timeline(path, tmp_path, capsys):
 def test_an_operation_of_the_timeline_has_its_facts(path):
     result = snapshot.read(path)
     program = result.program("train_step")
-    step = prediction.prediction_of(result, "train_step", hardware.chip("v5e"))
+    step = predicted_in(result, program, hardware.chip("v5e"))
     _, facts = prediction.operation_blocks(step, program, "main 1")
     said = " ".join(plain(item) for item in facts.items)
     assert "feed_forward" in said and "1.00 TFLOP" in said
@@ -96,7 +97,7 @@ def test_an_operation_names_the_arrays_of_its_collective(path, count, rest):
     names = tuple(f"params/w{number}" for number in range(count))
     moved = tuple(replace(collective, arrays=names) for collective in program.collectives)
     program = replace(program, collectives=moved)
-    step = prediction.prediction_of(result, "train_step", hardware.chip("v5e"))
+    step = predicted_in(result, program, hardware.chip("v5e"))
     _, facts = prediction.operation_blocks(step, program, "main 0")
     (said,) = [text for item in facts.items if "params/w" in (text := plain(item))]
     assert [name for name in names if name in said] == list(names[: count - rest])

@@ -13,6 +13,7 @@ from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.memory import duplication_by_array
+from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
@@ -125,7 +126,7 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     program = snapshot.program(name)
     mesh = None if program is None else snapshot.mesh_of(program)
     assert program is not None and mesh is not None
-    predicted = prediction.prediction_of(snapshot, name, chip)
+    predicted = predicted_in(snapshot, program, chip)
     program = program_for_chip(snapshot, program, chip)
     blocks = prediction.blocks(predicted, program, mesh)
     place = next((n for n, block in enumerate(blocks) if _is_timeline(block)), len(blocks))
