@@ -7,7 +7,7 @@ meanwhile follows from the operations that read each other's results (`machines.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -99,6 +99,8 @@ class Exposed:
     Attributes:
       basis: profile or schedule. None if it is unknown.
       collectives: those that the device waits for longest first. Empty if all are hidden, or if unknown.
+      assumed: under which conditions their seconds hold, one clause each: loops without a trip count,
+        branches, and kernels without FLOPs. Empty without any, and in a profile.
       unknown: why they are unknown, as a clause. "" if they are known.
       remedy: what makes them known, as a sentence.
     """
@@ -106,6 +108,7 @@ class Exposed:
     program: str
     basis: Basis | None
     collectives: tuple[ExposedCollective, ...] = ()
+    assumed: tuple[str, ...] = ()
     unknown: str = ""
     remedy: str = ""
 
@@ -187,7 +190,17 @@ def _predicted(snapshot: Snapshot, program: Program, counted: Program, chip: Chi
         queued.setdefault(number, {})[other] = waited
         whole[number] += waited
     collectives = known.reasons(totals.exposed_by, whole, queued, predicted.simulated.totals.seconds)
-    return Exposed(program.name, "schedule", collectives)
+    assumed = (*_assumed(counted), *predicted.simulated.at_least) if predicted.at_least else ()
+    return Exposed(program.name, "schedule", collectives, tuple(dict.fromkeys(assumed)))
+
+
+def _assumed(program: Program) -> Iterator[str]:
+    """Yield how often the simulated step runs loops and branches that depend on data."""
+    for choice in program.open_choices:
+        if choice.kind == "loop":
+            yield f"the loop {choice.label} runs once: --trips {choice.label}=N states its trip count"
+        else:
+            yield f"the longest branch of {choice.label} runs each time"
 
 
 def _measured(snapshot: Snapshot, program: Program) -> Exposed:

@@ -63,10 +63,10 @@ def _blocks(known: Exposed) -> tuple[Block, ...]:
     whole = sum(own.seconds for own in known.collectives)
     waits = f"{_BASIS[known.basis]}: {noun(known.program)}"
     if not known.collectives:
-        return (text(f"{waits} waits for no collective: all are hidden."),)
+        return (text(f"{waits} waits for no collective: all are hidden.{_conditions(known)}"),)
     said = text(
         f"{waits} waits {seconds_text(whole)} for {counted(len(known.collectives), 'collective')}. "
-        "At most, the time of operations that are independent of them could be saved."
+        f"At most, the time of operations that are independent of them could be saved.{_conditions(known)}"
     )
     groups: dict[tuple[str, str, str | None], list[ExposedCollective]] = {}
     for own in known.collectives:
@@ -111,7 +111,7 @@ def of_collective(
         return (_unknown(known, "Whether it is hidden is unknown"),)
     own = known.of(collective)
     if own is None:
-        return (text(f"{_BASIS[known.basis]}: the device does not wait for it."),)
+        return (text(f"{_BASIS[known.basis]}: the device does not wait for it.{_conditions(known)}"),)
     return (_sentence(known, own),)
 
 
@@ -128,8 +128,12 @@ def _sentence(known: Exposed, own: ExposedCollective) -> Text:
     return text(
         f"{_BASIS[known.basis]}: the device waits for {waits} in one run. ",
         *with_code(reason_text(own)),
-        f" At most {seconds_text(own.saves)} could be saved.",
+        f" At most {seconds_text(own.saves)} could be saved.{_conditions(known)}",
     )
+
+
+def _conditions(known: Exposed) -> str:
+    return f" This holds if {and_text(known.assumed)}." if known.assumed else ""
 
 
 def reason_text(own: ExposedCollective) -> str:
@@ -212,6 +216,7 @@ def _plain(known: Exposed) -> dict[str, object]:
     return {
         "program": known.program,
         "basis": known.basis,
+        "assumed": list(known.assumed),
         "unknown": known.unknown or None,
         "remedy": known.remedy or None,
         "count": len(known.collectives),

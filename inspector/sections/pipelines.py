@@ -61,9 +61,10 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 def bubble_seconds(pipeline: Pipeline, program: Program, predicted: Predicted | None) -> float | None:
     """Return the predicted seconds that a device computes what is not used; None if unknown.
 
+    They are unknown if only a lower bound of the step is known, which can be shorter than its parts.
     The computation of the step counts by its FLOPs: their share in the loop times the share of the bubble.
     """
-    totals = None if predicted is None else predicted.totals
+    totals = None if predicted is None or predicted.at_least else predicted.totals
     whole, bubble = program.flops_per_device, pipeline.bubble
     if totals is None or not whole or pipeline.flops is None or bubble is None:
         return None

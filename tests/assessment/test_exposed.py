@@ -13,6 +13,7 @@ import pytest
 
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
 from inspector.core import snapshot as snapshots
+from inspector.core.assumed import Assumed, with_assumed
 from inspector.core.snapshot import Program, Snapshot
 from inspector.machines import hardware, targets
 from inspector.machines.prediction.predicted import predicted_in
@@ -181,6 +182,28 @@ def test_a_collective_of_a_loop_has_the_work_of_its_iteration_and_of_others(tmp_
     carried = only(of_loop(tmp_path, "gather", SYNCHRONOUS, product("product", "full")))
     assert carried.reason == "synchronous" and carried.available == pytest.approx(gather.elsewhere)
     assert carried.user is not None and carried.user.name == "product" and carried.in_next
+
+
+def test_seconds_of_a_loop_without_a_trip_count_are_those_of_one_iteration(tmp_path: Path) -> None:
+    lines = (SYNCHRONOUS, product("product", "gather"))
+    known = of_loop(tmp_path, "full", *lines)
+    assert known.assumed == ()
+    text = (tmp_path / "program.txt").read_text().replace("constant(6)", "multiply(i.2, i.2)")
+    snapshot, program = of_text(text, tmp_path)
+    (choice,) = program.open_choices
+    open_loop = exposed(snapshot, program, V5E)
+    assert open_loop is not None and only(open_loop).collective.executions is None
+    assert 6 * only(open_loop).seconds == pytest.approx(only(known).seconds)
+    (clause,) = open_loop.assumed
+    assert f"--trips {choice.label}=N" in clause
+    (row,) = json_of(snapshot, V5E)["exposed_collectives"]  # type: ignore[misc]
+    assert row["assumed"] == [clause]
+    (shown,) = section(snapshot, V5E)
+    assert clause in str(shown.blocks[0])
+    stated = with_assumed([snapshot], Assumed({choice.name: 6}))[0]
+    six = exposed(stated, stated.programs[0], V5E)
+    assert six is not None and six.assumed == ()
+    assert only(six).seconds == pytest.approx(only(known).seconds)
 
 
 def test_the_exposed_seconds_are_those_of_the_prediction(tmp_path: Path) -> None:
