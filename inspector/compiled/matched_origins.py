@@ -40,7 +40,7 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
     if conflicts is None and before.conflicts is not None:
         conflicts = matched_conflicts(before.conflicts, before.collectives or (), collectives)
     matched = with_lines(matched, conflicts or ())
-    names = program.checkpoint_names or before.checkpoint_names
+    names = before.checkpoint_names if program.checkpoint_names is None else program.checkpoint_names
     return replace(program, collectives=matched, conflicts=conflicts, checkpoint_names=names)
 
 

@@ -42,7 +42,7 @@ def memory_use(
     uses: Mapping[str, ArgumentUse] | None = None,
     live: LiveValues | None = None,
 ) -> MemoryUse | None:
-    """Return the memory of a program; None if its text is truncated, not scheduled or too large.
+    """Return the memory of a program; None if its text is truncated, not scheduled, too large, or empty.
 
     Args:
       arguments: paths of the flattened arguments that the program uses, in order.
@@ -123,7 +123,7 @@ def _record(
     if live is None or not live.instructions:
         return None
     buffers = counted(live)
-    if sum(buffer.bytes for buffer in buffers) > LARGEST:
+    if not buffers or sum(buffer.bytes for buffer in buffers) > LARGEST:
         return None
     return _Use(analysis, live, buffers, arguments, results, uses or {}).record()
 

@@ -105,7 +105,8 @@ def compiler_sentences(known: Activations) -> list[str]:
     """Return whether the compiler did what the code and its policy ask for, and what is unknown."""
     said = list(_differences(known))
     if known.as_asked:
-        said.append("The compiler did what the policy asks for.")
+        cpus = " That of a chip can do otherwise." if known.emulated else ""
+        said.append(f"The compiler did what the policy asks for.{cpus}")
     elif not known.compiled:
         said.append(
             "This is what the code asks for. A compiler can compute cheap activations again instead of "

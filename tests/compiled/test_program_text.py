@@ -65,3 +65,13 @@ def test_several_programs_have_no_facts() -> None:
     mesh = layouts.parse({}).unwrap().mesh()
     assert program_text.read(one, mesh).collectives == ()
     assert program_text.read(one + "\n" + one, mesh) == ProgramFacts()
+
+
+def test_a_program_without_values_in_memory_has_no_record_of_it() -> None:
+    """Such as that of `jax.jit(lambda x: ())`. A record without any group is refused when it is read."""
+    module = program_text.parsed(
+        "HloModule jit_f, is_scheduled=true\n\nENTRY main {\n  ROOT tuple = () tuple()\n}\n"
+    )
+    assert module is not None
+    facts = program_text.read_module(module, None)
+    assert facts.problem is None and facts.memory_use is None

@@ -153,6 +153,33 @@ def test_a_compiler_that_follows_the_policy_does_what_was_asked() -> None:
     assert (up.count, up.bytes) == (3, 3 * 4 * 128 * 4)  # of 16 rows, a device has 4
 
 
+def test_activations_inside_of_a_shard_map_are_those_of_the_compiled_program() -> None:
+    """XLA puts the names of a `shard_map` before those inside of it only when it inlines the function."""
+
+    def stages(w: jax.Array, x: jax.Array) -> jax.Array:
+        def stage(x: jax.Array, w: jax.Array) -> tuple[jax.Array, None]:
+            x = jax.lax.ppermute(jnp.tanh(x @ w), "data", [(0, 1), (1, 2), (2, 3), (3, 0)])
+            return jnp.where(x > 0, x, 0.5 * x), None
+
+        return jax.lax.scan(stage, x, w)[0]
+
+    mapped = jax.shard_map(stages, mesh=AUTO, in_specs=(P(), P("data")), out_specs=P("data"))
+    weights = jax.ShapeDtypeStruct((3, 32, 32), "float32", sharding=NamedSharding(AUTO, P()))
+    batch = jax.ShapeDtypeStruct((16, 32), "float32", sharding=NamedSharding(AUTO, P("data")))
+    gradient = jax.jit(jax.grad(lambda w, x: (mapped(w, x) ** 2).sum(), argnums=(0, 1)))
+    snapshot = inspector.inspect(gradient, weights, batch)
+    (program,) = snapshot.programs
+    known = activations(snapshot, program, None)
+    assert known is not None and known.has_names and program.checkpoint_names == ()
+    assert known.asked is not None and known.asked.device == known.amounts.device >= 3 * 2 * 4 * 32 * 4
+    assert known.as_asked
+    (before, *_), sends = snapshot.propagated or (), []
+    for record in (program, before):
+        permutes = [own for own in record.collectives or () if own.op == "collective-permute"]
+        sends.append(sorted(own.op_name or "" for own in permutes))
+    assert sends[0] == sends[1] and len(sends[0]) == 2
+
+
 def test_a_policy_that_has_no_effect_is_named() -> None:
     """Without barriers, XLA computes equal operations once, before it partitions the program."""
     snapshot, program = inspected(None, scan=False, prevent_cse=False)

@@ -21,6 +21,7 @@ from inspector.core.collectives import OPERATIONS
 from inspector.producers.mlir.locations import described
 from inspector.producers.mlir.walk import operations
 from inspector.producers.partition.history import NUMBER, erase_marks
+from inspector.producers.partition.shardings import MANUAL
 
 _WRITTEN = re.compile(r'metadata=\{op_name="(\d+)"[^{}]*\}')
 _ONE_DIMENSION = re.compile(r"\{(\d+)\}")
@@ -60,15 +61,24 @@ def for_partitioner(module: ir.Operation, with_numbers: bool = True) -> ir.Modul
 
 
 class OperationNames:
-    """Names and source lines of the operations of a module with numbers. Each is read once."""
+    """Names and source lines of the operations of a module with numbers. Each is read once.
+
+    JAX begins the name stack again inside of a `shard_map`: the name of this one comes before it, as XLA puts
+    it there when it compiles. Only with it, the name has the phase of a step.
+    """
 
     def __init__(self, module: ir.Module | ir.Operation) -> None:
         self._context = module.context
-        self._locations = {
-            str(ir.IntegerAttr(operation.attributes[NUMBER]).value): operation.location
-            for operation in operations(module.operation)
-            if NUMBER in operation.attributes
-        }
+        self._locations: dict[str, ir.Location] = {}
+        self._around: dict[str, str] = {}  # the shard_map, by the number of an operation in it
+        for operation in operations(module.operation):
+            number = _number_of(operation)
+            if number is None:
+                continue
+            self._locations[number] = operation.location
+            if operation.name == MANUAL:  # each operation comes before those inside of it
+                inside = filter(None, map(_number_of, operations(operation)))
+                self._around.update(dict.fromkeys(inside, number))
         self._known: dict[str, str] = {}
 
     def put_into(self, text: str) -> str:
@@ -80,8 +90,15 @@ class OperationNames:
         number = match[1]
         if number not in self._known:
             location = self._locations.get(number)
-            self._known[number] = "" if location is None else _metadata(location, number)
+            stack = self._stack(self._around.get(number))
+            self._known[number] = "" if location is None else _metadata(location, number, stack)
         return self._known[number]
+
+    def _stack(self, number: str | None) -> str:
+        """Return the whole name of a shard_map; empty without one."""
+        if number is None:
+            return ""
+        return _joined(self._stack(self._around.get(number)), described(self._locations[number]).name)
 
 
 @dataclass(frozen=True)
@@ -161,8 +178,23 @@ def _dimensions(shape: Shape | None) -> tuple[int, ...]:
     return () if shape is None else tuple(size or 0 for size in shape.dimensions)
 
 
-def _metadata(location: ir.Location, number: str) -> str:
+def _number_of(operation: ir.Operation) -> str | None:
+    attributes = operation.attributes
+    return str(ir.IntegerAttr(attributes[NUMBER]).value) if NUMBER in attributes else None
+
+
+def _joined(stack: str, name: str) -> str:
+    """Return a name below the name stack of a shard_map. One that begins with its function is whole."""
+    function = stack.partition("/")[0]
+    if not stack or not name or name.partition("/")[0] == function:
+        return name
+    return f"{stack}/{name}"
+
+
+def _metadata(location: ir.Location, number: str, stack: str) -> str:
+    """Return the metadata of an operation. `stack`: the name of the shard_map around it, or ""."""
     name, line, library = described(location)
+    name = _joined(stack, name)
     fields = [f'op_name="{_escaped(name)}"'] if name else []
     if line is not None:
         fields += [f'source_file="{_escaped(line.file)}"', f"source_line={line.line}"]

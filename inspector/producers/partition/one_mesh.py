@@ -19,7 +19,7 @@ from inspector.producers.mlir.walk import symbols, text_of
 _SHARDING = re.compile(r"<@([\w.$-]+), \[((?:[^\[\]{}]|\{[^{}]*\})*)\]((?:, \w+=\{[^{}]*\})*)>")
 _ENTRY = re.compile(r"\{([^{}]*)\}(p\d+)?")
 _EXTRA = re.compile(r", (\w+)=\{([^{}]*)\}")
-_MESH = re.compile(r'^\s*sdy\.mesh @"?([\w.$-]+)"? = .*$\n', re.M)
+_MESH = r'^\s*sdy\.mesh @"?{}"? = .*$\n'
 
 OTHER_MESHES = "other-mesh"
 
@@ -44,6 +44,12 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         return module
     first, main = next(item for item in meshes.items() if item[1].axes)
     text = text_of(module)
+    for name, mesh in meshes.items():
+        if name == first:
+            continue
+        text = re.sub(_MESH.format(re.escape(name)), "", text, flags=re.M)
+        if mesh == main:  # JAX 0.12 writes another one for the groups of collectives in a shard_map
+            text = re.sub(rf"@{re.escape(name)}(?![\w.$-])", f"@{first}", text)
 
     def replaced(match: re.Match[str]) -> str:
         mesh = meshes.get(match[1])
@@ -68,10 +74,8 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         )
         return f"<@{first}, [{', '.join(entries)}]{more}>"
 
-    text = _SHARDING.sub(replaced, text)
-    text = _MESH.sub(lambda line: line[0] if line[1] == first else "", text)
     try:
-        return ir.Module.parse(text)
+        return ir.Module.parse(_SHARDING.sub(replaced, text))
     except ir.MLIRError:
         raise InvalidInput("it has manual axes on several meshes") from None
 
