@@ -11,8 +11,8 @@ from inspector.media.terminal.options import argument, verb
 
 @verb(
     "mcp",
-    "serve the tools show, explain, audit, predict, compare, plan and search to agents: the Model Context "
-    "Protocol on standard input and output",
+    "serve the verbs that write nothing and run nothing to agents: the Model Context Protocol on standard "
+    "input and output",
     argument("folder", metavar="FOLDER", help="the folder whose Snapshots, layouts and runs the tools read"),
 )
 def mcp(options: argparse.Namespace) -> None:
