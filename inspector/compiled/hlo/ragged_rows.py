@@ -19,6 +19,8 @@ from inspector.compiled.hlo.shapes import Shape
 
 EXPECTED_ROWS = "expected_rows"
 _EXPECTED = re.compile(rf'\b{EXPECTED_ROWS}\s*+=\s*+"(\d{{1,15}})"')
+# The dimension of the rows in the first operand. With `jax.vmap`, that of the batch comes before it.
+_DIMENSION = re.compile(r"\blhs_ragged_dims=\{(\d{1,2})\}")
 _RAGGED = re.compile(r"ragged-(?:dot|all-to-all)(?:-start)?\Z")
 # The compiler for TPUs makes a kernel of a ragged-dot. Another one computes the positions of its groups.
 _KERNEL = re.compile(r"\bragged-dot\b(?!-metadata)")
@@ -27,7 +29,7 @@ _MOST_CLAUSES = 8
 
 
 class Rows(NamedTuple):
-    """Rows of a ragged operation: those of its arrays, and those that are expected to be used."""
+    """Rows of a ragged operation: those of its arrays, and those of them that are expected to be used."""
 
     room: int
     expected: int
@@ -37,7 +39,7 @@ def rows(computation: Computation, instruction: Instruction) -> Rows | None:
     """Return the rows of a ragged operation; None for others, and if it states no expected rows."""
     stated = _EXPECTED.search(instruction.attributes_text) if is_ragged(instruction) else None
     room = None if stated is None else _room(computation, instruction)
-    return None if stated is None or not room else Rows(room, int(stated[1]))
+    return None if stated is None or not room else Rows(room, min(int(stated[1]), room))
 
 
 def is_ragged(instruction: Instruction) -> bool:
@@ -61,8 +63,9 @@ def unused_bytes(computation: Computation, instruction: Instruction) -> int:
     if known is None:
         return 0
     arrays = [array for array in (*operand_shapes(computation, instruction), instruction.shape) if array]
-    whole = sum(array.bytes or 0 for array in arrays if array.dimensions[:1] == (known.room,))
-    return max(0, whole - whole * known.expected // known.room)
+    place = _dimension(instruction)
+    whole = sum(array.bytes or 0 for array in arrays if array.dimensions[place : place + 1] == (known.room,))
+    return whole - whole * known.expected // known.room
 
 
 def assumptions(module: Module) -> tuple[str, ...]:
@@ -115,7 +118,12 @@ def _with_statements(computation: Computation, stated: dict[int, int]) -> Iterat
 def _room(computation: Computation, instruction: Instruction) -> int | None:
     """Return the rows of the first operand of floating-point numbers, behind the positions of a kernel."""
     first = next((array for array in operand_shapes(computation, instruction) if _has_rows(array)), None)
-    return None if first is None else first.dimensions[0]
+    return None if first is None else next(iter(first.dimensions[_dimension(instruction) :]), None)
+
+
+def _dimension(instruction: Instruction) -> int:
+    stated = _DIMENSION.search(instruction.attributes_text)
+    return int(stated[1]) if stated else 0
 
 
 def _has_rows(array: Shape | None) -> bool:

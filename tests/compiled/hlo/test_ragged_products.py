@@ -105,6 +105,24 @@ def test_the_rows_that_a_program_expects_count(platform: str) -> None:
     assert read < all_read
 
 
+@pytest.mark.parametrize(("expected", "share"), [(ROWS // 4, 1 / 4), (4 * ROWS, 1)])
+def test_rows_of_a_mapped_product_are_not_the_number_of_products(expected: int, share: float) -> None:
+    def stated(*arguments: Any) -> Any:
+        with set_xla_metadata(expected_rows=str(expected)):
+            return backward(*arguments)
+
+    arguments = [jax.ShapeDtypeStruct((5, *one.shape), one.dtype) for one in ARGUMENTS]
+    lowered = jax.jit(jax.vmap(stated)).trace(*arguments).lower(lowering_platforms=("tpu",))
+    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    assert products(module) == 5 * 3 * PRODUCT * share
+    (clause,) = ragged_rows.assumptions(module)
+    assert f"{round(ROWS * share)} rows" in clause
+    ragged = [(at, own) for at, own in module.instructions if own.opcode == "ragged-dot"]
+    unused = sum(ragged_rows.unused_bytes(at, own) for at, own in ragged)
+    # Each of the three products reads or writes rows of both sizes.
+    assert unused == (1 - share) * 5 * ROWS * 3 * (INPUTS + OUTPUTS) * 2
+
+
 def test_a_kernel_without_the_statement_has_that_of_others_with_as_many_rows() -> None:
     """XLA for TPUs drops it from products that it makes itself. The text is shortened."""
     kernel = (
