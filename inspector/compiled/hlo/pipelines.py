@@ -46,8 +46,8 @@ _LEAST_STEPS, _STEPS_PER_INSTRUCTION = 10_000, 50
 _MOVES_ROWS = frozenset({"slice", "pad", "concatenate", "dynamic-slice", "dynamic-update-slice"})
 
 
-def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pipeline, ...]:
-    """Return the loops that are pipelines, in the order of the text.
+def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pipeline, ...] | None:
+    """Return the loops that are pipelines, in the order of the text; None if it is too long to tell.
 
     The number of microbatches is None if no array of the program shows it. Loops are left out if it is 1, or
     if they have a trip count and the program has no stack of microbatches.
@@ -70,7 +70,7 @@ def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pi
             try:
                 pipeline = _pipeline(analysis, computation, loop, body, own, crosses, sends, chains, limit)
             except TooLong:
-                return tuple(pipeline for pipeline, _ in found)
+                return None
             if pipeline is not None:
                 # Its operations can lack the name of the function that JAX transposed.
                 against = {(target, source) for source, target in pairs}
@@ -310,9 +310,7 @@ class _Flow(Forward[int]):
         return [
             (at, to, bit // 2, bool(bit % 2))
             for to, facts in enumerate(after)
-            for at in range(len(given))
-            for bit in range(_WAYS)
-            if _bit(facts, at, bit)
+            for at, bit in _bits(facts & self._ways)
         ]
 
     def unknown(self, instruction: Instruction | None) -> int:
@@ -379,6 +377,15 @@ class _Flow(Forward[int]):
 
 def _bit(facts: int, part: int, number: int) -> int:
     return facts >> 1 + _BITS * part + number & 1
+
+
+def _bits(facts: int) -> Iterator[tuple[int, int]]:
+    """Yield the part and the number of each bit that is set, without trying all of them."""
+    digits = bin(facts >> 1)[:1:-1]
+    place = digits.find("1")
+    while place >= 0:
+        yield divmod(place, _BITS)
+        place = digits.find("1", place + 1)
 
 
 def _any(*values: Tree[int]) -> int:

@@ -6,6 +6,7 @@ result waits before it is sent. The numbers of the tests are those that the prog
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo
+from inspector.compiled.hlo import pipelines as module_of_pipelines
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.pipelines import pipelines
 from inspector.core.snapshot import Pipeline
@@ -202,7 +204,9 @@ def gradient(of: Callable[..., Any]) -> Callable[..., Any]:
 def found(function: Callable[..., Any], *arguments: Any) -> tuple[Pipeline, ...]:
     (module,) = hlo.parse(jax.jit(function).lower(*arguments).compile().as_text())
     analysis = Analysis(module)
-    return pipelines(analysis, hlo.collectives(module, None, analysis))
+    known = pipelines(analysis, hlo.collectives(module, None, analysis))
+    assert known is not None
+    return known
 
 
 def facts(pipeline: Pipeline) -> tuple[Any, ...]:
@@ -387,3 +391,59 @@ def test_ring_attention_is_no_pipeline(of: Callable[..., Any]) -> None:
     rings = jax.shard_map(ring_attention, mesh=MESH, in_specs=P("stage"), out_specs=P("stage"))
     rows = sharded((64, WIDTH), "stage")
     assert found(of(rings), rows, rows) == ()
+
+
+def with_parts(count: int) -> hlo.Module:
+    """A loop that carries so many arrays, and sends the first to the next device after a product."""
+    state = f"(s32[], {', '.join(['f32[8,8]'] * (count + 1))})"
+    parts = [f"p.{n} = f32[8,8] get-tuple-element(s), index={n + 2}" for n in range(count)]
+    sums = [f"q.{n} = f32[8,8] add(p.{n}, p.{max(n - 1, 0)})" for n in range(count)]
+    results = ", ".join(f"q.{n}" for n in range(count))
+    lines = (
+        "HloModule m, num_partitions=4",
+        "body {",
+        f"s = {state} parameter(0)",
+        "i = s32[] get-tuple-element(s), index=0",
+        "one = s32[] constant(1)",
+        "n = s32[] add(i, one)",
+        "x = f32[8,8] get-tuple-element(s), index=1",
+        *parts,
+        *sums,
+        "d = f32[8,8] dot(x, p.0), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+        "c = f32[8,8] collective-permute(d), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}",
+        f"ROOT t = {state} tuple(n, c, {results})",
+        "}",
+        "cond {",
+        f"s.2 = {state} parameter(0)",
+        "i.2 = s32[] get-tuple-element(s.2), index=0",
+        "k = s32[] constant(7)",
+        "ROOT l = pred[] compare(i.2, k), direction=LT",
+        "}",
+        "ENTRY main {",
+        f"a = {state} parameter(0)",
+        f"ROOT w = {state} while(a), condition=cond, body=body",
+        "}",
+    )
+    (module,) = hlo.parse("\n".join(lines))
+    return module
+
+
+@pytest.mark.first_jax_is_enough
+def test_a_loop_that_carries_many_arrays_is_read_at_once() -> None:
+    analysis = Analysis(with_parts(1000))
+    collectives = hlo.collectives(analysis.module, None, analysis)
+    started = time.process_time()
+    assert pipelines(analysis, collectives) == ()  # no array has microbatches
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.first_jax_is_enough
+def test_pipelines_of_a_program_that_is_too_long_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    jitted = jax.jit(gradient(gpipe)).lower(sharded(WEIGHTS, "stage"), batches(8))
+    (module,) = hlo.parse(jitted.compile().as_text())
+    analysis = Analysis(module)
+    collectives = hlo.collectives(module, None, analysis)
+    assert pipelines(analysis, collectives)
+    monkeypatch.setattr(module_of_pipelines, "_LEAST_STEPS", 0)
+    monkeypatch.setattr(module_of_pipelines, "_STEPS_PER_INSTRUCTION", 0)
+    assert pipelines(analysis, collectives) is None
