@@ -24,7 +24,7 @@ from inspector.machines.prediction.independent import (
     users_of,
 )
 from inspector.machines.prediction.predicted import predicted_in
-from inspector.machines.prediction.simulation import directions, executions
+from inspector.machines.prediction.simulation import MOST_DEPTH, directions, executions
 from inspector.machines.prediction.step_parts import collective_of
 
 Reason = Literal["synchronous", "used at once", "nothing to compute", "shared links"]
@@ -272,9 +272,10 @@ def _seconds(
     seconds: dict[str, list[float]] = {}
     begun: set[str] = set()
 
-    def whole(name: str) -> float:
+    def whole(name: str, depth: int = 0) -> float:
         computation = schedule.by_name.get(name)
-        if computation is None or (name in begun and name not in seconds):  # it runs itself
+        runs_itself = name in begun and name not in seconds
+        if computation is None or runs_itself or depth > MOST_DEPTH:
             return 0.0
         if name not in seconds:
             begun.add(name)
@@ -283,7 +284,7 @@ def _seconds(
                 if not operation.runs:
                     listed.append(own(name, position, operation))
                     continue
-                inner = [whole(called) for called in operation.runs]
+                inner = [whole(called, depth + 1) for called in operation.runs]
                 listed.append(max(inner) if operation.opcode == "conditional" else sum(inner))
             seconds[name] = listed
         return sum(seconds[name])

@@ -14,7 +14,7 @@ import pytest
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
 from inspector.core import snapshot as snapshots
 from inspector.core.assumed import Assumed, with_assumed
-from inspector.core.snapshot import Program, Snapshot
+from inspector.core.snapshot import Program, ScheduledComputation, ScheduledOperation, Snapshot
 from inspector.machines import hardware, targets
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main
@@ -320,6 +320,27 @@ def test_a_profile_of_a_synchronous_collective_and_of_the_same_asynchronous(tmp_
         *(Operation("all-reduce-done.4", 193, 1), Operation("sum.6", 254, 5)),
     )
     assert profiled(tmp_path / "b", TEXT, *LOOP, *hidden).collectives == ()
+
+
+def test_a_profile_with_calls_that_are_nested_too_deeply(tmp_path: Path) -> None:
+    runs = {number: [Run(0, 260, (Operation("all-reduce.4", 121, 60),), id=500)] for number in range(4)}
+    Profile(runs, hlo={"jit_step(77)": SYNC_TEXT}).write(tmp_path / "host.xplane.pb")
+    snapshot = profile.read(tmp_path, "trace")
+    (program,) = snapshot.programs
+    assert program.schedule is not None
+    nested = [
+        ScheduledComputation(
+            f"inner.{n}", (ScheduledOperation("loop", "while", operands=(), runs=(f"inner.{n + 1}",)),)
+        )
+        for n in range(3000)
+    ]
+    entry, *others = program.schedule.computations
+    first = replace(entry.operations[0], opcode="while", runs=("inner.0",))
+    entry = replace(entry, operations=(first, *entry.operations[1:]))
+    schedule = replace(program.schedule, entry=entry.name, computations=(entry, *others, *nested))
+    known = exposed(snapshot, replace(program, schedule=schedule), targets.chip_of(snapshot))
+    assert known is not None and known.basis == "profile"
+    assert [own.collective.name for own in known.collectives] == ["all-reduce.4"]
 
 
 def test_a_profile_whose_sine_is_too_short(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ CORE, COPIES, HOST = "core", "copies", "host"
 MEASURED = "measured"  # the core of a profile
 # Iterations of a loop that are simulated before the rest is assumed to be equal to the last one.
 _ITERATIONS = 3
-_MOST_DEPTH = 50
+MOST_DEPTH = 50  # of calls
 _UNKNOWN_AXES = ("unknown axes",)
 
 
@@ -305,7 +305,7 @@ class _Machine:
         if computation is None:
             self.unknown.append(f"computation {name} is missing")
             return
-        if depth > _MOST_DEPTH:
+        if depth > MOST_DEPTH:
             self.unknown.append(f"computation {name} runs itself")
             return
         for position, operation in enumerate(computation.operations):
