@@ -31,7 +31,7 @@ _MEASURED_WORDS = _WORK_WORDS | {
     "rest": ("no operation", "A device runs no operation for"),
 }
 _MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
-    "state": ("state and batch", "The train state and the batch take"),
+    "state": ("state and batch", "The state and the batch take"),
     "activations": ("activations", "Activations take"),
     "temporaries": ("outputs and temporaries", "Outputs and temporaries take"),
     "unknown": ("in use", "It takes"),

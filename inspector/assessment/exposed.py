@@ -118,8 +118,6 @@ class Exposed:
         return next(same, None)
 
 
-_COMPILE = "Compile it for the machine: inspect --target, or run --target, with tpu:… or gpu:…."
-
 _OLD = "the Snapshot does not have which operation reads the result of which: an older version made it"
 _AGAIN = "Make the Snapshot again."
 
@@ -141,21 +139,34 @@ def exposed(snapshot: Snapshot, program: Program, chip: Chip | None) -> Exposed 
         return _measured(snapshot, program)
     if counted.before_compile:
         return Exposed(
-            name, None, unknown="only a compile decides which collectives run in parallel", remedy=_COMPILE
+            name,
+            None,
+            unknown="only a compile decides which collectives run in parallel",
+            remedy=_compile(snapshot),
         )
     if platform == "cpu":
         why = "a program that was compiled for CPUs says nothing about what a TPU or GPU hides"
-        return Exposed(name, None, unknown=why, remedy=_COMPILE)
+        return Exposed(name, None, unknown=why, remedy=_compile(snapshot))
     if counted.schedule is None:
         why = "the program has no schedule, because its text is incomplete or not scheduled"
         return Exposed(name, None, unknown=why, remedy="Give the whole text after optimizations.")
     if _lacks_reads(counted.schedule):
         return Exposed(name, None, unknown=_OLD, remedy=_AGAIN)
     if chip is None:
-        return Exposed(name, None, unknown="its chip is unknown", remedy="Choose one: --chip.")
+        return Exposed(name, None, unknown="its chip is unknown", remedy="Choose a chip: --chip.")
     if snapshot.mesh_of(program) is None:
         return Exposed(name, None, unknown="its mesh is unknown", remedy="Import it with --mesh.")
     return _predicted(snapshot, program, counted, chip)
+
+
+def _compile(snapshot: Snapshot) -> str:
+    """Return how a program is compiled for a machine that can hide collectives."""
+    layout = snapshot.layout
+    if layout is None:
+        return "Compile it for the machine: `inspect --target` or `run --target`."
+    if str(layout.get("target")).startswith(targets.KINDS):
+        return "Compile the layout."
+    return "Choose TPUs or GPUs as target of the layout (`--target`), and compile it."
 
 
 def _lacks_reads(schedule: Schedule) -> bool:
@@ -170,7 +181,7 @@ def _predicted(snapshot: Snapshot, program: Program, counted: Program, chip: Chi
     predicted = predicted_in(snapshot, program, chip)
     if predicted.simulated is None or predicted.compiled_for:
         why = and_text(predicted.unknown) or f"it was compiled for {predicted.compiled_for}"
-        return Exposed(program.name, None, unknown=why, remedy=_COMPILE)
+        return Exposed(program.name, None, unknown=why, remedy=_compile(snapshot))
     if predicted.simulated.unknown:
         why = f"the step cannot be simulated: {and_text(predicted.simulated.unknown[:3])}"
         remedy = "State what is missing: predict lists the options."

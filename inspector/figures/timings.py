@@ -244,7 +244,7 @@ def operation_times(
         )
     steps = formatting.counted(trace.steps, "step")
     notes = [
-        "share of the devices' time, and time per step and device",
+        "share of the devices' time, and its mean per step and device",
         f"{steps} on {formatting.counted(devices, 'device')}"
         + (
             " that share the cores of one machine: the time of an operation includes its wait for a core"

@@ -93,15 +93,18 @@ class Layout:
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
-def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: int = 960) -> go.Figure | None:
+def verdict_bars(
+    layouts: Sequence[Layout], *, values: bool = True, step: str = STEP, width_px: int = 960
+) -> go.Figure | None:
     """Return a bar for each layout's memory, step and traffic; None if none of them is known.
 
     The bars of one figure have one scale. Measured steps without parts have another one.
 
     Args:
       values: whether to write the figures above the bars, for places that do not have them elsewhere.
+      step: what is timed.
     """
-    groups = [(title, bars) for title, bars in _groups(layouts) if any(bar.segments for bar in bars)]
+    groups = [(title, bars) for title, bars in _groups(layouts, step) if any(bar.segments for bar in bars)]
     if not groups:
         return None
     drawing = _Drawing([], [], [], [], set())
@@ -139,7 +142,7 @@ def verdict_bars(layouts: Sequence[Layout], *, values: bool = True, width_px: in
     )
 
 
-def _groups(layouts: Sequence[Layout]) -> list[tuple[str, list[_Bar]]]:
+def _groups(layouts: Sequence[Layout], timed: str) -> list[tuple[str, list[_Bar]]]:
     """Return the bars of each figure. Of several layouts, an unknown figure has a heading alone."""
     measured = [
         layout
@@ -150,8 +153,8 @@ def _groups(layouts: Sequence[Layout]) -> list[tuple[str, list[_Bar]]]:
     with_traffic = [layout for layout in layouts if layout.traffic is not None or layout.unknown]
     return [
         (MEMORY, list(map(_memory, layouts))),
-        (STEP, list(map(_step, predicted))),
-        (f"{STEP}, measured", list(map(_step, measured))),
+        (timed, list(map(_step, predicted))),
+        (f"{timed}, measured", list(map(_step, measured))),
         (TRAFFIC, list(map(_traffic, with_traffic))),
     ]
 

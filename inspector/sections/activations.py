@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
 
 from inspector.assessment.activations import Activation, Activations, Place, activations
 from inspector.core.formatting import and_text, bytes_text, counted, seconds_text, share_text
@@ -14,7 +14,17 @@ from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.sections import unknown
-from inspector.sections.section import Block, Column, Section, Table, listing, more_text, text
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Column,
+    Section,
+    Strong,
+    Table,
+    listing,
+    more_text,
+    text,
+)
 
 HEADING = "Activations: kept or computed again"
 UNKNOWN = (
@@ -74,10 +84,14 @@ def to_json(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
 def _blocks(known: Activations) -> Iterator[Block]:
     yield text(sentence(known))
     yield listing(*compiler_sentences(known))
-    rows = _shown(known)
-    yield _table(known.program, rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
-        yield text(more_text(len(rows) - _MOST_ROWS, "row"), quiet=True)
+    again = [row for row in _shown(known) if row.place == "recomputed"]
+    kept = [row for row in _shown(known) if row.place != "recomputed"]
+    for heading, rows, table in (("Computed again", again, _again), ("Kept", kept, _kept)):
+        if rows:
+            yield text(Strong(heading))
+            yield table(known.program, rows[:_MOST_ROWS])
+        if len(rows) > _MOST_ROWS:
+            yield text(more_text(len(rows) - _MOST_ROWS, "row"), quiet=True)
 
 
 def sentence(known: Activations) -> str:
@@ -165,26 +179,35 @@ def _shown(known: Activations) -> list[Activation]:
     ]
 
 
-def _table(program: str, rows: Sequence[Activation]) -> Table:
-    return Table.of(
-        f"activations_{program}",
-        rows,
-        {
-            Column(
-                "Activation", "code", "The name of checkpoint_name, or else the module and the operation"
-            ): (lambda row: row.label),
-            Column("Place", "text", "The memory in which it is kept, or that it is computed again"): _place,
-            Column("Bytes", "bytes", "Bytes on one device: kept, or saved by computing them again"): (
-                lambda row: row.bytes
-            ),
-            Column("FLOPs again", "count", "Floating-point operations of one device in one step"): (
-                lambda row: round(row.flops)
-            ),
-            "Values:int": lambda row: row.count,
-            "Shape on one device:code": lambda row: row.shape,
-            "Source:code": lambda row: row.source or "",
-        },
-    )
+_Columns: TypeAlias = dict[str | Column, Callable[[Activation], Cell]]
+_FIRST: _Columns = {
+    Column("Activation", "code", "The name of checkpoint_name, or else the module and the operation"): (
+        lambda row: row.label
+    ),
+}
+_LAST: _Columns = {
+    "Values:count": lambda row: row.count,
+    "Shape on one device:code": lambda row: row.shape,
+    "Source:code": lambda row: row.source or "",
+}
+
+
+def _again(program: str, rows: Sequence[Activation]) -> Table:
+    columns: _Columns = {
+        Column("FLOPs", "count", "Floating-point operations of one device in one step"): (
+            lambda row: round(row.flops)
+        ),
+        Column("Bytes saved", "bytes", "Bytes on one device that are not kept"): lambda row: row.bytes,
+    }
+    return Table.of(f"activations_again_{program}", rows, {**_FIRST, **columns, **_LAST})
+
+
+def _kept(program: str, rows: Sequence[Activation]) -> Table:
+    columns: _Columns = {
+        Column("Bytes", "bytes", "Bytes of one device"): lambda row: row.bytes,
+        Column("Place", "text", "The memory in which it is kept"): _place,
+    }
+    return Table.of(f"activations_kept_{program}", rows, {**_FIRST, **columns, **_LAST})
 
 
 def _place(row: Activation) -> str:

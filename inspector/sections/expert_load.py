@@ -92,7 +92,7 @@ def json_of(snapshot: Snapshot, programs: Sequence[Program] = ()) -> dict[str, o
             "expected": known.expected,
             "sent_bytes": known.sent,
             "unknown": reason if load is None else None,
-            "remedy": remedy if load is None else None,
+            "remedy": remedy.replace("`", "") if load is None else None,
         }
     }
 

@@ -116,7 +116,7 @@ def of_collective(
 
 
 def _unknown(known: Exposed, what: str) -> Notice:
-    return unknown(f"{what}: {known.unknown}. {known.remedy}".rstrip())
+    return unknown(*with_code(f"{what}: {known.unknown}. {known.remedy}".rstrip()))
 
 
 def _sentence(known: Exposed, own: ExposedCollective) -> Text:
@@ -218,7 +218,7 @@ def _plain(known: Exposed) -> dict[str, object]:
         "basis": known.basis,
         "assumed": list(known.assumed),
         "unknown": known.unknown or None,
-        "remedy": known.remedy or None,
+        "remedy": known.remedy.replace("`", "") or None,
         "count": len(known.collectives),
         "seconds": None if known.basis is None else sum(own.seconds for own in known.collectives),
         "collectives": [

@@ -126,7 +126,7 @@ def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
 
 
 def _held(snapshot: Snapshot) -> str:
-    return "Arguments and results" if snapshot.layout is None else "Train state and batch"
+    return "Arguments and results" if snapshot.layout is None else "State and batch"
 
 
 def _emulated(snapshot: Snapshot) -> str:
@@ -282,7 +282,7 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
             "Value:code": lambda row: _value_name(row[0]),
             "Bytes:bytes": lambda row: sum(value.bytes for value in row),
             "Padding:bytes": lambda row: sum(value.padding for value in row),
-            "Values:int": lambda row: len(row),
+            "Values:count": lambda row: len(row),
             "Group": lambda row: USE_GROUPS[row[0].group].heading,
             "Shape on one device:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",

@@ -144,7 +144,7 @@ def bars(result: SearchResult) -> Picture | None:
     layouts = verdict_bars.drawn(
         [(name, candidate.assessment) for name, candidate in named if candidate.assessment is not None]
     )
-    return verdict_bars.picture(layouts, "search_bars") if layouts else None
+    return verdict_bars.picture(layouts, "search_bars", step=_unit(result)) if layouts else None
 
 
 def picture(result: SearchResult) -> Picture:
@@ -163,8 +163,7 @@ def summary(result: SearchResult) -> Facts:
         label = "Best compiled layout" if predicted_better(result) else "Best layout"
         label = "Best layout before a compile" if best.stage == "propagated" else label
         facts.append(Fact(label, name_of(best), rules_text(best)))
-        unit = round_of(result).removeprefix("a ")
-        facts.append(Fact(f"Its {unit}", seconds_text(best.step), interval_text(best)))
+        facts.append(Fact(f"Its {_unit(result).lower()}", seconds_text(best.step), interval_text(best)))
         compared = current is not None and current.stage == best.stage and not best.current
         if compared and current is not None and current.seconds and best.seconds:
             facts.append(
@@ -299,7 +298,7 @@ def table(result: SearchResult) -> Table:
         listed(result),
         {
             "Layout": lambda candidate: name_of(candidate) + (" (current)" if candidate.current else ""),
-            round_of(result).removeprefix("a ").capitalize(): lambda candidate: seconds_text(candidate.step),
+            _unit(result): lambda candidate: seconds_text(candidate.step),
             **_program_columns(result),
             Column(
                 "Memory",
@@ -361,6 +360,16 @@ def listed(result: SearchResult) -> list[Candidate]:
     return chosen
 
 
+def _unit(result: SearchResult) -> str:
+    """Return what the time of a candidate is, as a heading: `Step`, `Decode step` or `Round`."""
+    return round_of(result).removeprefix("a ").capitalize()
+
+
+def _changed(before: float, after: float) -> str:
+    """Return both times and the change, such as `19.0 ms → 10.8 ms (−43%)`."""
+    return f"{seconds_text(before)} → {seconds_text(after)} ({change_text(before, after) or '0%'})"
+
+
 def why(result: SearchResult, candidate: Candidate) -> Section:
     """Return the differences from the layout that the search began with, each with its effect."""
     current = result.current
@@ -393,14 +402,12 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
         steps, stage = (current.propagated_seconds, candidate.propagated_seconds), "before a compile"
     before_step, step = steps
     if before_step and step:
-        change = f"{step / before_step - 1:+.0%}"
-        items.append(f"Step, {stage}: {seconds_text(before_step)} → {seconds_text(step)} ({change}).")
+        items.append(f"{_unit(result)}, {stage}: {_changed(before_step, step)}.")
     runs = {program.name: program.seconds for program in current.programs}
     for program in candidate.programs if candidate.stage == current.stage else ():
         run = runs.get(program.name)
         if run and program.seconds and program.seconds != candidate.seconds:
-            ratio = f"{program.seconds / run - 1:+.0%}"
-            items.append(f"{program.name}: {seconds_text(run)} → {seconds_text(program.seconds)} ({ratio}).")
+            items.append(f"{program.name}: {_changed(run, program.seconds)}.")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 
@@ -498,14 +505,14 @@ def sensitivity_table(result: SearchResult) -> Table:
         result.sensitivity,
         {
             "Condition": lambda sensitivity: sensitivity.condition,
-            "Devices:number": lambda sensitivity: sensitivity.devices,
+            "Devices:count": lambda sensitivity: sensitivity.devices,
             "Best layout": lambda sensitivity: _mesh_of(sensitivity.layout),
             "Its step": lambda sensitivity: seconds_text(sensitivity.seconds),
             "Best with the same rules": lambda sensitivity: _mesh_of(sensitivity.kept),
             Column(
                 "Step", "text", "Of the best layout with the rules that the search found"
             ): lambda sensitivity: seconds_text(sensitivity.kept_seconds),
-            "Place:number": lambda sensitivity: sensitivity.kept_place,
+            "Place:count": lambda sensitivity: sensitivity.kept_place,
         },
     )
 
@@ -542,7 +549,7 @@ def reasons(result: SearchResult) -> Folded | None:
                 "search_rejected",
                 rows[:50],
                 {
-                    "Candidates:number": lambda row: len(row[1]),
+                    "Candidates:count": lambda row: len(row[1]),
                     "Such as": lambda row: name_of(row[1][0]),
                     "Reason": lambda row: row[0],
                 },

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import plotly.graph_objects as go
 
@@ -301,8 +301,10 @@ def cell_text(cell: Cell, kind: CellKind) -> str:
 
 
 def _split(heading: str) -> tuple[str, CellKind]:
-    text, colon, kind = heading.rpartition(":")
-    return (text, cast(CellKind, kind)) if colon else (heading, "text")
+    text, _, kind = heading.rpartition(":")
+    if kind in get_args(CellKind):
+        return text, cast(CellKind, kind)
+    return heading, "text"  # a name can have a colon
 
 
 def inline(cell: str | Code | Strong | Mark | tuple[Inline, ...]) -> tuple[Inline, ...]:

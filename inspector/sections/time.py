@@ -37,6 +37,7 @@ from inspector.sections.section import (
 
 _SUBJECT = "step times are"
 HOW_COMPUTED = "How it is computed"
+CHOOSE = "Choose a chip to predict the step on it."
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
@@ -52,7 +53,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     blocks: list[Block] = []
     no_mesh = unknown.no_mesh(snapshot)
     if chip is None:
-        blocks += [text("Choose a chip to model a step on it.", quiet=True), *pipelines.sections(snapshot)]
+        blocks += [text(CHOOSE, quiet=True), *pipelines.sections(snapshot)]
     elif no_mesh is not None:
         blocks += [no_mesh, *pipelines.sections(snapshot)]
     else:
@@ -65,7 +66,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
             terms = how_computed(snapshot, models[program.name], models.values() if not number else ())
             parts = (*parts, terms)
             inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
-        blocks.append(Section("modelled", f"Modelled on {chip.title}", tuple(inside)))
+        blocks.append(Section("modelled", f"Predicted on {chip.title}", tuple(inside)))
     machine = targets.chip_of(snapshot)
     profiled = measured_section.section(ran, machine)
     # What emulated devices took says nothing about a chip.
@@ -215,7 +216,7 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
             text(
                 f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
                 named(program.name),
-                f", {seconds_text(trace.seconds / trace.steps)} on average, {timings.where(snapshot)}.",
+                f", {timings.where(snapshot)}.",
                 quiet=True,
             ),
         ]

@@ -50,15 +50,18 @@ def reason(assessment: Assessment) -> tuple[Text, ...]:
     return (Text(with_code(sentence)),) if sentence else ()
 
 
-def picture(layouts: Sequence[Layout], key: str, values: bool = True) -> Picture:
-    """Return the bars of layouts, and the same as tables with bars of text."""
+def picture(layouts: Sequence[Layout], key: str, values: bool = True, step: str = STEP) -> Picture:
+    """Return the bars of layouts, and the same as tables with bars of text.
+
+    step: what is timed, such as `Decode step`.
+    """
 
     def draw(width_px: int) -> go.Figure | None:
-        return verdict_bars(layouts, values=values, width_px=width_px)
+        return verdict_bars(layouts, values=values, step=step, width_px=width_px)
 
     titles = [MEMORY] if any(layout.memory for layout in layouts) else []
-    titles += [STEP] if any(layout.step for layout in layouts) else []
-    return Picture(key, " and ".join(titles), draw, in_text=tuple(_tables(layouts, key)))
+    titles += [step] if any(layout.step for layout in layouts) else []
+    return Picture(key, " and ".join(titles), draw, in_text=tuple(_tables(layouts, key, step)))
 
 
 def why_no_step(assessment: Assessment) -> str:
@@ -73,7 +76,7 @@ def why_no_step(assessment: Assessment) -> str:
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""
 
 
-def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
+def _tables(layouts: Sequence[Layout], key: str, timed: str) -> Iterable[Table]:
     for layout in layouts:
         step, need = layout.step, layout.memory
         label = f"{layout.name}: " if layout.name else ""
@@ -100,7 +103,7 @@ def _tables(layouts: Sequence[Layout], key: str) -> Iterable[Table]:
                 for part in step.parts
             ]
             head = columns(
-                f"{label}{STEP}, {step.text}", "Seconds", "Share", *(["Hidden"] if hides else []), "Sent", ""
+                f"{label}{timed}, {step.text}", "Seconds", "Share", *(["Hidden"] if hides else []), "Sent", ""
             )
             yield Table(f"{key}_step", head, tuple(shown), wrap=True)
 

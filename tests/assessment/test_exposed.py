@@ -259,6 +259,9 @@ def test_what_is_missing_is_unknown_with_a_remedy(tmp_path: Path) -> None:
     assert "--target" in unknown(replace(snapshot, programs=(cpu,)), cpu).remedy
     partitioned = replace(program, stage="partitioned")
     assert "--target" in unknown(replace(snapshot, programs=(partitioned,)), partitioned).remedy
+    for target, named in (("cpu", True), ("gpu:h100:8", False), ("tpu:v5e:2x4", False)):
+        planned = replace(snapshot, programs=(partitioned,), layout={"model": "mlp", "target": target})
+        assert ("--target" in unknown(planned, partitioned).remedy) == named
     without = replace(program, schedule=None)
     unknown(replace(snapshot, programs=(without,)), without)
     assert exposed(snapshot, replace(program, collectives=()), V5E) is None

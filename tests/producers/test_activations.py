@@ -24,6 +24,7 @@ from inspector.machines import hardware
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.partition.partition_layout import partitioned_programs
 from inspector.sections import activations as section
+from inspector.sections.section import Table
 from tests.models.language_models import built, small
 from tests.paths import OWN_CASES
 
@@ -90,6 +91,22 @@ def test_each_name_has_the_place_of_its_policy_and_the_bytes_of_its_shards() -> 
     assert known.amounts.host == rows["out_proj"].bytes
     products = 2 * 2 * math.prod((8, 16, 64)) * 32 / WAYS[8, 16, 64]  # of two layers
     assert rows["mlpwi_1"].flops == products
+
+
+def test_rows_of_both_tables_add_up_to_the_sentence() -> None:
+    program = train_step(remat="save:key_proj+mlpwi_0,offload:out_proj", scan="true")
+    (shown,) = section.sections(snapshot_of(program), None)
+    known = activations(snapshot_of(program), program, None)
+    assert known is not None and known.amounts.flops is not None
+    again, kept = [block for block in shown.blocks if isinstance(block, Table)]
+    (flops,) = [place for place, column in enumerate(again.columns) if column.heading == "FLOPs"]
+    (size,) = [place for place, column in enumerate(kept.columns) if column.kind == "bytes"]
+    assert numbers(again, flops) == pytest.approx(known.amounts.flops, rel=0.02)
+    assert numbers(kept, size) == pytest.approx(known.amounts.device + known.amounts.host, rel=0.02)
+
+
+def numbers(table: Table, column: int) -> float:
+    return sum(cell for row in table.rows if isinstance(cell := row[column], (int, float)))
 
 
 def test_computing_again_takes_a_part_of_the_step() -> None:

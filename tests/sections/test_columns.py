@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from inspector.sections import arrays, collectives, report
-from inspector.sections.section import Block, Columns, Folded, Section, Table
+from inspector.sections.section import Block, Columns, Folded, Section, Table, columns
 from tests.compare import glances
 from tests.figures import samples
 
@@ -20,6 +20,14 @@ def tables(blocks: Iterator[Block] | tuple[Block, ...]) -> Iterator[Table]:
             case Columns(columns):
                 for column in columns:
                     yield from tables(column)
+
+
+def test_a_kind_is_one_that_is_known_and_a_name_can_have_a_colon() -> None:
+    assert [(column.heading, column.kind) for column in columns("Bytes:bytes", "Values:count", "a:b")] == [
+        ("Bytes", "bytes"),
+        ("Values", "count"),
+        ("a:b", "text"),
+    ]
 
 
 def test_bytes_come_after_what_names_the_row() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector import layout as layouts
+from inspector.assessment import assess
 from inspector.compare.search.result import (
     Candidate,
     Counts,
@@ -12,8 +13,10 @@ from inspector.compare.search.result import (
     SearchResult,
     Sensitivity,
 )
+from inspector.core.assessment import Step, StepPart
 from inspector.sections import search
 from inspector.sections.section import Picture
+from tests.figures import samples
 
 
 def layout(mesh: str, axes: str) -> dict[str, object]:
@@ -125,6 +128,32 @@ def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
     )
     search_result = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
     assert "−75%" in [fact.value for fact in search.summary(search_result).facts]
+    assert "Step, compiled: 4.00 s → 1.00 s (−75%)" in str(search.why(search_result, best))
+
+
+def test_each_place_says_that_a_time_is_that_of_a_round() -> None:
+    step = Step(1.0, None, None, "predicted", parts=(StepPart("compute", 1.0),))
+    best, current = (
+        Candidate("propagated", seconds=seconds, layout=layout("8", "fsdp"), current=seconds > 1.0,
+                  assessment=replace(assess(samples.snapshot(), None), step=step))
+        for seconds in (1.0, 4.0)
+    )  # fmt: skip
+    for weights, name in (
+        (None, "Step"),
+        ({"decode": 1.0, "prefill": 0.0}, "Decode step"),
+        ({"decode": 9.0, "prefill": 1.0}, "Round"),
+    ):
+        searched = SearchResult("cpu", "v5e", "now", Counts(), (best, current), 0, weights=weights)
+        bars = search.bars(searched)
+        assert bars is not None and name in bars.alt
+        places = (
+            search.why(searched, best),
+            search.table(searched),
+            search.summary(searched),
+            bars.build(800),
+        )
+        assert all(name.lower() in str(place).lower() for place in places)
+        assert name == "Step" or "'Step" not in str(places)
 
 
 def test_rules_are_written_as_in_the_editor() -> None:

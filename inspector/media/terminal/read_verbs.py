@@ -36,7 +36,6 @@ from inspector.sections import (
     expert_load,
     exposed,
     improvements,
-    measured,
     memory,
     partitioned_traffic,
     pipelines,
@@ -129,11 +128,7 @@ def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
     blocks += reshards.sections(snapshot, chip)
     if snapshot.programs or chip is not None:
         blocks.append(memory.section(snapshot, chip, replicated=False))
-    if chip is not None:
         blocks.append(time.section(before, chip))
-    else:
-        blocks += [*pipelines.sections(snapshot), *measured.section(snapshot, None)]
-        blocks += [*exposed.section(snapshot, None), *time.measured(snapshot)]
     if snapshot.findings or snapshot.effects is not None:
         blocks.append(improvements.section(snapshot, chip))
     return blocks

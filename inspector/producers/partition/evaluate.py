@@ -134,7 +134,7 @@ def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
     memory = fit(planned, chip)
     if memory.fits is False and memory.needed is not None:
         return (
-            f"the train state and the batch need {bytes_text(memory.needed)} on one device, "
+            f"the state and the batch need {bytes_text(memory.needed)} on one device, "
             f"which has {bytes_text(memory.capacity)}"
         )
     return None

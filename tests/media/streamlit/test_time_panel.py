@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -14,8 +15,12 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
+from inspector.media.markdown.render import render
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.terminal import read_verbs
 from inspector.producers.compile.run_layout import run_layout
+from inspector.sections import report, time
+from inspector.sections.section import Block, Folded, Picture, Section
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
@@ -59,6 +64,38 @@ def test_without_a_chip_only_measured_times_are_shown(shown, found: Snapshot) ->
     assert charts(page) == [
         *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
     ]
+
+
+@pytest.mark.parametrize("chip", [None, hardware.CHIPS["v5p"]])
+def test_show_and_reports_have_the_times_of_the_page(
+    shown, found: Snapshot, chip: hardware.Chip | None
+) -> None:
+    """The pictures of `show` are those of *Time*, with a chip and without one."""
+    page = {
+        key for key in charts(shown(found, chip=chip and chip.name)) if key.startswith(("measured", "op"))
+    }
+    for blocks in (read_verbs.summary_of(found, chip), report.of_snapshot(found, chip, 0)):
+        assert page and page <= pictures(blocks)
+
+
+def pictures(blocks: Iterable[Block]) -> set[str]:
+    keys = set()
+    for block in blocks:
+        match block:
+            case Picture():
+                keys.add(block.key)
+            case Section(blocks=inside) | Folded(blocks=inside):
+                keys |= pictures(inside)
+    return keys
+
+
+def test_a_profiled_step_has_one_length(found: Snapshot) -> None:
+    """The median of the steps is named. The mean, which is another number, is that of parts alone."""
+    program = found.program("train_step")
+    assert program is not None and program.trace is not None
+    trace = replace(program.trace, seconds=program.trace.steps * 7.77)
+    written = render(time.by_operation(replace(found, programs=(replace(program, trace=trace),))))
+    assert "Time by operation" in written and "7.77" not in written
 
 
 def test_another_chip_and_program_can_be_chosen(shown, found: Snapshot) -> None:
