@@ -84,6 +84,8 @@ class Activations:
       share: FLOPs that are computed again / all FLOPs. None if unknown.
       seconds: about how much of the predicted step computing again takes. None if unknown.
       step: the predicted step. None if unknown.
+      at_peak: bytes of activations on one device at the peak of the program's memory, where others are no
+        longer, or not yet, in use. None if unknown.
       by_compiler: number of instructions that the compiler computes again on its own, to save memory.
       has_names: whether the names in the code are known.
       emulated: whether it was compiled for CPU devices, which have one memory.
@@ -97,6 +99,7 @@ class Activations:
     share: float | None
     seconds: float | None
     step: float | None
+    at_peak: int | None
     by_compiler: int
     has_names: bool
     emulated: bool
@@ -156,7 +159,9 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         predicted = predicted_in(snapshot, program, chip)
         step = predicted.seconds if not predicted.at_least else None
         seconds = None if step is None else recomputing_seconds(predicted, program)
-    total = program.flops_per_device
+    total, use = program.flops_per_device, program.memory_use
+    groups = () if use is None else use.groups
+    at_peak = sum(group.bytes[use.peak] for group in groups if use and group.group == "activation")
     return Activations(
         program.name,
         not program.before_compile,
@@ -168,6 +173,7 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         None if residuals.flops is None or not total else residuals.flops / total,
         seconds,
         step,
+        None if use is None or not use.points else at_peak,
         residuals.by_compiler,
         names is not None,
         platform_of(snapshot, program) == "cpu",

@@ -7,6 +7,7 @@ meanwhile follows from the operations that read each other's results (`machines.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -99,6 +100,8 @@ class Exposed:
     Attributes:
       basis: profile or schedule. None if it is unknown.
       collectives: those that the device waits for longest first. Empty if all are hidden, or if unknown.
+      waits: seconds in which the device waits for collectives, also for the rest of hidden ones. None if it
+        is unknown.
       assumed: under which conditions their seconds hold, one clause each: loops without a trip count,
         branches, and kernels without FLOPs. Empty without any, and in a profile.
       unknown: why they are unknown, as a clause. "" if they are known.
@@ -108,6 +111,7 @@ class Exposed:
     program: str
     basis: Basis | None
     collectives: tuple[ExposedCollective, ...] = ()
+    waits: float | None = None
     assumed: tuple[str, ...] = ()
     unknown: str = ""
     remedy: str = ""
@@ -118,7 +122,7 @@ class Exposed:
         return next(same, None)
 
 
-_OLD = "the Snapshot does not have which operation reads the result of which: an older version made it"
+_OLD = "an older version made the Snapshot, which lacks the operations that read each result"
 _AGAIN = "Make the Snapshot again."
 
 
@@ -202,7 +206,8 @@ def _predicted(snapshot: Snapshot, program: Program, counted: Program, chip: Chi
         whole[number] += waited
     collectives = known.reasons(totals.exposed_by, whole, queued, predicted.simulated.totals.seconds)
     assumed = (*_assumed(counted), *predicted.simulated.at_least) if predicted.at_least else ()
-    return Exposed(program.name, "schedule", collectives, tuple(dict.fromkeys(assumed)))
+    waits = math.fsum(totals.exposed_by.values())
+    return Exposed(program.name, "schedule", collectives, waits, tuple(dict.fromkeys(assumed)))
 
 
 def _assumed(program: Program) -> Iterator[str]:
@@ -245,7 +250,7 @@ def _measured(snapshot: Snapshot, program: Program) -> Exposed:
     known = _Program(snapshot, program, schedule, targets.chip_of(snapshot), _seconds(schedule, own))
     queued = _same_links(program, windows, taken_by)
     collectives = known.reasons(exposed_by, taken_by, queued, trace.busy or 0.0)
-    return Exposed(program.name, "profile", collectives)
+    return Exposed(program.name, "profile", collectives, math.fsum(exposed_by.values()))
 
 
 def _same_links(

@@ -25,6 +25,12 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 # The backward pass, with what it computes again.
 BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
 
+
+def phase_text(phase: Phase) -> str:
+    """Return a phase in words: `computed again` for what JAX calls `rematted_computation`."""
+    return "computed again" if phase == "rematerialised" else phase
+
+
 # Names that JAX itself adds to the stack, for control flow and custom derivatives.
 _JAX_NAMES = frozenset({
     "while", "body", "cond", "scan", "closed_call", "core_call", "eval_jaxpr", "checkpoint",

@@ -96,6 +96,17 @@ def _blocks(known: Activations) -> Iterator[Block]:
 
 def sentence(known: Activations) -> str:
     """Return what a program keeps and computes again, with the costs."""
+    return f"{_kept_text(known)}{_at_peak(known)}"
+
+
+def _at_peak(known: Activations) -> str:
+    """Return what the figure of memory calls activations, if it is another amount."""
+    if known.at_peak is None or bytes_text(known.at_peak) == bytes_text(known.amounts.device):
+        return ""
+    return f" At the peak of its memory, {bytes_text(known.at_peak)} of activations are in use."
+
+
+def _kept_text(known: Activations) -> str:
     amounts = known.amounts
     host = f" and {bytes_text(amounts.host)} in memory of the host" if amounts.host else ""
     kept = (

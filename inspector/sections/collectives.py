@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
-from inspector.compiled.op_name import PHASES, Phase, parse_op_name, phases_of
+from inspector.compiled.op_name import PHASES, Phase, parse_op_name, phase_text, phases_of
 from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes_text, share_text
 from inspector.core.meshes import mesh_title
 from inspector.core.program_names import run_of, title, who_runs
@@ -344,7 +344,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     """
     # A program can be named like its phase.
     known = [phase for phase in phases(collective) if phase != "unknown"]
-    of = dict.fromkeys((title(program.name), *([" + ".join(known)] if known else ())))
+    of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
     step = f"{', '.join(of)}, source line "
     blocks: list[Block] = [
         text(*detail(collective)),
@@ -407,7 +407,7 @@ def phases(collective: Collective) -> tuple[Phase, ...]:
 
 def phases_text(collective: Collective) -> str:
     """Return the phases of a collective, such as `forward + backward`."""
-    return " + ".join(phases(collective))
+    return " + ".join(map(phase_text, phases(collective)))
 
 
 def modules_text(collective: Collective, most: int = 1) -> str:

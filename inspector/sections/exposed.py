@@ -46,7 +46,7 @@ def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] =
       programs: empty for all.
     """
     every = [exposed(snapshot, program, chip) for program in programs or main_first(snapshot)]
-    inside = [block for known in every if known is not None and known.basis for block in _blocks(known)]
+    inside = [block for known in every if known is not None and known.basis for block in blocks(known)]
     reasons: dict[tuple[str, str], list[Exposed]] = {}
     for known in every:
         if known is not None and known.basis is None:
@@ -57,15 +57,18 @@ def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] =
     return (Section("exposed", HEADING, tuple(inside)),) if inside else ()
 
 
-def _blocks(known: Exposed) -> tuple[Block, ...]:
+def blocks(known: Exposed) -> tuple[Block, ...]:
     """Return the collectives that a device waits for, the longest first."""
     assert known.basis is not None
-    whole = sum(own.seconds for own in known.collectives)
-    waits = f"{_BASIS[known.basis]}: {noun(known.program)}"
+    basis, name, waits = _BASIS[known.basis], noun(known.program), seconds_text(known.waits)
     if not known.collectives:
-        return (text(f"{waits} waits for no collective: all are hidden.{_conditions(known)}"),)
+        rest = f" but for {waits}" if known.waits else ""
+        return (text(f"{basis}: all collectives of {name} are hidden{rest}.{_conditions(known)}"),)
+    exposed_text = seconds_text(sum(own.seconds for own in known.collectives))
+    count = counted(len(known.collectives), "collective")
+    which = count if exposed_text == waits else f"collectives, {exposed_text} of it for {count}"
     said = text(
-        f"{waits} waits {seconds_text(whole)} for {counted(len(known.collectives), 'collective')}. "
+        f"{basis}: {name} waits {waits} for {which}. "
         f"At most, the time of operations that are independent of them could be saved.{_conditions(known)}"
     )
     groups: dict[tuple[str, str, str | None], list[ExposedCollective]] = {}
@@ -219,6 +222,7 @@ def _plain(known: Exposed) -> dict[str, object]:
         "assumed": list(known.assumed),
         "unknown": known.unknown or None,
         "remedy": known.remedy.replace("`", "") or None,
+        "waits": known.waits,
         "count": len(known.collectives),
         "seconds": None if known.basis is None else sum(own.seconds for own in known.collectives),
         "collectives": [

@@ -278,7 +278,7 @@ def sentence(improvement: Improvement) -> tuple[Inline, ...]:
     array = ""
     if finding.array is not None and finding.array not in finding.message:
         array = f" ({finding.array})"
-    return (mark, f": {improvement.message}{array}{gain}")
+    return (mark, ": ", *with_code(improvement.message), f"{array}{gain}")
 
 
 def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
@@ -296,7 +296,7 @@ def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) 
         else:
             gain = f", {row.gain}" if row.gain else ""
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
-        inside: list[Block] = [text(message)]
+        inside: list[Block] = [text(*with_code(message))]
         fixes = {
             change.words: findings.fix(change, row.findings)
             for finding in row.findings

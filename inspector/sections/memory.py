@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from inspector.compare.question import change_text
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.op_name import parse_op_name, phase_text
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.formatting import bytes_text, counted, share_text
 from inspector.core.meshes import on_cpu
@@ -303,7 +303,7 @@ def _value_name(value: LiveValue) -> str:
         return value.path
     operation = parse_op_name(value.op_name)[0]
     named = "/".join(filter(None, (operation.module, operation.primitive)))
-    phase = "" if operation.phase == "unknown" else f" ({operation.phase})"
+    phase = "" if operation.phase == "unknown" else f" ({phase_text(operation.phase)})"
     return f"{named}{phase}" if named else value.name
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from inspector import assessment
-from inspector.compiled.op_name import PHASES
+from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.assessment import Step
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import noun
@@ -329,7 +329,7 @@ def modules_table(predicted: Predicted, program: Program) -> Table:
     )
     headings = columns(
         Column("Module", "code", "Path of the Flax module, with * for the numbers of layers"),
-        *(Column(phase.capitalize(), "seconds") for phase in phases),
+        *(Column(phase_text(phase).capitalize(), "seconds") for phase in phases),
         Column("Together", "seconds"),
         "Share",
     )

@@ -14,12 +14,13 @@ import pytest
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
 from inspector.core import snapshot as snapshots
 from inspector.core.assumed import Assumed, with_assumed
+from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Program, ScheduledComputation, ScheduledOperation, Snapshot
 from inspector.machines import hardware, targets
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main
 from inspector.producers.readers import hlo_text, profile
-from inspector.sections.exposed import json_of, reason_text, section
+from inspector.sections.exposed import blocks, json_of, reason_text, section
 from tests.producers.readers.profiles.tpu_files import TEXT, Operation, Profile, Run
 
 pytestmark = pytest.mark.first_jax_is_enough
@@ -214,6 +215,17 @@ def test_the_exposed_seconds_are_those_of_the_prediction(tmp_path: Path) -> None
     assert totals is not None and known is not None
     assert math.fsum(totals.totals.exposed.values()) == pytest.approx(only(known).seconds)
     assert sum(totals.totals.taken_by.values()) == pytest.approx(sum(totals.totals.transfers.values()))
+
+
+def test_the_sentence_has_the_waits_of_the_bar(tmp_path: Path) -> None:
+    """Waits for the rest of hidden collectives are in the bar of the step, and in no row of the table."""
+    snapshot, program = of_text(entry(SYNCHRONOUS, USE, root("use")), tmp_path)
+    known = exposed(snapshot, program, V5E)
+    assert known is not None and known.waits is not None
+    assert known.waits == pytest.approx(sum(own.seconds for own in known.collectives))
+    for collectives in (known.collectives, ()):
+        more = replace(known, collectives=collectives, waits=known.waits * 1.5)
+        assert seconds_text(more.waits) in str(blocks(more))
 
 
 def test_the_options_of_the_compile_are_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from jax.sharding import PartitionSpec as P
 import inspector
 from inspector.assessment.activations import activations
 from inspector.compiled import program_text
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.machines import hardware
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
@@ -98,6 +99,8 @@ def test_rows_of_both_tables_add_up_to_the_sentence() -> None:
     (shown,) = section.sections(snapshot_of(program), None)
     known = activations(snapshot_of(program), program, None)
     assert known is not None and known.amounts.flops is not None
+    assert known.at_peak is not None
+    assert any(bytes_text(known.at_peak) in str(block) for block in shown.blocks[:1])
     again, kept = [block for block in shown.blocks if isinstance(block, Table)]
     (flops,) = [place for place, column in enumerate(again.columns) if column.heading == "FLOPs"]
     (size,) = [place for place, column in enumerate(kept.columns) if column.kind == "bytes"]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compiled.op_name import PHASES
+from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
@@ -472,7 +472,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
     if kind == _OTHERS:
         heading = ["other moves", "of these arrays"]
     else:
-        when = f", {and_text(phases)}" if phases and kind[0] != "gradients" else ""
+        when = f", {and_text(list(map(phase_text, phases)))}" if phases and kind[0] != "gradients" else ""
         heading = [f"{kind[1]} over {_over(sheet, kind[2], kind[3])}", f"{kind[0]}{when}"]
     y, lowest = _head(sheet, y, heading)
     by_column: dict[int, tuple[_Column, list[Move]]] = {}
@@ -601,7 +601,7 @@ def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) 
 
 def _because(move: Move) -> str:
     """Return why activations move, in short."""
-    when = f"{and_text(move.phases)}: " if move.phases else ""
+    when = f"{and_text([phase_text(phase) for phase in move.phases])}: " if move.phases else ""
     if move.because:
         sums = "partial sums of " if move.op in REDUCTIONS else "for "
         return f"{when}{sums}products with {and_text(move.because)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from inspector.core.snapshot import Mesh
+from inspector.core.snapshot import Mesh, Phase
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Move:
     axes: tuple[str, ...] | None
     network: str | None
     subject: str
-    phases: tuple[str, ...]
+    phases: tuple[Phase, ...]
     bytes: int | None
     executions: int | None
     collectives: tuple[str, ...]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from inspector.compiled.causes import conflicts_of
-from inspector.compiled.op_name import PHASES
+from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.formatting import counted
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Collective, Program, Snapshot
@@ -72,7 +72,13 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
         format_func=plain,
         key=f"collective_axes:{program.name}",
     )
-    wanted = right.pills("Phase", phases, selection_mode="multi", key=f"collective_phases:{program.name}")
+    wanted = right.pills(
+        "Phase",
+        phases,
+        format_func=phase_text,
+        selection_mode="multi",
+        key=f"collective_phases:{program.name}",
+    )
     shown = collectives.matching(every, along or (), wanted or ())
     if not shown:
         st.info("No collective matches these filters.", icon=":material/search_off:")

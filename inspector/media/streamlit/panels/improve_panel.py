@@ -38,7 +38,7 @@ from inspector.sections import effects as effects_section
 from inspector.sections import findings as findings_section
 from inspector.sections import improvements as section
 from inspector.sections.improvements import Improvement
-from inspector.sections.section import more_text
+from inspector.sections.section import more_text, with_code
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 from inspector.service.request import Progress
@@ -175,11 +175,11 @@ def _draw(
     with st.container(key=f"row:{key}", border=in_full):
         left, right = page_width.beside([3, 1], align="top")
         gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
-        remedy = plain(finding.remedy or "") if finding and fix is None else ""
+        remedy = (finding.remedy or "") if finding and fix is None else ""
         left.markdown(
             f":{render.COLORS[improvement.kind]}[{render.ICONS[improvement.kind]} "
             f"{improvement.label.capitalize()}] **{plain(improvement.title)}**{gain}  \n"
-            f"{plain(improvement.message)} {remedy}"
+            f"{render.markdown(with_code(improvement.message))} {render.markdown(with_code(remedy))}"
         )
         if fix is not None:
             left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))

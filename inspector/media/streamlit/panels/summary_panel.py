@@ -30,7 +30,7 @@ from inspector.sections import (
     unknown,
     verdict_bars,
 )
-from inspector.sections.section import Block, Facts, Folded, Picture, more_text
+from inspector.sections.section import Block, Facts, Folded, Picture, more_text, with_code
 
 _MAX_FINDINGS = 50
 
@@ -199,9 +199,9 @@ def _show_findings(snapshot: Snapshot) -> None:
     errors = [finding for finding in ranked if finding.level == "error"]
     others = ranked[len(errors) :]
     for finding in errors[:_MAX_FINDINGS]:
-        st.error(plain(finding.message), icon=render.ICONS["error"])
+        st.error(render.markdown(with_code(finding.message)), icon=render.ICONS["error"])
     lines = [
-        f"{render.ICONS[findings.KINDS[remark.level]]} {plain(remark.message)}"
+        f"{render.ICONS[findings.KINDS[remark.level]]} {render.markdown(with_code(remark.message))}"
         for remark in others[:_MAX_FINDINGS]
     ]
     if len(lines) == 1:
