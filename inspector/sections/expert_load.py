@@ -68,8 +68,7 @@ def section(snapshot: Snapshot, programs: Sequence[Program] = ()) -> tuple[Secti
 
     programs: empty for all.
     """
-    every = (exchange(snapshot, program) for program in programs or main_first(snapshot))
-    known = next((own for own in every if own is not None), None)
+    known = _first(snapshot, programs)
     if known is None:
         return ()
     blocks = _unknown(snapshot, known) if known.load is None else _known(known, known.load)
@@ -78,8 +77,7 @@ def section(snapshot: Snapshot, programs: Sequence[Program] = ()) -> tuple[Secti
 
 def json_of(snapshot: Snapshot, programs: Sequence[Program] = ()) -> dict[str, object]:
     """Return the same under a key for `--json`; empty if no program exchanges tokens."""
-    every = (exchange(snapshot, program) for program in programs or main_first(snapshot))
-    known = next((own for own in every if own is not None), None)
+    known = _first(snapshot, programs)
     if known is None:
         return {}
     load, (reason, remedy) = known.load, _why_unknown(snapshot)
@@ -95,6 +93,11 @@ def json_of(snapshot: Snapshot, programs: Sequence[Program] = ()) -> dict[str, o
             "remedy": remedy.replace("`", "") if load is None else None,
         }
     }
+
+
+def _first(snapshot: Snapshot, programs: Sequence[Program]) -> Exchange | None:
+    every = (exchange(snapshot, program) for program in programs or main_first(snapshot))
+    return next((own for own in every if own is not None), None)
 
 
 def of_collective(snapshot: Snapshot, program: Program, collective: Collective) -> tuple[Block, ...]:

@@ -99,13 +99,21 @@ def test_rows_of_both_tables_add_up_to_the_sentence() -> None:
     (shown,) = section.sections(snapshot_of(program), None)
     known = activations(snapshot_of(program), program, None)
     assert known is not None and known.amounts.flops is not None
-    assert known.at_peak is not None
-    assert any(bytes_text(known.at_peak) in str(block) for block in shown.blocks[:1])
     again, kept = [block for block in shown.blocks if isinstance(block, Table)]
     (flops,) = [place for place, column in enumerate(again.columns) if column.heading == "FLOPs"]
     (size,) = [place for place, column in enumerate(kept.columns) if column.kind == "bytes"]
     assert numbers(again, flops) == pytest.approx(known.amounts.flops, rel=0.02)
     assert numbers(kept, size) == pytest.approx(known.amounts.device + known.amounts.host, rel=0.02)
+
+
+def test_the_sentence_has_the_activations_of_the_figure_of_memory() -> None:
+    program = train_step(scan="true")
+    known = activations(snapshot_of(program), program, None)
+    assert known is not None and known.at_peak is not None and program.memory_use is not None
+    assert 0 < known.at_peak < program.memory_use.peak_bytes
+    for at_peak, is_named in ((known.at_peak + 2**30, True), (known.amounts.device, False), (None, False)):
+        assert ("peak" in section.sentence(replace(known, at_peak=at_peak))) == is_named
+        assert not is_named or bytes_text(at_peak) in section.sentence(replace(known, at_peak=at_peak))
 
 
 def numbers(table: Table, column: int) -> float:
