@@ -74,7 +74,7 @@ def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> 
         row_px * devices,
         heading="Schedule of the pipeline",
         notes=[
-            f"Columns are iterations{', cells microbatches from 0' if is_numbered else ''}. "
+            f"Columns are iterations{', cells microbatches from 0 in two shades' if is_numbered else ''}. "
             "Grey is the bubble: the device computes nothing that is used."
         ],
         left=left,

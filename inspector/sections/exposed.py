@@ -65,8 +65,9 @@ def blocks(known: Exposed) -> tuple[Block, ...]:
         rest = f" but for {waits}" if known.waits else ""
         return (text(f"{basis}: all collectives of {name} are hidden{rest}.{_conditions(known)}"),)
     exposed_text = seconds_text(sum(own.seconds for own in known.collectives))
-    count = counted(len(known.collectives), "collective")
-    which = count if exposed_text == waits else f"collectives, {exposed_text} of it for {count}"
+    which = counted(len(known.collectives), "collective")
+    if exposed_text != waits:
+        which = f"collectives, {exposed_text} of it for {len(known.collectives):,} that are not hidden"
     said = text(
         f"{basis}: {name} waits {waits} for {which}. "
         f"At most, the time of operations that are independent of them could be saved.{_conditions(known)}"

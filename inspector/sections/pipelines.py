@@ -83,7 +83,7 @@ def cost_text(program: Program, predicted: Predicted | None) -> str | None:
     least = "at least " if any(pipeline.microbatches is None for pipeline in program.pipelines or ()) else ""
     return (
         f"The {several} {least}about {seconds_text(sum(known))} of the predicted step of "
-        f"{seconds_text(predicted.seconds)}, by the share of FLOPs in its loops. All iterations are in it."
+        f"{seconds_text(predicted.seconds)}, which has all iterations: by the share of FLOPs in the loops."
     )
 
 
