@@ -22,7 +22,7 @@ from inspector.core.snapshot import (
     Residuals,
     Snapshot,
 )
-from inspector.machines.evidence import platform_of
+from inspector.machines.evidence import partitioned_for, platform_of
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import Predicted, predicted_in
 from inspector.machines.prediction.simulation import seconds_by_module
@@ -151,7 +151,8 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
     residuals = program.residuals
     if residuals is None or not has_backward(program):
         return None
-    before = None if program.before_compile else _partitioned(snapshot, program)
+    platform = platform_of(snapshot, program)
+    before = None if program.before_compile else partitioned_for(snapshot, program, platform)
     names = program.checkpoint_names
     rows = _rows(residuals, names or (), compiled=not program.before_compile)
     seconds = step = None
@@ -176,15 +177,7 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         None if use is None or not use.points else at_peak,
         residuals.by_compiler,
         names is not None,
-        platform_of(snapshot, program) == "cpu",
-    )
-
-
-def _partitioned(snapshot: Snapshot, program: Program) -> Program | None:
-    """Return a program before its compile; None if it is not recorded."""
-    records = snapshot.propagated or ()
-    return next(
-        (record for record in records if (record.name, record.mesh) == (program.name, program.mesh)), None
+        platform == "cpu",
     )
 
 

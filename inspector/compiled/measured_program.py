@@ -134,8 +134,8 @@ def _trips_of(program: Program, measured: Program) -> dict[str, int]:
 def _trips(program: Program) -> dict[str, int]:
     """Return the iterations of the loops of a profiled program, by the name of the loop.
 
-    Each instruction of a body runs once in an iteration. A loop is left out if they disagree, and if its runs
-    have different numbers of iterations.
+    Each instruction of a body runs once in an iteration. A loop is left out if they disagree. Of an inner
+    loop it is the mean of its runs, and the loop is left out if this is no whole number.
     """
     schedule, trace = program.schedule, program.trace
     if schedule is None or trace is None:

@@ -86,7 +86,7 @@ def _ideal(program: Program, kind: Kind) -> Work | None:
     return replace(ideal, flops=None, matmul=ideal.matmul_on_tpu)
 
 
-def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program | None:
+def partitioned_for(snapshot: Snapshot, program: Program, kind: Platform) -> Program | None:
     """Return a program of a Snapshot after XLA's partitioner, which is a further record; None if unknown.
 
     It is that after the passes for a kind of machine, or else before those of any platform.
@@ -96,7 +96,7 @@ def partitioned_for(snapshot: Snapshot, program: Program, kind: Kind) -> Program
         for record in snapshot.propagated or ()
         if record.name == program.name and record.mesh == program.mesh and record.work
     ]
-    wanted = [kind] if program.before_compile else [kind, None]
+    wanted: list[Platform | None] = [kind] if program.before_compile else [kind, None]
     return next((record for platform in wanted for record in known if record.platform == platform), None)
 
 
