@@ -319,9 +319,7 @@ def _assumed_links(
         wraps = sharing == 1 and (folded or torus.wraps_around(axis.size, chips))
         rate = torus.bytes_per_second / chip.devices / sharing
         rings[axis.name] = Ring(axis.size, rate, torus.hop_seconds, wraps)
-        sentences[axis.name] = (
-            f"{axis.name} ({axis.size}) {_assumed_text(axis.size, torus, sharing, folded, wraps)}."
-        )
+        sentences[axis.name] = f"{axis.name} ({axis.size}) {_assumed_text(torus, sharing, folded, wraps)}."
     links: dict[Axes, TorusLink | NoLink] = {}
     for axes in groups:
         used = [name for name in axes if name in rings]
@@ -388,7 +386,7 @@ def _link_of_rings(
     )
 
 
-def _assumed_text(size: int, torus: Torus, sharing: int, folded: bool, wraps: bool) -> str:
+def _assumed_text(torus: Torus, sharing: int, folded: bool, wraps: bool) -> str:
     if sharing > 1:
         others = counted(sharing - 1, "other mesh axis", "other mesh axes")
         return (

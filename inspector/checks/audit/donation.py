@@ -23,10 +23,10 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
     for program in context.snapshot.programs:
         if program.donation is not None:
-            yield from _of_program(context, program)
+            yield from _of_program(program)
 
 
-def _of_program(context: AuditContext, program: Program) -> Iterator[Finding]:
+def _of_program(program: Program) -> Iterator[Finding]:
     who = subject(program.name)
     unused = program.donation.unused if program.donation is not None else ()
     ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))

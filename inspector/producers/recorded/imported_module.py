@@ -93,7 +93,7 @@ def read(path: Path, what: str, given: NamedMesh | None = None) -> Snapshot:
             findings += _about_meshes(meshes, main_mesh.record)
         arrays = HloArrays(main_mesh)
         after = _main(partitioned.module, what)
-        findings += _dropped(main, after, meshes, name)
+        findings += _dropped(main, after, name)
         inputs, outputs = (_values(main, after, meshes, key) for key in ("arg_attrs", "res_attrs"))
         devices = 1 if main_mesh is None else main_mesh.mesh.size
         shardings = arrays.add_values(name, inputs, outputs, devices, _donated(main))
@@ -295,9 +295,7 @@ def _values(
     return values
 
 
-def _dropped(
-    main: ir.Operation, propagated: ir.Operation, meshes: dict[str, NamedMesh], name: str
-) -> Iterator[Finding]:
+def _dropped(main: ir.Operation, propagated: ir.Operation, name: str) -> Iterator[Finding]:
     """Yield a note for each argument that XLA does not shard over all mesh axes that the program asks for.
 
     XLA gives an argument only shards of equal size.
