@@ -145,7 +145,7 @@ def test_a_mixture_of_experts_is_where_it_is_planned(scripts: Scripts) -> None:
 def test_branches_that_are_not_taken_are_left_out() -> None:
     loop, scanned = script(parsed("device axes")), script(parsed("device axes, scan"))
     assert "nn.scan" in scanned and "nn.scan" not in loop
-    assert "donate" not in loop and "if name in self.unconstrained" not in loop
+    assert "donate_argnums" not in loop and "if name in self.unconstrained" not in loop
     assert 'unconstrained=("y",)' in scanned and "if name in self.unconstrained" in scanned
     assert "donate_argnums=0" in script(parsed("logical axes, scan, the layer axis split"))
     for name in LAYOUTS:
