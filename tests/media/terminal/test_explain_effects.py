@@ -43,7 +43,7 @@ def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     monkeypatch.setattr("inspector.media.terminal.effects.computed", None)
     capsys.readouterr()
     assert main(["explain", str(path), "--effects", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["changes"]) == 7
+    assert len(json.loads(capsys.readouterr().out)["changes"]) == 9
     assert main(["show", str(path)]) == 0
     assert "Remove hidden → model" in capsys.readouterr().out
 
