@@ -10,7 +10,7 @@ from inspector.core.program_names import title
 from inspector.core.sharding_errors import type_text
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Program, ShardingChoice, ShardingError, Snapshot
-from inspector.core.traffic import traffic
+from inspector.core.traffic import sent_by_busiest, traffic
 from inspector.sections.section import (
     Block,
     Code,
@@ -103,4 +103,4 @@ def _collectives(choice: ShardingChoice) -> str | None:
 def _bytes_sent(choice: ShardingChoice) -> int | None:
     if choice.collectives is None:
         return None
-    return sum(row.wire_bytes_per_device or 0 for row in traffic(choice.collectives))
+    return sent_by_busiest({None: choice.collectives})[None]

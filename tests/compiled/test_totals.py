@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.random_layouts import random_layouts
+from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.compiled.causes import conflicts_of, wire_bytes_of_conflicts
 from inspector.compiled.collective_roles import by_role
 from inspector.compiled.matched_origins import with_origins
@@ -21,12 +22,15 @@ from inspector.core.snapshot import (
     Conflict,
     ConflictSide,
     Program,
+    ShardingChoice,
+    ShardingError,
     Snapshot,
     Source,
 )
 from inspector.core.traffic import parts_of, traffic, wire_bytes_of_run
 from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.sections import reasons
+from inspector.sections import reasons, sharding_errors
+from inspector.sections.section import Table
 
 SOURCE = Source("plan", None, "2026-01-01T00:00:00+00:00", {})
 
@@ -134,6 +138,39 @@ def test_no_table_of_a_compiled_program_exceeds_its_total(drawn: tuple[Program, 
     # A compiled collective of which one conflict is known is known to be resolved by it.
     names = {collective.name for collective in matched.collectives or ()}
     assert {name for conflict in matched.conflicts or () for name in conflict.collectives} <= names
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("abc"),
+            st.integers(1, 9),
+            st.dictionaries(st.integers(0, 3), st.integers(0, 3), max_size=4),
+        ),
+        max_size=8,
+    )
+)
+def test_bytes_of_permutes_add_up_to_those_of_the_device_that_sends_most(
+    permutes: list[tuple[str, int, dict[int, int]]],
+) -> None:
+    """In a search by mesh axes, and for the changes of an operation that JAX refuses."""
+    collectives = tuple(
+        Collective(
+            "collective-permute", False, f"permute.{number}", "main", 1, False, (axis,), 4, 1, size, size,
+            source_target_pairs=tuple(pairs.items()),
+        )
+        for number, (axis, size, pairs) in enumerate(permutes)
+    )  # fmt: skip
+    everyone = Collective("all-gather", False, "g", "main", 1, False, ("a",), 4, 1, 8, 6)
+    most = 6 + max(
+        sum(size for _, size, pairs in permutes if pairs.get(device, device) != device) for device in range(4)
+    )
+    by_axes = wire_bytes_of(Program("step", collectives=(*collectives, everyone)))
+    assert by_axes is not None and sum(size or 0 for size in by_axes.values()) == most
+    choice = ShardingChoice("out_sharding=P()", (), (*collectives, everyone))
+    refused = Program("step", sharding_error=ShardingError("E", "refused", choices=(choice,)))
+    (table,) = (block for block in sharding_errors.refusals((refused,)) if isinstance(block, Table))
+    assert table.rows[0][-1] == most
 
 
 @pytest.mark.nightly

@@ -8,9 +8,9 @@ from typing import Literal
 
 from inspector.assessment import assess_candidate
 from inspector.core.assessment import Assessment
-from inspector.core.snapshot import Mesh, Program
+from inspector.core.snapshot import Collective, Mesh, Program
 from inspector.core.snapshot.effects import UNKNOWN_AXES
-from inspector.core.traffic import traffic
+from inspector.core.traffic import Traffic, sent_by_busiest, traffic, wire_bytes_of_run
 from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.emulated import emulated_seconds
@@ -174,12 +174,22 @@ def rejected(reason: str, **known: int | None) -> Evaluated:
 
 
 def wire_bytes_of(program: Program) -> dict[str, int | None] | None:
-    """Return the bytes that a device sends in one run, by mesh axes joined by commas."""
+    """Return the bytes that the device that sends most sends in one run, by mesh axes joined by commas.
+
+    They add up to all that it sends. None if unknown.
+    """
     if program.collectives is None:
         return None
-    found: dict[str, int | None] = {}
+    by_axes: dict[str, list[Collective]] = {}
     for row in traffic(program.collectives):
-        key = UNKNOWN_AXES if row.mesh_axes is None else ",".join(row.mesh_axes)
-        before, more = found.get(key, 0), row.wire_bytes_per_device
-        found[key] = None if before is None or more is None else before + more
-    return found
+        by_axes.setdefault(_axes_key(row), [])
+    for collective in program.collectives:
+        by_axes[_axes_key(collective)].append(collective)
+    sent = sent_by_busiest(by_axes)
+    return {
+        axes: None if wire_bytes_of_run(*group) is None else sent[axes] for axes, group in by_axes.items()
+    }
+
+
+def _axes_key(sender: Collective | Traffic) -> str:
+    return UNKNOWN_AXES if sender.mesh_axes is None else ",".join(sender.mesh_axes)
