@@ -113,6 +113,7 @@ def _read(
         memory=None if memory is None else replace(memory, capacity=capacity_of(target.chip)),
         seconds=Seconds(compile=seconds),
         shardings=program_text.with_uses(shardings, facts.uses, facts.gradients, facts.reused),
+        checkpoint_names=program.checkpoint_names,  # the code is the same
     )
     return _snapshot(snapshot, target, record, arrays, facts.added_to(program), ())
 

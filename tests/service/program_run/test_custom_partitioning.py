@@ -108,6 +108,7 @@ def test_a_recorded_program_is_compiled_for_a_gpu_as_it_is_here(tmp_path: Path) 
     for record in run.programs:
         for file in (record.file, record.target_file):
             (program,) = snapshot.read(tmp_path / "recorded" / file).programs
+            assert program.checkpoint_names == ()  # known to be none
             assert sent(program) == EXPECTED[record.function], file
 
 
