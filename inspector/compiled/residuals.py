@@ -141,7 +141,7 @@ class _Reader:
             operand
             for computation in self._executed(entry)
             for instruction in computation.instructions
-            if instruction.does not in _SAME and self._name(computation, instruction).phase in BACKWARD
+            if begun(instruction).does not in _SAME and self._name(computation, instruction).phase in BACKWARD
             for operand in self._backward.operands(Value(Frame(computation), instruction))
         ]
         seen: set[tuple[str, str, tuple[int, ...]]] = set()
@@ -234,13 +234,22 @@ class _Reader:
             return None
         item, one, source = self._written(value)
         one = one or shape
-        name = self._name(item.frame.computation, item.instruction)
+        part = self._in_fusion(item)
+        name = self._name(part.frame.computation, part.instruction)
         if item.instruction.does == "parameter":
             name = OpName("forward", "", CARRY)
         elif item is not value and self._from_arguments(item):
             return None
         host = HOST in (shape.memory_space, one.memory_space)
         return _Kept(name, one, shape.bytes, host, source)
+
+    def _in_fusion(self, value: Value) -> Value:
+        """Return the operation inside of a fusion that computes one of its several results."""
+        for root in self._backward.sources(value, {"fusion"}) if value.path else ():
+            for part in self._backward.sources(root, ()) if root.instruction.does == "tuple" else ():
+                if self._name(part.frame.computation, part.instruction).phase == "forward":
+                    return part
+        return value
 
     def _written(self, value: Value) -> tuple[Value, Shape | None, str | None]:
         """Return the value that is written into a part of an array, its shape there, and its line.

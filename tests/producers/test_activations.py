@@ -300,6 +300,19 @@ def test_memory_of_the_host_is_read_from_the_text_of_a_compiler() -> None:
     assert residuals.by_compiler == 1
 
 
+# The same of a GPU, shortened: fusions that are asynchronous write and read each iteration, and another one
+# computes both the value and the next state.
+ON_HOST_OF_GPU = (OWN_CASES / "activations_on_host_gpu.hlo").read_text()
+
+
+def test_asynchronous_fusions_of_a_gpu_write_and_read_what_is_kept() -> None:
+    residuals = program_text.read(ON_HOST_OF_GPU, None).residuals
+    assert residuals is not None
+    (kept,) = residuals.kept
+    assert (kept.primitive, kept.shape, kept.count, kept.bytes) == ("tanh", "f32[4,16]", 3, 3 * 4 * 16 * 4)
+    assert kept.host
+
+
 def test_text_without_names_of_operations_says_nothing() -> None:
     without = "\n".join(line.partition(", metadata=")[0] for line in ON_HOST.splitlines())
     assert program_text.read(without, None).residuals is None
