@@ -79,7 +79,8 @@ def answer_text(result: SearchResult) -> str | None:
     takes = f"{round_of(result)} takes {unit}{seconds_text(best.step)}"
     if (tokens := best.tokens_per_second) is not None:
         each = tokens / layout_of(best).devices
-        takes += f", {_rounded(tokens)} tokens per second, {_rounded(each)} on each device"
+        most = "at most " if unit == "at least " else ""
+        takes += f", {most}{_rounded(tokens)} tokens per second, {_rounded(each)} on each device"
     words = f"{name_of(best)} is the best layout{about}: {takes}."
     if result.objective != "time":
         what = {"memory": "needs the least memory", "traffic": "sends the least"}[result.objective]
@@ -104,10 +105,13 @@ def _rounded(number: float) -> str:
 
 def round_of(result: SearchResult) -> str:
     """Return what the time of a candidate is: `a step`, `a decode step` or `a round`."""
-    counted_ones = [name for name, weight in (result.weights or {}).items() if weight]
-    if len(counted_ones) > 1 or any(result.weights[name] != 1 for name in counted_ones if result.weights):
+    weights = {name: weight for name, weight in (result.weights or {}).items() if weight}
+    if not weights or not result.candidates:
+        return "a step"
+    step = layout_of(result.candidates[0]).step_program
+    if weights != {step: 1.0}:
         return "a round"
-    return f"a {counted_ones[0]} step" if counted_ones == ["decode"] else "a step"
+    return "a decode step" if step == "decode" else "a step"
 
 
 def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
@@ -132,7 +136,7 @@ def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
         ]
         shortest = min(equal, key=lambda candidate: _run_of(candidate, program.name))
         words = f"One run of {program.name} with {counted(int(number), 'example')} takes "
-        words += seconds_text(program.seconds)
+        words += ("at least " if program.is_bound else "") + seconds_text(program.seconds)
         ratio = program.seconds / _run_of(shortest, program.name)
         if ratio < _SAME:
             yield f"{words}; it is not shorter in any other layout that is known."
@@ -143,9 +147,16 @@ def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
             words += f"; there {round_} takes {ratio_text(own * shortest.step / best.step)} times as long"
         yield f"{words}."
     for name, limit in (result.limits or {}).items():
-        above = sum(_run_of(candidate, name) > limit for candidate in known)
-        most = f"{name} may take {seconds_text(limit)}"
-        yield f"{most}; {above:,} of {counted(len(known), 'known layout')} take longer."
+        keeps = [
+            program.keeps(limit)
+            for candidate in known
+            for program in candidate.programs
+            if program.name == name
+        ]
+        words = f"{name} may take {seconds_text(limit)}; {keeps.count(False):,} of "
+        words += f"{counted(len(known), 'known layout')} take longer"
+        unknown = keeps.count(None)
+        yield words + (f", and of {unknown:,} it is unknown." if unknown else ".")
 
 
 def _run_of(candidate: Candidate, name: str) -> float:
@@ -162,7 +173,9 @@ def name_of(candidate: Candidate) -> str:
 
 def _about(candidate: Candidate) -> str:
     step = None if candidate.assessment is None else candidate.assessment.step
-    return "about " if step is not None and step.outside else ""
+    if step is None:
+        return ""
+    return "at least " if step.kind == "at least" else "about " if step.outside else ""
 
 
 def _is_alike(best: Candidate, candidate: Candidate) -> bool:

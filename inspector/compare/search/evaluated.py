@@ -38,6 +38,23 @@ class ProgramCost(Record):
     peak_bytes: NonNegativeInt | None = None
     assessment: Assessment | None = None
 
+    @property
+    def least(self) -> float | None:
+        """Seconds of one run, or what it takes at least."""
+        return self.at_least if self.seconds is None else self.seconds
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether one run can take longer than is known."""
+        step = None if self.assessment is None else self.assessment.step
+        return self.seconds is None or (step is not None and step.kind == "at least")
+
+    def keeps(self, limit: float) -> bool | None:
+        """Return whether one run takes at most `limit` seconds; None if what is known does not decide it."""
+        if self.least is not None and self.least > limit:
+            return False
+        return None if self.is_bound else True
+
 
 @dataclass(frozen=True)
 class Evaluated(Record):
@@ -120,7 +137,7 @@ def of_assessment(assessment: Assessment, stage: Stage, state_bytes: int | None)
 
     state_bytes: bytes of the train state and the batch on one device; None if unknown.
     """
-    step, need, sent = assessment.step, assessment.memory, assessment.traffic
+    step, need = assessment.step, assessment.memory
     return Evaluated(
         stage=stage,
         reason=assessment.unknown_step if step is None and assessment.chip is not None else None,
@@ -130,12 +147,16 @@ def of_assessment(assessment: Assessment, stage: Stage, state_bytes: int | None)
         high=None if step is None else step.high,
         state_bytes=state_bytes,
         peak_bytes=None if need is None or need.at_least else need.peak_bytes,
-        wire_bytes=None
-        if sent is None
-        else {axes.replace("+", ","): size for axes, size in sent.by_axes.items()},
+        wire_bytes=sent_bytes(assessment),
         measured=step.seconds if step is not None and step.kind == "measured" else None,
         assessment=assessment,
     )
+
+
+def sent_bytes(assessment: Assessment) -> dict[str, int | None] | None:
+    """Return the bytes of an assessment's traffic, by mesh axes joined by commas."""
+    sent = assessment.traffic
+    return None if sent is None else {axes.replace("+", ","): size for axes, size in sent.by_axes.items()}
 
 
 def together(costs: Mapping[str, Evaluated], step: str) -> Evaluated:

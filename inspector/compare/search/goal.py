@@ -7,11 +7,12 @@ Their weights are the runs of each for one example: `prefill=1,decode=256` is a 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inspector.compare.search.evaluated import Evaluated, ProgramCost
-from inspector.core.assessment import Assessment, Step
+from inspector.compare.search.evaluated import Evaluated, ProgramCost, sent_bytes
+from inspector.core.assessment import Assessment, Step, Traffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
@@ -62,25 +63,21 @@ class Goal:
         counted = [(by_name[name], number) for name, number in runs.items() if number and name in by_name]
         least = [program.at_least for program, _ in counted]
         seconds = [program.seconds for program, _ in counted]
-        within: bool | None = None
-        for name, limit in self.limits.items():
-            program = by_name.get(name)
-            known = (
-                None if program is None else program.at_least if program.seconds is None else program.seconds
-            )
-            if known is not None and known > limit:
-                within = False
-            elif program is not None and program.seconds is not None and within is None:
-                within = True
+        keeps = [
+            by_name[name].keeps(limit) if name in by_name else None for name, limit in self.limits.items()
+        ]
         cost = replace(
             cost,
             seconds=_sum(seconds, counted),
             low=_sum([program.low for program, _ in counted], counted),
             high=_sum([program.high for program, _ in counted], counted),
             at_least=_sum(least, counted),
-            within=within,
+            within=False if False in keeps else None if None in keeps or not keeps else True,
         )
-        return replace(cost, assessment=_of_round(cost, counted))
+        assessment = _of_round(cost, counted)
+        if assessment is None:
+            return cost
+        return replace(cost, assessment=assessment, wire_bytes=sent_bytes(assessment))
 
 
 def _sum(values: Sequence[float | None], counted: Sequence[tuple[ProgramCost, float]]) -> float | None:
@@ -91,15 +88,18 @@ def _sum(values: Sequence[float | None], counted: Sequence[tuple[ProgramCost, fl
 
 
 def _of_round(cost: Evaluated, counted: Sequence[tuple[ProgramCost, float]]) -> Assessment | None:
-    """Return the assessment of a cost with a round as its step: what each program takes, times its runs."""
+    """Return the assessment of a cost with a round as its step: what all runs take and send together."""
     assessment = cost.assessment
-    if assessment is None or [runs for _, runs in counted] == [1.0]:
+    if assessment is None or [(program.name, runs) for program, runs in counted] == [
+        (assessment.program, 1.0)
+    ]:
         return assessment
     steps = [
         (program.assessment.step, runs)
         for program, runs in counted
         if program.assessment is not None and program.assessment.step is not None
     ]
+    assessment = replace(assessment, traffic=_sent(counted))
     if cost.seconds is None or len(steps) < len(counted):
         return replace(assessment, step=None, unknown_step="the time of a program is unknown")
     bound = next((step.at_least for step, _ in steps if step.kind == "at least"), None)
@@ -115,6 +115,20 @@ def _of_round(cost: Evaluated, counted: Sequence[tuple[ProgramCost, float]]) -> 
             added_parts([(step.parts, runs) for step, runs in steps], cost.seconds),
         ),
     )
+
+
+def _sent(counted: Sequence[tuple[ProgramCost, float]]) -> Traffic | None:
+    """Return what a round sends; None if that of a program is unknown."""
+    by_axes, between = Counter[str](), Counter[str]()
+    at_most = None
+    for program, runs in counted:
+        sent = None if program.assessment is None else program.assessment.traffic
+        if sent is None:
+            return None
+        for total, of_run in ((by_axes, sent.by_axes), (between, sent.between_slices)):
+            total.update({axes: round(size * runs) for axes, size in of_run.items()})
+        at_most = at_most or sent.at_most
+    return Traffic(by_axes.total(), dict(by_axes), at_most, dict(between))
 
 
 def examples_of(layout: Layout, program: str | None = None) -> float:

@@ -680,24 +680,18 @@ class Search:
     def _above_limit(self, figures: Sequence[Figure]) -> str | None:
         """Return that no layout keeps a limit, and the fastest one; None if another reason decides."""
         costs = [figure.cost for figure in figures if figure.cost and figure.cost.stage != "rejected"]
-        if not costs or any(cost.allowed for cost in costs):
+        above = [cost for cost in costs if cost.within is False and cost.fits is not False]
+        if not above or any(cost.allowed for cost in costs):
             return None
         texts = []
         for name, limit in self.goal.limits.items():
-            least = min(
-                (
-                    program.seconds or program.at_least or math.inf
-                    for cost in costs
-                    for program in cost.programs
-                    if program.name == name and cost.fits is not False
-                ),
-                default=math.inf,
-            )
-            if limit < least < math.inf:
-                texts.append(
-                    f"{name} takes {seconds_text(least)} in the fastest one, more than {seconds_text(limit)}"
-                )
-        return f"No layout keeps the limits: {'; '.join(texts)}." if texts else None
+            runs = [program for cost in above for program in cost.programs if program.name == name]
+            if not runs or any(program.keeps(limit) is not False for program in runs):
+                continue
+            least, bound = min((program.least or 0.0, program.is_bound) for program in runs)
+            words = f"{name} takes {'at least ' if bound else ''}{seconds_text(least)} in the fastest one"
+            texts.append(f"{words}, more than {seconds_text(limit)}")
+        return f"No layout that fits keeps the limits: {'; '.join(texts) or 'each is above one of them'}."
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.search.answer import answer_of, answer_text
+from inspector.compare.search.answer import answer_of, answer_text, round_of
+from inspector.compare.search.evaluated import ProgramCost
 from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
 from inspector.core.assessment import Assessment, Step
 from inspector.core.evidence import Stage
@@ -97,3 +100,31 @@ def test_compiled_layouts_are_compared_with_compiled_ones():
 def test_another_objective_does_not_compare_steps(objective):
     words = answer_text(found(BEST, candidate("4x2", "fsdp,tensor", 1.0), objective=objective)) or ""
     assert "fsdp 8" in words and "told apart" not in words
+
+
+@pytest.mark.parametrize(
+    ("weights", "name"),
+    [
+        ({}, "a step"),
+        ({"train_step": 1.0, "apply": 0.0}, "a step"),
+        ({"train_step": 2.0}, "a round"),
+        ({"apply": 1.0, "train_step": 0.0}, "a round"),
+    ],
+)
+def test_a_step_is_one_run_of_the_program_of_a_step(weights: dict[str, float], name: str) -> None:
+    assert round_of(replace(found(BEST), weights=weights)) == name
+
+
+def test_a_layout_whose_program_has_only_a_bound_does_not_count_as_above_a_limit() -> None:
+    bound = Assessment(
+        *("v5e", 8, "partitioned", "apply", Step(0.1, None, None, "at least")), *(None, None, None, None)
+    )
+    programs = (
+        ProgramCost("apply", 0.1),
+        ProgramCost("apply", 0.9),
+        ProgramCost("apply", 0.1, assessment=bound),
+        ProgramCost("apply"),
+    )
+    every = [replace(BEST, programs=(program,)) for program in programs]
+    result = replace(found(*every), weights={"train_step": 1.0, "apply": 0.0}, limits={"apply": 0.5})
+    assert "1 of 4 known layouts take longer, and of 2 it is unknown" in (answer_text(result) or "")

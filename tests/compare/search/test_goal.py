@@ -9,7 +9,8 @@ import pytest
 from inspector import layout as layouts
 from inspector.compare.search.evaluated import Evaluated, ProgramCost, together
 from inspector.compare.search.goal import Goal, goal_of
-from inspector.compare.search.order import Figure, best_of, least_value, ranked
+from inspector.compare.search.order import Figure, best_of, least_value, ranked, value
+from inspector.core.assessment import Assessment, Step, Traffic
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
 
@@ -44,6 +45,48 @@ def test_a_decode_step_counts_alone_by_default() -> None:
     assert evaluated.seconds == 0.01 and evaluated.within is None
     assert goal.tokens_per_second(evaluated, LAYOUT) == pytest.approx(6400)
     assert goal_of(layouts.parse({"model": "transformer"}).unwrap(), CHIP) == Goal()
+
+
+def assessed(program: str, seconds: float, sent: int, kind: str = "predicted") -> Evaluated:
+    step, traffic = Step(seconds, None, None, kind), Traffic(sent, {"data+tensor": sent})
+    assessment = Assessment("v5e", 8, "partitioned", program, step, None, traffic, None, None)
+    return Evaluated("propagated", seconds=seconds, assessment=assessment)
+
+
+def test_a_round_sends_what_the_runs_of_its_programs_send() -> None:
+    costs = together(
+        {"decode": assessed("decode", 0.01, 7), "prefill": assessed("prefill", 0.2, 100)}, "decode"
+    )
+    evaluated = Goal({"prefill": 1.0, "decode": 3.0}).applied(costs, LAYOUT)
+    sent = 16 * 100 + 3 * 7
+    assert evaluated.wire_bytes == {"data,tensor": sent} and value(evaluated, 1, "traffic") == sent
+    assert evaluated.assessment is not None and evaluated.assessment.traffic == Traffic(
+        sent, {"data+tensor": sent}
+    )
+
+
+def test_one_run_of_another_program_is_a_round() -> None:
+    """As many prompts as sequences: a round is one prefill, whose time is not that of the decode step."""
+    layout = replace(LAYOUT, sizes={**LAYOUT.sizes, "prefill_batch": 64})
+    costs = together(
+        {"decode": assessed("decode", 0.01, 7), "prefill": assessed("prefill", 0.2, 100)}, "decode"
+    )
+    evaluated = Goal({"prefill": 1.0, "decode": 0.0}).applied(costs, layout)
+    assert evaluated.assessment is not None and evaluated.assessment.step is not None
+    assert evaluated.seconds == evaluated.assessment.step.seconds == 0.2
+
+
+def test_a_limit_that_is_not_known_to_be_kept_is_unknown() -> None:
+    costs = together(
+        {"decode": assessed("decode", 0.01, 7), "prefill": assessed("prefill", 0.2, 1, "at least")}, "decode"
+    )
+
+    def within(**limits: float) -> bool | None:
+        return Goal({"decode": 1.0, "prefill": 0.0}, limits).applied(costs, LAYOUT).within
+
+    assert within(decode=0.02) is True
+    assert within(prefill=0.5) is within(decode=0.02, prefill=0.5) is within(prefill=0.5, decode=0.02) is None
+    assert within(prefill=0.1) is within(decode=0.001, prefill=0.5) is False
 
 
 def test_a_layout_above_a_limit_is_not_the_best() -> None:
