@@ -18,7 +18,6 @@ from inspector.model.built_in.layer import Config, Layer
 from inspector.model.built_in.ring import ring_attention
 
 ROTARY_BASE = 10_000.0  # as in RoFormer
-_ATTENTION = {"plain": dot_product_attention, "flash": flash_attention, "ring": ring_attention}
 
 
 class Attention(Layer):
@@ -68,9 +67,13 @@ class Attention(Layer):
         return checkpoint_name(output, "out_proj")
 
 
-def attended(config: Config, query: jax.Array, key: jax.Array, value: jax.Array, window: int) -> jax.Array:
+def attended(c: Config, query: jax.Array, key: jax.Array, value: jax.Array, window: int) -> jax.Array:
     """Return the attention of the layout: that of a kernel, of a ring of devices, or of matrix products."""
-    return _ATTENTION[config.attention](query, key, value, window)
+    if c.attention == "flash":
+        return flash_attention(query, key, value, window)
+    if c.attention == "ring":
+        return ring_attention(query, key, value, window)
+    return dot_product_attention(query, key, value, window)
 
 
 def rotated(x: jax.Array, first: jax.Array | None = None) -> jax.Array:

@@ -25,10 +25,9 @@ from jax import numpy as jnp
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.sharding import PartitionSpec
 
-from inspector.core.errors import InvalidInput
-from inspector.model.built_in.explicit import has_explicit_axes, mesh_spec, resharded
+from inspector.model.built_in.explicit import DimensionNames, has_explicit_axes, mesh_spec, resharded
+from inspector.model.built_in.flash import require_divisible, ways
 
-Names = tuple[str | None, ...]
 # The attribute of an operation in the program with the rows that are expected to be in use.
 EXPECTED_ROWS = "expected_rows"
 
@@ -64,7 +63,7 @@ def grouped_experts(
     experts: jax.Array,
     weights: jax.Array,
     matrices: tuple[jax.Array, jax.Array, jax.Array],
-    names: Names,
+    names: DimensionNames,
     buffer_factor: float,
     imbalance: float,
 ) -> jax.Array:
@@ -84,12 +83,7 @@ def grouped_experts(
         axes = Axes((), (), (), (), (), False)
         return on_one_device(x, experts, weights, *matrices, axes, buffer_factor, imbalance)
     axes = axes_of_rules(names)
-    for name, size, sharding in (("batch", x.shape[0], axes.batch), ("seq", x.shape[1], axes.seq)):
-        if size % ways(sharding):
-            raise InvalidInput(
-                f"{name} is {size}, but must be a multiple of {ways(sharding)} with dropless routing: "
-                f"{' × '.join(sharding)} shards it"
-            )
+    require_divisible({"batch": axes.batch, "seq": axes.seq}, x, "dropless routing")
     by_token = PartitionSpec(axes.batch, axes.seq)
     into = PartitionSpec(axes.expert, axes.gathered, axes.column)
     out_of = PartitionSpec(axes.expert, axes.column, axes.gathered)
@@ -101,13 +95,13 @@ def grouped_experts(
     return jax.shard_map(body, in_specs=specs, out_specs=by_token)(*arguments)
 
 
-def axes_of_rules(of_tokens: Names) -> Axes:
+def axes_of_rules(of_tokens: DimensionNames) -> Axes:
     """Return the mesh axes that the current rules give the dimensions of tokens and experts.
 
     of_tokens: the logical axes of the tokens (batch, seq, embed).
     """
 
-    def axes_of(names: Names) -> tuple[tuple[str, ...], ...]:
+    def axes_of(names: DimensionNames) -> tuple[tuple[str, ...], ...]:
         spec = mesh_spec(names, logical=True)
         entries = (*spec, *(None,) * (len(names) - len(spec)))
         return tuple((entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries)
@@ -120,11 +114,6 @@ def axes_of_rules(of_tokens: Names) -> Axes:
     column = tuple(axis for axis in column if axis not in (*batch, *seq))
     gathered = tuple(axis for axis in embed if axis in (*batch, *seq))
     return Axes(batch, seq, expert, column, gathered, sends)
-
-
-def ways(axes: tuple[str, ...]) -> int:
-    """Return the number of devices over which mesh axes shard a dimension."""
-    return math.prod(jax.sharding.get_abstract_mesh().shape[axis] for axis in axes)
 
 
 def room(tokens: int, per_token: int, experts: int, axes: Axes, factor: float, imbalance: float) -> Room:
@@ -181,14 +170,14 @@ def on_one_device(
     if axes.sends:
         returned = sent(sorted_rows, counts, axes, space, computed)
     else:
-        returned = kept(sorted_rows, counts[:here], space, computed)
+        returned = computed_here(sorted_rows, counts[:here], space, computed)
     of_choices = taken(returned, jnp.argsort(order)).reshape(*shape, per_token, -1)
     output = jnp.sum(weights[..., None].astype(x.dtype) * of_choices, axis=-2)
     summed = (*axes.column, *(() if axes.sends else axes.expert))
     return jax.lax.psum(output, summed) if summed else output
 
 
-def kept(
+def computed_here(
     sorted_rows: jax.Array, counts: jax.Array, space: Room, computed: Callable[..., jax.Array]
 ) -> jax.Array:
     """Return the outputs of rows of which the first ones belong to the experts here; 0 for the others."""

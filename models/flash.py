@@ -7,12 +7,14 @@ they compute `dot_product_attention`. So does a plan, which has no devices.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
+from inspector.core.errors import InvalidInput
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.explicit import has_explicit_axes, mesh_spec, resharded
 
@@ -42,7 +44,7 @@ def splash_attention(
       window: positions that a query sees, itself included; 0 for all.
       interpret: run the kernel as JAX operations, for a device that is not a TPU.
     """
-    query, key, value, of_query, of_key = on_devices(query, key, value, key_seq=None)
+    query, key, value, of_query, of_key = on_devices(query, key, value, key_seq=None, kind="flash")
     heads = query.shape[2] // ways(of_query[2])
     kernel = splash_kernel(query.shape[1], heads, ways(of_query[1]), window, interpret)
     # A device has the part of the mask of its queries.
@@ -56,11 +58,16 @@ def splash_attention(
 
 
 def on_devices(
-    query: jax.Array, key: jax.Array, value: jax.Array, key_seq: str | None
+    query: jax.Array, key: jax.Array, value: jax.Array, key_seq: str | None, kind: str
 ) -> tuple[jax.Array, jax.Array, jax.Array, PartitionSpec, PartitionSpec]:
     """Return queries, keys and values for `shard_map`, with the specs of queries, and of keys and values.
 
-    key_seq: the logical axis of the sequence of keys and values; None gathers it.
+    Args:
+      key_seq: the logical axis of the sequence of keys and values; None gathers it.
+      kind: the name of the attention for errors.
+
+    Raises:
+      InvalidInput: the mesh axes do not divide a dimension.
     """
     by_query, by_key = ("batch", "seq", "heads", None), ("batch", key_seq, "kv_heads", None)
     if mesh_spec(by_query, logical=True)[2] != mesh_spec(by_key, logical=True)[2]:
@@ -72,7 +79,29 @@ def on_devices(
         query, key, value = (
             resharded(array, names) for array, names in ((query, by_query), (key, by_key), (value, by_key))
         )
-    return query, key, value, mesh_spec(by_query, logical=True), mesh_spec(by_key, logical=True)
+    of_query = mesh_spec(by_query, logical=True)
+    require_divisible(
+        dict(zip(("batch", "seq", "heads"), of_query, strict=False)), query, f"{kind} attention"
+    )
+    return query, key, value, of_query, mesh_spec(by_key, logical=True)
+
+
+def require_divisible(axes: Mapping[str, Any], array: jax.Array, what: str) -> None:
+    """Check that devices can share the first dimensions of an array evenly, as `shard_map` needs.
+
+    axes: the mesh axes of each dimension, by its name.
+
+    Raises:
+      InvalidInput: a dimension is not a multiple of the number of its devices.
+    """
+    for (name, sharding), size in zip(axes.items(), array.shape, strict=False):
+        if size % ways(sharding):
+            also = ", also in each microbatch" if name == "batch" else ""
+            of_mesh = " × ".join((sharding,) if isinstance(sharding, str) else sharding)
+            raise InvalidInput(
+                f"{name} is {size}, but must be a multiple of {ways(sharding)} for {what}{also}: "
+                f"{of_mesh} shards it"
+            )
 
 
 def ways(axes: Any) -> int:

@@ -19,7 +19,7 @@ from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from inspector.model.built_in.explicit import has_explicit_axes
-from inspector.model.built_in.remat_names import QUANTIZED as KEPT
+from inspector.model.built_in.remat_names import QUANTIZED
 
 # By name: the type of operands, and that of incoming gradients.
 FORMATS = {
@@ -49,7 +49,7 @@ def _forward(
 ) -> Any:
     left, right = (_quantized(array, FORMATS[name][0]) for array in (x, weight))
     if keeps:
-        left, right = jax.tree.map(lambda part: checkpoint_name(part, KEPT), (left, right))
+        left, right = jax.tree.map(_kept, (left, right))
     result = _product(subscripts, left, right, x.dtype, out_sharding)
     return result, ((left, right) if keeps else ((x, None), (weight, None)))
 
@@ -72,6 +72,18 @@ def _backward(
 
 
 quantized_product.defvjp(_forward, _backward)
+
+
+def _kept(part: jax.Array) -> jax.Array:
+    """Return an operand or its scale with the name by which `jax.checkpoint` keeps it.
+
+    Operands are kept as bits: JAX rounds floats that it keeps by IEEE's rules, which make the largest numbers
+    of float8_e4m3fn infinite.
+    """
+    if part.dtype.itemsize > 1:
+        return checkpoint_name(part, QUANTIZED)
+    bits = jax.lax.bitcast_convert_type(part, jnp.int8)
+    return jax.lax.bitcast_convert_type(checkpoint_name(bits, QUANTIZED), part.dtype)
 
 
 def _quantized(x: jax.Array, dtype: Any, axis: int | None = None) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,6 @@ import jax
 from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from inspector.core.errors import InvalidInput
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.flash import on_devices, ways
 
@@ -26,15 +25,13 @@ def ring_attention(query: jax.Array, key: jax.Array, value: jax.Array, window: i
     of matrix products.
 
     Raises:
-      InvalidInput: the axes do not divide the sequence.
+      InvalidInput: the mesh axes do not divide a dimension.
     """
-    query, key, value, of_query, of_key = on_devices(query, key, value, key_seq="seq")
+    query, key, value, of_query, of_key = on_devices(query, key, value, key_seq="seq", kind="ring")
     axes, seq = of_query[1], query.shape[1]
     devices = ways(axes)
     if devices == 1:
         return dot_product_attention(query, key, value, window)
-    if seq % devices:
-        raise InvalidInput(f"seq is {seq}, but must be a multiple of {devices} for ring attention")
     block = seq // devices
     blocks = min(devices, 1 + -(-(window - 1) // block)) if window else devices
     on_one_device = functools.partial(_attention, axes, devices, blocks, window)
@@ -57,10 +54,10 @@ def _attention(
 
     The arrays are those of one device: (batch, block, heads, head_dim), and kv_heads for keys and values.
     """
-    return _forward(axes, devices, blocks, window, query, key, value)[0]
+    return _ring_forward(axes, devices, blocks, window, query, key, value)[0]
 
 
-def _forward(
+def _ring_forward(
     axes: Any,
     devices: int,
     blocks: int,
@@ -100,7 +97,7 @@ def _forward(
     return attended, (query, key, value, attended, logarithm)
 
 
-def _backward(axes: Any, devices: int, blocks: int, window: int, kept: Any, gradient: jax.Array) -> Any:
+def _ring_backward(axes: Any, devices: int, blocks: int, window: int, kept: Any, gradient: jax.Array) -> Any:
     query, key, value, attended, logarithm = kept
     grouped, incoming = _grouped(query, key), _grouped(gradient, key)
     shared = jnp.einsum(
@@ -134,7 +131,7 @@ def _backward(axes: Any, devices: int, blocks: int, window: int, kept: Any, grad
     return to_query.astype(query.dtype).reshape(query.shape), to_key, to_value
 
 
-_attention.defvjp(_forward, _backward)
+_attention.defvjp(_ring_forward, _ring_backward)
 
 
 def _grouped(array: jax.Array, key: jax.Array) -> jax.Array:

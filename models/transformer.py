@@ -242,6 +242,10 @@ def transformer(
         )
     if positions == "rotary" and head_dim % 2:
         raise InvalidInput(f"head_dim is {head_dim}, but must be even, because rotary positions rotate pairs")
+    if kv_rank and rotary_dim % 2:
+        raise InvalidInput(
+            f"rotary_dim is {rotary_dim}, but must be even, because rotary positions rotate pairs"
+        )
     if batch % accumulate:
         raise InvalidInput(f"batch is {batch}, but must be a multiple of accumulate, which is {accumulate}")
     if attention == "flash" and seq % LANES:

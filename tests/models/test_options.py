@@ -80,6 +80,19 @@ def test_a_ring_needs_blocks_of_one_size() -> None:
         partitioned_programs(layout, origins=False, only=("train_step",))
 
 
+def test_a_ring_needs_microbatches_that_devices_can_share() -> None:
+    needed = (
+        "batch is 2, but must be a multiple of 4 for ring attention, also in each microbatch: data shards it"
+    )
+    ring = RING | {"mesh": "4x2"}
+    with pytest.raises(InvalidInput, match=needed):
+        partitioned_programs(small("transformer", **ring, stages="2", microbatches="4"), origins=False)
+    # Inference has the whole batch.
+    answer = partitioned_programs(small("transformer", **ring, accumulate="4"), origins=False)
+    assert [program.name for program in answer.programs] == ["init", "apply"]
+    assert [finding.message for finding in answer.findings] == [f"train_step: {needed}"]
+
+
 def test_a_ring_on_more_devices_than_can_be_emulated_is_unknown() -> None:
     layout = small(
         "transformer", **RING | {"mesh": "64x64", "target": "plan"}, seq="1024", batch="64", scan="true"

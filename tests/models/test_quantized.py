@@ -8,6 +8,7 @@ import pytest
 from jax import numpy as jnp
 
 from inspector.model.built_in.quantized import FORMATS, quantized_product
+from inspector.model.built_in.remat_names import QUANTIZED
 from inspector.producers.partition.partition_layout import partitioned_programs
 from tests.models.language_models import built, small
 
@@ -80,3 +81,18 @@ def test_a_policy_keeps_quantized_operands() -> None:
         assert step.residuals is not None
         kept[remat] = sum(row.bytes for row in step.residuals.kept if row.shape.startswith("s8"))
     assert kept["minimal"] == 0 < kept["minimal_with_quantization"]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_gradients_of_kept_operands_are_those_of_operands_that_are_computed_again(name: str) -> None:
+    x, weight = (jax.random.normal(jax.random.key(size), (8, size)) for size in (8, 4))
+
+    def gradients(keeps: bool) -> tuple[jax.Array, jax.Array]:
+        def loss(x: jax.Array, weight: jax.Array) -> jax.Array:
+            return jnp.sum(quantized_product("sm,mh->sh", name, None, keeps, x, weight) ** 2)
+
+        policy = jax.checkpoint_policies.save_only_these_names(QUANTIZED)
+        return jax.grad(jax.checkpoint(loss, policy=policy), (0, 1))(x, weight)
+
+    for kept, again in zip(gradients(True), gradients(False), strict=True):
+        np.testing.assert_array_equal(kept, again)

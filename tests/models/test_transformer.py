@@ -165,6 +165,7 @@ def test_cross_entropy_is_that_of_optax() -> None:
             {"optimizer": "sgd", "optimizer_dtype": "float32"},
             "optimizer_dtype is float32, but must be same",
         ),
+        ({"kv_rank": "8", "kv_heads": "8", "rotary_dim": "3"}, "rotary_dim is 3, but must be even"),
         ({"accumulate": "3"}, "batch is 8, but must be a multiple of accumulate, which is 3"),
         ({"attention": "flash", "seq": "96"}, "seq is 96, but must be a multiple of 128"),
         ({"head_dim": "7"}, "head_dim is 7, but must be even"),

@@ -20,7 +20,8 @@ _INDENT = 4
 class Module:
     """The top level of a module, by name.
 
-    definitions: source of classes, functions and constants, with the comments above them.
+    definitions: source of classes, functions and constants, with the comments and decorators above them, and
+      with calls of their methods, such as `function.defvjp(...)`.
     ours: module and name of each import from this project.
     imports: one statement for each other import.
     """
@@ -54,6 +55,7 @@ class Definitions:
             for other in (*module.imports, *module.ours, *module.definitions):
                 if other in used:
                     self.add(module_name, other)
+            assert all(name != other for _, other in self._texts), f"two definitions of {name}"
             self._texts[module_name, name] = text
 
     def text(self) -> str:
@@ -75,6 +77,7 @@ def read(module_name: str) -> Module:
             for alias in node.names:
                 name = alias.asname or alias.name
                 if node.module.startswith("inspector."):
+                    assert alias.asname is None, f"{module_name} imports {alias.name} by another name"
                     ours[name] = (node.module, alias.name)
                 else:
                     imports[name] = f"from {node.module} import {ast.unparse(alias)}"
@@ -82,11 +85,13 @@ def read(module_name: str) -> Module:
             for alias in node.names:
                 imports[alias.asname or alias.name] = f"import {ast.unparse(alias)}"
         elif (defined := _defined_name(node)) is not None:
-            decorators = node.decorator_list if isinstance(node, ast.ClassDef) else []
+            decorators = node.decorator_list if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else []
             first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
             while lines[first - 2].startswith("#"):
                 first -= 1
             definitions[defined] = "\n".join(lines[first - 1 : node.end_lineno])
+        elif (owner := _owner_of_call(node)) in definitions:
+            definitions[owner] += "\n\n\n" + "\n".join(lines[node.lineno - 1 : node.end_lineno])
     return Module(definitions, ours, imports)
 
 
@@ -131,6 +136,14 @@ def _branch(lines: list[str], node: ast.If, truth: bool) -> list[str]:
 
 def _is_hook(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _HOOKS
+
+
+def _owner_of_call(node: ast.stmt) -> str:
+    """Return `NAME` of a statement `NAME.method(...)`, and otherwise ""."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    method = call.func if isinstance(call, ast.Call) else None
+    owner = method.value if isinstance(method, ast.Attribute) else None
+    return owner.id if isinstance(owner, ast.Name) else ""
 
 
 def _defined_name(node: ast.stmt) -> str | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import textwrap
 
 import pytest
 
 from inspector.layout.script.definitions import Definitions, names_in, simplified
+from inspector.model.built_in.catalogue import CATALOGUE
 
 SOURCE = textwrap.dedent(
     '''
@@ -71,3 +73,28 @@ def test_definitions_come_before_those_that_use_them() -> None:
     order = [text.index(f"class {name}(") for name in ("Layer", "Attention", "Block", "Transformer")]
     assert order == sorted(order)
     assert definitions.imports["optax"] == "import optax"
+
+
+@pytest.mark.parametrize("model", CATALOGUE)
+def test_each_name_of_a_model_has_one_definition(model: str) -> None:
+    """With all branches of the code. A second definition would replace the first one in a script."""
+    definitions = Definitions({})
+    definitions.add(*CATALOGUE[model].build.split(":"))
+    names = [
+        node.name
+        for node in ast.parse(definitions.text()).body
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef))
+    ]
+    assert len(names) == len(set(names))
+
+
+def test_a_function_keeps_its_gradient() -> None:
+    definitions = Definitions({})
+    definitions.add("inspector.model.built_in.quantized", "quantized_product")
+    *others, function, registered = ast.parse(definitions.text()).body
+    assert isinstance(function, ast.FunctionDef) and function.name == "quantized_product"
+    assert [ast.unparse(decorator) for decorator in function.decorator_list] == [
+        "functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2, 3))"
+    ]
+    assert ast.unparse(registered) == "quantized_product.defvjp(_forward, _backward)"
+    assert {"_forward", "_backward"} <= {other.name for other in others if isinstance(other, ast.FunctionDef)}

@@ -68,6 +68,14 @@ LAYOUTS = {
         "mesh": "4x2", "activation": "gelu", "gated": "false", "positions": "learned",
         "parallel": "true",
     },
+    "transformer, a ring, kept fp8 operands": TRANSFORMER | {
+        "mesh": "2x2", "axes": "data,context", "rules": "batch=data,seq=context",
+        "attention": "ring", "quantization": "fp8", "remat": "save:quantization",
+    },
+    "experts without a capacity in a ring": TRANSFORMER | {
+        "model": "moe", "mesh": "2x2", "axes": "expert,context", "experts": "4", "routing": "dropless",
+        "rules": "expert=expert,batch=expert,seq=context", "attention": "ring",
+    },
     EXPERTS: TRANSFORMER | {
         "model": "moe", "mesh": "2x2", "axes": "data,expert", "experts": "4",
         "capacity_factor": "1.5",
