@@ -133,8 +133,9 @@ def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
 
 def test_each_place_says_that_a_time_is_that_of_a_round() -> None:
     step = Step(1.0, None, None, "predicted", parts=(StepPart("compute", 1.0),))
+    served = layouts.parse({"model": "transformer", "cache": "128", "mesh": "8", "axes": "fsdp"}).unwrap()
     best, current = (
-        Candidate("propagated", seconds=seconds, layout=layout("8", "fsdp"), current=seconds > 1.0,
+        Candidate("propagated", seconds=seconds, layout=served.to_json(), current=seconds > 1.0,
                   assessment=replace(assess(samples.snapshot(), None), step=step))
         for seconds in (1.0, 4.0)
     )  # fmt: skip
