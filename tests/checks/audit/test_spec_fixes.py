@@ -42,12 +42,14 @@ SPEC_FAULTS = [
     # Though parameters that nothing splits would save far more.
     ({"specs": "W1=None.None,W2=None.None,x=None.None,y=None.None,z=model.data"},
      "batch-not-sharded", ["x", "y"]),
-    # A plan does not contain y, but every device would store and compute padding for it.
-    ({"depth": "66"}, "indivisible", ["W1", "W2", "y"]),
-    ({"depth": "66", "unconstrained": "y"}, "indivisible", ["W1", "W2"]),
-    ({"batch": "6", "mesh": "4x2", "loss": "mse"}, "indivisible", ["x", "y", "z"]),
-    ({"scan": "true", "layers": "3", "specs": "layer=data"}, "indivisible", ["layer"]),
 ]  # fmt: skip
+# Sizes that the mesh axes of specs do not divide, and the size that keeps all devices at work.
+INDIVISIBLE = [
+    ({"depth": "66"}, {"depth": 68}),
+    ({"depth": "66", "unconstrained": "y"}, {"depth": 68}),
+    ({"batch": "6", "mesh": "4x2", "loss": "mse"}, {"batch": 8}),
+    ({"scan": "true", "layers": "3", "specs": "layer=data"}, {"layers": 4}),
+]
 
 
 def layout_of(fields: dict[str, str]) -> Layout:
@@ -72,8 +74,14 @@ def assert_fixed(layout: Layout, finding: Finding, change: Change) -> None:
         kinds = [{a.code for a in findings if a.level == "warning"} for findings in (left, current)]
         assert kinds[0] <= kinds[1]
     held = state_totals(before).per_device
+    raised = change.layout.sizes != layout.sizes
     if change.saves is not None:
-        assert change.saves == held - state_totals(after).per_device >= 0
+        assert change.saves == held - state_totals(after).per_device
+        assert raised or change.saves >= 0
+    if raised:
+        assert finding.code == "indivisible" and change.layout.specs == layout.specs
+        assert all(change.layout.sizes[name] >= size for name, size in layout.sizes.items() if size)
+        return
     assert {**change.layout.to_json(), "specs": 0} == {**layout.to_json(), "specs": 0}
     for place, spec in layout.specs.items():
         text = f" of {place} from {spec_text(spec)} to {spec_text(change.layout.specs[place])}"
@@ -98,6 +106,20 @@ def test_the_fewest_specs_are_changed(fields: dict[str, str], code: str, places:
     differ = [place for place in layout.specs if layout.specs[place] != change.layout.specs[place]]
     assert differ == places
     assert_fixed(layout, finding, change)
+
+
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize(("fields", "raised"), INDIVISIBLE)
+def test_a_size_that_axes_do_not_divide_is_raised_and_no_spec_changes(
+    fields: dict[str, str], raised: dict[str, int]
+) -> None:
+    layout = layout_of(fields)
+    snapshot = planned(layout)
+    (*_, finding) = of((*snapshot.findings, *audit(snapshot)), "indivisible")
+    change = smallest_change(snapshot, finding, layout)
+    assert change.layout == replace(layout, sizes={**layout.sizes, **raised})
+    assert not of(audit(planned(change.layout)), "indivisible")
+    assert not of(planned(change.layout).findings, "indivisible")
 
 
 ENTRIES = st.sampled_from(["None", "data", "model", "data+model", "model+data"])
