@@ -223,20 +223,23 @@ def test_a_delay_is_found_in_noise(noise: str, units: int) -> None:
         assert (named.cause, named.operation) == ("computation", "dot.1")
 
 
+PROCESSES = 8
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("delayed", [2, None])
-def test_a_delay_in_one_of_four_processes_is_named(delayed: int | None, tmp_path: Path) -> None:
+def test_a_delay_in_one_of_eight_processes_is_named(delayed: int | None, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, late_process.__file__, str(port), "4"]
+    command = [sys.executable, late_process.__file__, str(port), str(PROCESSES)]
     number = str(-1 if delayed is None else delayed)
     processes = [
         subprocess.Popen([*command, str(index), number, str(tmp_path)], env={"JAX_PLATFORMS": "cpu"})
-        for index in range(4)
+        for index in range(PROCESSES)
     ]
     try:
-        assert [process.wait(120) for process in processes] == [0] * 4
+        assert [process.wait(300) for process in processes] == [0] * PROCESSES
     finally:
         for process in processes:
             process.kill()
