@@ -29,7 +29,13 @@ _MOST_CLAUSES = 8
 
 
 class Rows(NamedTuple):
-    """Rows of a ragged operation: those of its arrays, and those of them that are expected to be used."""
+    """Rows of a ragged operation.
+
+    Attributes:
+      room: rows of its first array.
+      expected: rows that the busiest device is expected to use. Of an exchange this can be more than `room`,
+        because a device can receive more rows than it sends.
+    """
 
     room: int
     expected: int
@@ -39,7 +45,13 @@ def rows(computation: Computation, instruction: Instruction) -> Rows | None:
     """Return the rows of a ragged operation; None for others, and if it states no expected rows."""
     stated = _EXPECTED.search(instruction.attributes_text) if is_ragged(instruction) else None
     room = None if stated is None else _room(computation, instruction)
-    return None if stated is None or not room else Rows(room, min(int(stated[1]), room))
+    if stated is None or not room:
+        return None
+    most = room
+    if instruction.opcode.startswith("ragged-all-to-all"):
+        arrays = filter(_has_rows, _arrays(computation, instruction))
+        most = max(array.dimensions[0] or 0 for array in arrays)
+    return Rows(room, min(int(stated[1]), most))
 
 
 def is_ragged(instruction: Instruction) -> bool:
@@ -62,10 +74,13 @@ def unused_bytes(computation: Computation, instruction: Instruction) -> int:
     known = rows(computation, instruction)
     if known is None:
         return 0
-    arrays = [array for array in (*operand_shapes(computation, instruction), instruction.shape) if array]
     place = _dimension(instruction)
-    whole = sum(array.bytes or 0 for array in arrays if array.dimensions[place : place + 1] == (known.room,))
-    return whole - whole * known.expected // known.room
+    whole = sum(
+        array.bytes or 0
+        for array in _arrays(computation, instruction)
+        if array.dimensions[place : place + 1] == (known.room,)
+    )
+    return max(0, whole - whole * known.expected // known.room)
 
 
 def assumptions(module: Module) -> tuple[str, ...]:
@@ -113,6 +128,10 @@ def _with_statements(computation: Computation, stated: dict[int, int]) -> Iterat
                 added = f'{instruction.attributes_text}, frontend_attributes={{{EXPECTED_ROWS}="{expected}"}}'
                 instruction = instruction._replace(attributes_text=added)
         yield instruction
+
+
+def _arrays(computation: Computation, instruction: Instruction) -> list[Shape]:
+    return [array for array in (*operand_shapes(computation, instruction), instruction.shape) if array]
 
 
 def _room(computation: Computation, instruction: Instruction) -> int | None:
