@@ -29,6 +29,12 @@ _LINE_NAME, _TIMESTAMP, _EVENTS, _DISPLAY_NAME = 2, 3, 4, 11
 _EVENT_ID, _OFFSET, _DURATION, _EVENT_STATS = 1, 2, 3, 4
 _METADATA_ID, _METADATA_NAME, _METADATA_STATS = 1, 2, 5
 _STAT_ID, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _RAW, _REFERENCE = 1, 2, 3, 4, 5, 6, 7
+# Their wire types. A damaged file can have others.
+_STAT_WIRES = {
+    **dict.fromkeys((_STAT_ID, _UNSIGNED, _SIGNED, _REFERENCE), wire.VARINT),
+    **dict.fromkeys((_TEXT, _RAW), wire.LENGTH),
+    _DOUBLE: wire.FIXED64,
+}
 _KEY, _VALUE = 1, 2  # of an entry of a map
 
 _CHUNK = 200_000  # events that are decoded at once; each takes about 500 bytes meanwhile
@@ -324,6 +330,8 @@ def _stat(raw: bytes, begin: int, end: int, names: Mapping[int, str]) -> tuple[s
     name = ""
     value: StatValue = ""
     for part in wire.fields(raw, begin, end):
+        if part.wire != _STAT_WIRES.get(part.number):
+            continue
         if part.number == _STAT_ID:
             name = names.get(part.value, "")
         elif part.number in (_UNSIGNED, _SIGNED):

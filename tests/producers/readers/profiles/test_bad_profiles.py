@@ -99,6 +99,24 @@ def test_damaged_bytes_are_refused_or_read(tmp_path_factory: pytest.TempPathFact
         assert "\n" not in str(refused)
 
 
+@pytest.mark.parametrize(("number", "wire_type"), [(2, 5), (2, 0), (3, 1), (5, 0), (7, 5)])
+def test_statistics_of_another_wire_type_are_refused_or_read(
+    number: int, wire_type: int, tmp_path: Path
+) -> None:
+    """The tag of a field is its number and its wire type: 1 for a double, 0 for an integer, 2 for a text."""
+    content = usual(range(2), runs=1).serialized()
+    right = {2: 1, 3: 0, 5: 2, 7: 0}[number]
+    places = [place for place, byte in enumerate(content) if byte == number << 3 | right]
+    assert places
+    for place in places[:40]:
+        damaged = bytearray(content)
+        damaged[place] = number << 3 | wire_type
+        try:
+            dumps(read_bytes(bytes(damaged), tmp_path))
+        except InvalidInput as refused:
+            assert "\n" not in str(refused)
+
+
 @pytest.mark.parametrize(
     "content",
     [b"", b"PK\x03\x04 a zip", b"\x7fELF\x02\x01", b"HloModule m\n", b"\x0a\xff\xff", b"\x08\x01\x10\x02"],
