@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,16 @@ def test_of_a_file_that_ends_early_whole_planes_are_read(share: float, cpu: byte
             assert seconds in [pytest.approx(own) for key, own in times.items() if key[1:] == (name, device)]
 
 
+@functools.cache
+def whole_file() -> bytes:
+    """Return one file: the bytes of a profile differ each time that it is written."""
+    return usual(range(2), runs=1).serialized()
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_bytes_are_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: Any) -> None:
-    content = bytearray(usual(range(2), runs=1).serialized())
+    content = bytearray(whole_file())
     for _ in range(data.draw(st.integers(1, 6))):
         place = data.draw(st.integers(0, len(content) - 1))
         content[place] = data.draw(st.integers(0, 255))
