@@ -152,7 +152,7 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
             *_latency(step),
             *_bars(step),
             *pipelines.blocks(program, predicted),
-            *_before_compile(predicted),
+            *_before_compile(predicted, program),
         )
     if predicted.seconds is None or simulated is None:
         return (sentence(predicted, devices), *pipelines.blocks(program))
@@ -170,7 +170,7 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
             quiet=True,
         ),
         Folded("Longest operations", (operations(predicted, program),)),
-        Folded(INPUTS, (basis(predicted),)),
+        Folded(INPUTS, (basis(predicted, program),)),
     )
 
 
@@ -191,7 +191,7 @@ def _bars(step: Step | None) -> tuple[Block, ...]:
     )
 
 
-def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
+def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:
     constants, defaults = before_compile_constants(), default_constants(predicted.chip)
     if predicted.short:
         communication = (
@@ -224,11 +224,17 @@ def _before_compile(predicted: Predicted) -> tuple[Block, ...]:
                     communication,
                     "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
                     "schedule is simulated.",
+                    *_assumed(program),
                     interval_text(predicted),
                 ),
             ),
         ),
     )
+
+
+def _assumed(program: Program) -> tuple[str, ...]:
+    """Return a sentence for each assumption of the program, such as a given or a measured trip count."""
+    return tuple(f"Assumed: {clause}." for clause in program.assumptions)
 
 
 def interval_text(predicted: Predicted) -> str:
@@ -362,7 +368,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
     )
 
 
-def basis(predicted: Predicted) -> Block:
+def basis(predicted: Predicted, program: Program) -> Block:
     """Return the terms of the prediction as a list."""
     assert predicted.simulated is not None and predicted.seconds is not None
     totals = predicted.simulated.totals
@@ -376,6 +382,7 @@ def basis(predicted: Predicted) -> Block:
         "Collectives and copies that the compiler made asynchronous run in parallel to the core, which "
         "waits at their end.",
         *_two_estimates(predicted),
+        *_assumed(program),
         interval_text(predicted),
     )
 

@@ -28,6 +28,14 @@ def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float,
     assert ("All of the modelled communication" in written) == short
 
 
+def test_what_a_program_assumes_is_among_the_inputs() -> None:
+    clause = "the loop f.py:9 runs 334 times, as measured"
+    program = replace(test_fitting.program(1, 1e9, 10**6), stage="propagated")
+    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
+    for own, named in ((program, False), (replace(program, assumptions=(clause,)), True)):
+        assert (clause in render(blocks(predicted, own, test_fitting.MESH))) == named
+
+
 @pytest.mark.parametrize(("flops", "outside"), [(1e9, True), (1e16, False)])
 def test_the_first_sentence_says_whether_the_prediction_was_checked(flops: float, outside: bool) -> None:
     program = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
