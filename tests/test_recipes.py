@@ -44,7 +44,7 @@ ENTRIES = {
     "finding": ("dropped_axis", "dropped_axis"),
     "page": ("variants", '"variants"'),
     "model": ("moe", '"moe"'),
-    "verb to the command line": ("history", "history_verb"),
+    "verb to the command line": ("library", "library_verb"),
 }
 # By recipe: all entries of its table. Words that opcodes share with kinds of effects are no opcodes.
 TABLES: Mapping[str, Collection[str]] = {

@@ -1,6 +1,6 @@
 """Every command on a full disk and on a read-only one.
 
-The library, the history, the caches and the outputs of the commands are on a small file system, which first
+The library, the caches and the outputs of the commands are on a small file system, which first
 gets entries and is then filled up or made read-only. A command may end with exit status 2 and one line, or do
 its work without the disk. It must not print a traceback or leave a half-written file, and afterwards all
 entries must be there. The file system is a tmpfs, which only root can mount.
@@ -58,8 +58,6 @@ def commands(disk: Path, ready: Path) -> list[list[str]]:
         ["library", "delete", "new"],
         ["library", "export", "kept 1", "-o", f"{out}/exported.json"],
         ["library", "export", "--all", "-o", f"{out}/all.zip"],
-        ["history"],
-        ["history", "--delete-older-than", "9d", "--yes"],
         ["inspect", *_MODEL, "--target", "plan", "-o", f"{out}/plan.json"],
         ["inspect", *_MODEL, "-o", f"{out}/run.json"],
         ["inspect", *_MODEL, "-o", "/dev/full"],

@@ -1,4 +1,4 @@
-"""The pages of a server whose library, history, caches and audit log are on a full or read-only disk."""
+"""The pages of a server whose library, caches and audit log are on a full or read-only disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.page_session import PageSession
 from benchmarks.processes import PATIENCE
 from benchmarks.sessions import server
 
-PAGES = ("", "board", "search", "open", "library", "history", "jobs")
+PAGES = ("", "board", "search", "open", "library", "jobs")
 _SMALL = "mesh=2x1&layers=2&depth=64&steps=2&batch=8"
 
 

@@ -28,7 +28,6 @@ from inspector.guides import processes as exchanges
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.service.compile_cache import CompileCache
-from inspector.service.history import History
 from inspector.service.inspection import Inspection
 
 KILLS = 100
@@ -67,7 +66,6 @@ def killed_workers(kills: int = KILLS, seed: int = 1) -> Count:
         service.close()
         left = [path.name for path in (folder / "temporary").iterdir()]
         count.check(f"temporary files are left: {left}" if left else None, "at the end")
-        count.check(_unreadable(folder), "at the end")
         count.notes.append(f"{len(places)} phases of {len(known)} kinds of jobs")
     return count
 
@@ -199,17 +197,7 @@ def _service(folder: Path) -> Inspection:
     return Inspection(
         run_workers=1,
         compiled=CompileCache(folder / "compiled.sqlite3"),
-        history=History(folder / "saved.sqlite3"),
     )
-
-
-def _unreadable(folder: Path) -> str | None:
-    """Return which file of the service has a damaged entry."""
-    history = History(folder / "saved.sqlite3")
-    for entry in history.entries():
-        if entry.kind == "run" and history.run(entry.id) is None:
-            return f"the run {entry.id} of the history has no Snapshot"
-    return None
 
 
 @contextlib.contextmanager

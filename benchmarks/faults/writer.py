@@ -13,13 +13,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from inspector import layout as layouts
-from inspector.core import output, snapshot
+from inspector.core import output
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
 from inspector.service.compile_cache import CompileCache
-from inspector.service.engine.requester import LOCAL
-from inspector.service.history import History
 from inspector.service.library import Library
 
 _NOISE = 300_000  # hexadecimal digits; a write takes milliseconds
@@ -61,18 +58,6 @@ def library(folder: Path) -> Callable[[Step], None]:
     return act
 
 
-def history(folder: Path) -> Callable[[Step], None]:
-    """Return what writes to a history. Each entry is a run."""
-    kept = History(folder / "saved.sqlite3")
-    layout = layouts.parse({}).unwrap()
-
-    def act(step: Step) -> None:
-        if step[0] == "save":
-            kept.record_answer(layout, found(step[1]), LOCAL)
-
-    return act
-
-
 def cache(folder: Path) -> Callable[[Step], None]:
     """Return what writes to a compile cache."""
     kept = CompileCache(folder / "compiled.sqlite3")
@@ -95,7 +80,7 @@ def file(folder: Path) -> Callable[[Step], None]:
     return act
 
 
-KINDS = {"library": library, "history": history, "cache": cache, "file": file}
+KINDS = {"library": library, "cache": cache, "file": file}
 
 
 def wrong(kind: str, folder: Path, done: list[Step], seed: int) -> str | None:
@@ -111,16 +96,14 @@ def wrong(kind: str, folder: Path, done: list[Step], seed: int) -> str | None:
     try:
         if kind == "library":
             return _wrong_library(Library(folder / "saved.sqlite3"), names)
-        saves = [sum(1 for what, _ in part if what == "save") for part in (done, [*done, following])]
-        if kind == "history":
-            return _wrong_history(History(folder / "saved.sqlite3"), saves)
+        saved = any(what == "save" for what, _ in done)
         if kind == "cache":
             kept = CompileCache(folder / "compiled.sqlite3")
             lost = [name for what, name in done if what == "save" and kept.get(name) != content(name)]
             return f"{lost} cannot be read" if lost else None
         # The next write removes the temporary file of a write that was killed before its rename.
         files = [path for path in (folder / "out").iterdir() if path.name == "out.json"]
-        if saves[0] and not files:
+        if saved and not files:
             return "there is no file"
         text = (folder / "out" / "out.json").read_text() if files else None
         last = [name for what, name in [*done, following] if what == "save"][-2:]
@@ -140,17 +123,6 @@ def _wrong_library(kept: Library, names: list[set[str]]) -> str | None:
     if any(kept.open(name) != found(name) for name in has):
         return "an entry has another content"
     kept.save("after", "", found("after"))
-    return None
-
-
-def _wrong_history(kept: History, saves: list[int]) -> str | None:
-    entries = kept.entries()
-    if len(entries) not in saves:
-        return f"it has {len(entries)} entries after {saves[0]}"
-    for number, entry in enumerate(reversed(entries)):
-        run = kept.run(entry.id)
-        if run is None or len(snapshot.dumps(run)) < _NOISE:
-            return f"entry {number} cannot be opened"
     return None
 
 

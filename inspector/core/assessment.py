@@ -2,7 +2,7 @@
 
 An `Assessment` answers: does it fit, how long does a step take, and what does it send? It is computed in
 `inspector.assessment`, and every page, report and verb that shows one of these figures reads it from here.
-It takes about 400 bytes as JSON, so links, the history and results of searches contain it.
+It takes about 400 bytes as JSON, so links and results of searches contain it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,6 @@ from inspector.service.engine import (
 from inspector.service.engine.pool import Event, unreported
 from inspector.service.engine.protocol import canonical
 from inspector.service.engine.requester import NO_LIMITS
-from inspector.service.history import History
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from inspector.service.request import Request
 from inspector.service.restoration import Restoration, SaveAndRestore
@@ -144,7 +143,7 @@ class Inspection:
 
     `run_workers` bounds the processes that run layouts; no other job waits for a run (`lanes`). `memory` is
     how many bytes of this machine a run may use; None measures it before each run. `limits` bounds the runs
-    of one owner; `on_event` is called for all of them. `history` gets the finished runs and compiles.
+    of one owner; `on_event` is called for all of them.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
@@ -156,11 +155,9 @@ class Inspection:
         compiled: CompileCache | None = None,
         limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] = unreported,
-        history: History | None = None,
     ) -> None:
         self.compiled = compiled or CompileCache()
         self.requester = LOCAL
-        self._history = history
         self.pool = lanes.pool(run_workers, limits, on_event)
         self._memory = memory
         self._states = _Results(AbstractState)  # a trace each
@@ -302,7 +299,7 @@ class Inspection:
         Args:
           planned: its plan, if it is known.
           unsafe: options of the compiler from the command line, which may start programs and write files.
-            What is compiled with them is neither cached nor in the history, which know layouts alone.
+            What is compiled with them is not cached, because the cache knows layouts alone.
         """
 
         def known() -> Snapshot | None:
@@ -347,13 +344,8 @@ class Inspection:
                 with self._lock:
                     self._durations[layout.key()] = job.status().elapsed
             own = found.findings + disagreements(planned, found)
-            found = replace(found, findings=own + unmatched_paths(planned))
-            if self._history is not None and not recorded and not unsafe:
-                recorded.append(True)  # also if the answer is read twice
-                self._history.record_answer(layout, found, self.requester)
-            return found
+            return replace(found, findings=own + unmatched_paths(planned))
 
-        recorded: list[bool] = []
         kind = "run" if layout.machine is None else "compile"
         job = self._job(lanes.RUNS, kind, payload, environment)()
         return job.decoded(remember)
@@ -545,7 +537,7 @@ def shared() -> Inspection:
     """Return the one service of this process."""
     temporary_folder.remove_stale()
     settings = serving.current()
-    return Inspection(limits=settings.limits, on_event=audit_log.shared().job, history=History())
+    return Inspection(limits=settings.limits, on_event=audit_log.shared().job)
 
 
 def _snapshot(result: dict[str, Any]) -> Snapshot:

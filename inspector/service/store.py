@@ -1,11 +1,7 @@
-"""The file of what users keep, of which the library and the history are two views.
+"""The file of the library.
 
 Browser tabs, servers and commands can use it at the same time. Each use is one transaction and waits for
 another that writes. A file that is damaged, newer, or of another program is refused and left unchanged.
-
-Earlier versions had a file for each view. When a view is used, the rows of such a file are moved in one
-transaction of both files, and the file is deleted. If that fails, both files are as before, and the error
-names the earlier one.
 """
 
 from __future__ import annotations
@@ -43,21 +39,13 @@ MIGRATIONS = (
         f"{_OWNER}) STRICT",
         # A name is unique for each owner only, so a taken name does not reveal what another user keeps.
         "CREATE UNIQUE INDEX snapshots_names ON snapshots (name, ifnull(owner, ''))",
-        "CREATE TABLE history (id TEXT PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT "
-        "NULL, target TEXT, parameters TEXT NOT NULL, seconds REAL, basis TEXT, peak_bytes INTEGER, "
-        f"wire_bytes INTEGER, assessment TEXT, packed BLOB, {_OWNER}) STRICT",
     ),
 )
 VERSION = len(MIGRATIONS)
-_MOVED = "moved"  # the name of a table whose rows are in the new file; earlier programs do not write to it
 
 
 class Unreadable(InvalidInput):
     """A file is damaged or of a newer version. The user can move it aside."""
-
-    def __init__(self, message: str, path: Path) -> None:
-        super().__init__(message)
-        self.path = path
 
 
 class View:
@@ -69,12 +57,9 @@ class View:
         and changes everything.
     """
 
-    WHAT: ClassVar[str]  # in errors, and of the earlier file
+    WHAT: ClassVar[str]  # in errors
     TABLE: ClassVar[str]
     DAMAGED: ClassVar[str]  # the end of the sentence about a damaged file, without the reason
-    # Of the earlier file: its application id, its newest version, and what to do before its rows are moved.
-    EARLIER: ClassVar[tuple[int, int]]
-    BEFORE_MOVE: ClassVar[str] = ""
 
     def __init__(self, path: Path | None = None, user: Requester | None = None) -> None:
         self.path = path or user_folder() / NAME
@@ -106,16 +91,11 @@ class View:
         Raises:
           InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
         """
-        path, earlier = self.path, self.path.with_name(f"{self.WHAT}.sqlite3")
         try:
-            with private_database.opened(path, _BUSY_SECONDS, self._migrate) as database:
-                if earlier.exists():
-                    path = earlier
-                    self._move_from(database, earlier)
-                    path = self.path
+            with private_database.opened(self.path, _BUSY_SECONDS, self._migrate) as database:
                 yield database
         except (sqlite3.Error, OSError) as error:
-            raise self._explained(path, error) from None
+            raise self._explained(error) from None
         except UnicodeEncodeError:
             text = f"the {self.WHAT} stores text, but this has a lone surrogate"
             raise InvalidInput(text) from None
@@ -130,94 +110,49 @@ class View:
     def _migrate(self, database: sqlite3.Connection) -> None:
         """Bring the tables up to date. Refuse a file of another program before any change."""
         database.execute("BEGIN")  # a consistent read
-        version, _ = self._contents(database, self.path)
+        version = self._version(database)
         database.execute("COMMIT")
         if version == 0:
             database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
         if version < VERSION:
             with private_database.exclusive(database):
-                version, _ = self._contents(database, self.path)  # another process may have done it
+                version = self._version(database)  # another process may have done it
                 for statement in itertools.chain(*MIGRATIONS[version:]):
                     database.execute(statement)
                 database.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _move_from(self, database: sqlite3.Connection, path: Path) -> None:
-        """Move the rows of the view's earlier file, unless another process just did, and delete the file."""
-        database.execute("ATTACH ? AS earlier", [str(path)])
-        self._contents(database, path, "earlier", *self.EARLIER)  # refuses a file before any change
-        # The first versions used WAL. If such a file is in use, it stays WAL. A crash can then leave rows in
-        # both files, and the next move skips those that are in the new one.
-        with contextlib.suppress(sqlite3.OperationalError):
-            database.execute("PRAGMA earlier.journal_mode = DELETE")
-        with private_database.exclusive(database):
-            _, tables = self._contents(database, path, "earlier", *self.EARLIER)
-            if self.TABLE in tables:
-                self._move_rows(database)
-                database.execute(f"ALTER TABLE earlier.{self.TABLE} RENAME TO {_MOVED}")
-        database.execute("DETACH earlier")
-        with contextlib.suppress(OSError):  # what is left has no more rows to move
-            private_database.remove(path)
-
-    def _move_rows(self, database: sqlite3.Connection) -> None:
-        """Copy the rows of a table that may lack columns of later versions."""
-        known = {row[1] for row in database.execute(f"PRAGMA earlier.table_info({self.TABLE})")}
-        columns = database.execute(f"PRAGMA main.table_info({self.TABLE})").fetchall()
-        for _, name, kind, required, default, key in columns:
-            if not key and name not in known:
-                what = f"{kind} NOT NULL DEFAULT {default}" if required else kind
-                database.execute(f"ALTER TABLE earlier.{self.TABLE} ADD COLUMN {name} {what}")
-        database.execute(self.BEFORE_MOVE)
-        # The new file gives its own numbers.
-        copied = ", ".join(column[1] for column in columns if column[1:3] != ("id", "INTEGER"))
-        database.execute(
-            f"INSERT INTO main.{self.TABLE} ({copied}) SELECT {copied} FROM earlier.{self.TABLE} "
-            "WHERE true ON CONFLICT DO NOTHING"  # a row of the same key is the same entry
-        )
-
-    def _contents(
-        self,
-        database: sqlite3.Connection,
-        path: Path,
-        schema: str = "main",
-        application: int = APPLICATION,
-        newest: int = VERSION,
-    ) -> tuple[int, set[str]]:
-        """Return the version and the tables of a file; 0 if it is empty. Refuse one of another program."""
+    def _version(self, database: sqlite3.Connection) -> int:
+        """Return the version of the file; 0 if it is empty. Refuse one of another program."""
         known, version = (
-            database.execute(f"PRAGMA {schema}.{what}").fetchone()[0]
-            for what in ("application_id", "user_version")
+            database.execute(f"PRAGMA {what}").fetchone()[0] for what in ("application_id", "user_version")
         )
-        rows = database.execute(f"SELECT tbl_name FROM {schema}.sqlite_master")
-        tables = {name for (name,) in rows}
-        if known == version == len(tables) == 0:
-            return 0, tables
-        # A history of an earlier version has no application id.
-        if known != application or not (known or tables <= {self.TABLE, _MOVED}):
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if known == version == tables == 0:
+            return 0
+        if known != APPLICATION:
             raise InvalidInput(
-                f"{path} is the database of another program and was left unchanged; set {VARIABLE} to "
+                f"{self.path} is the database of another program and was left unchanged; set {VARIABLE} to "
                 "another folder, or move the file away"
             )
-        if not 1 <= version <= newest:
+        if not 1 <= version <= VERSION:
             raise Unreadable(
-                f"the {self.WHAT} {path} has version {version}, but this program reads version {newest}: "
-                "open it with a newer Sharding Inspector",
-                path,
+                f"the {self.WHAT} {self.path} has version {version}, but this program reads version "
+                f"{VERSION}: open it with a newer Sharding Inspector"
             )
-        return version, tables
+        return int(version)
 
     # --- Damage ----------------------------------------------------------------------------------
 
-    def _explained(self, path: Path, error: sqlite3.Error | OSError) -> InvalidInput:
+    def _explained(self, error: sqlite3.Error | OSError) -> InvalidInput:
         """Return a sentence why a file cannot be used."""
         kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary result code
-        what = f"the {self.WHAT} {path}"
+        what = f"the {self.WHAT} {self.path}"
         if kind in _BUSY:
             seconds = f"{_BUSY_SECONDS:.0f} seconds"
             return InvalidInput(f"{what} is in use by another process for more than {seconds}")
         if kind in _NO_PLACE or isinstance(error, OSError):
-            use = "used" if path == self.path else f"moved to {self.path.name}"
-            return InvalidInput(f"{what} cannot be {use}: {private_database.reason(path, error)}")
-        return Unreadable(f"{what} {self.DAMAGED.format(error)}", path)
+            return InvalidInput(f"{what} cannot be used: {private_database.reason(self.path, error)}")
+        return Unreadable(f"{what} {self.DAMAGED.format(error)}")
 
 
 def ownership(user: Requester | None) -> dict[str, str | None]:

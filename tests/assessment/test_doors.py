@@ -20,8 +20,6 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
 from inspector.media import report
 from inspector.media.terminal import main
-from inspector.service.engine import LOCAL
-from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from tests.media.streamlit import drawn_figures
 from tests.media.streamlit.scripted_page import PATIENCE
@@ -141,13 +139,6 @@ def test_every_door_has_the_same_assessment(
     assert [one["assessment"] for one in plain["columns"]] == [expected, expected]
     assert plain["verdicts"][0]["answer"] in ("not distinguishable", "not comparable")
     assert plain["sentence"] == plain["verdicts"][0]["sentence"]
-
-    # The history, which knows no chosen chip.
-    layout = layouts.from_json(snapshot.layout)
-    History().record_answer(layout, snapshot, LOCAL)
-    assert main(["history", "--json"]) == 0
-    (entry,) = json.loads(capsys.readouterr().out)
-    assert entry["assessment"] == typed_json.encode(assess(snapshot))
 
     # Reports and pages show the same numbers.
     figures = numbers(expected)

@@ -1,6 +1,6 @@
 """One layout's numbers, read everywhere: no quantity has two values, and none has two names.
 
-They are read from the header, every tab, Compare, both reports, History, Saved, a link and the command line.
+They are read from the header, every tab, Compare, both reports, Saved, a link and the command line.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from inspector.media import report
 from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.terminal import main
 from inspector.sections import assessed
-from inspector.service.engine import LOCAL
-from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 from tests.assessment.test_doors import MLP, MOE, TRANSFORMER, skip_without_compiler
@@ -113,14 +111,12 @@ def read_everywhere(
     monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "user"))
     snapshot = inspected(fields, service)
     expected = values(assess(snapshot, hardware.CHIPS.get(chip or "")))
-    of_no_chip = values(assess(snapshot))
     places = dict(texts(snapshot, fields, chip, tmp_path, capsys))
     places |= dict(pages(snapshot, fields, chip, tmp_path, tabs))
     for place, text in places.items():
         assert not (old := RETIRED.search(text)), (place, old)
         for name, value in named_values(text):
-            # The history knows no chosen chip.
-            assert value == (of_no_chip if place == "history" else expected)[name], (place, name)
+            assert value == expected[name], (place, name)
     # Each place has the quantities at all.
     rejected = bool(assess(snapshot).rejected)
     for place in ("show", "compare", "Compare", "markdown", "html", "header"):
@@ -195,10 +191,6 @@ def texts(
     own = assess(snapshot, one_chip)
     linked = linked_assessment.from_text(linked_assessment.to_text(own), hardware.CHIPS)
     yield "link", facts(linked)
-    layout = layouts.from_json(snapshot.layout)
-    History().record_answer(layout, snapshot, LOCAL)
-    assert main(["history"]) == 0
-    yield "history", columns(capsys.readouterr().out)
     Library().save("saved", "", snapshot)
     yield "saved", facts(assess(Library().open("saved"), one_chip))
 

@@ -23,7 +23,7 @@ POLL_MS = 50
 REDRAW_MS = 60_000  # until a figure has the width of its place
 CLICK_SECONDS = 20.0  # until a click without any effect is repeated
 MENUS = {  # of the navigation
-    "Saved": ("Library", "History", "Open"),
+    "Saved": ("Library", "Open"),
     "Learn": (
         "Tutorials",
         "Arrays from pieces",

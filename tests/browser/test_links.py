@@ -43,7 +43,7 @@ def test_markup_in_a_link_is_shown_as_text(open_tab, server, fields):
 
 
 @pytest.mark.nightly_but_first
-@pytest.mark.parametrize("page", ["Open", "History"])
+@pytest.mark.parametrize("page", ["Open", "Library"])
 def test_a_page_without_a_sidebar_has_the_whole_window(dashboard, page):
     dashboard.go_to(page)
     dashboard.settle()

@@ -1,25 +1,17 @@
-"""A damaged row of the history or of the library is shown or explained, and can be deleted."""
+"""A damaged row of the library is shown or explained, and can be deleted."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import sqlite3
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 
 from inspector import layout as layouts
-from inspector.compare.board import Board
 from inspector.core import printable
-from inspector.core.errors import InvalidInput
-from inspector.media.terminal import history_verb, render
-from inspector.sections import history as section
-from inspector.service.engine import LOCAL
-from inspector.service.history import DAMAGED, History
 from inspector.service.library import Library
 from tests.hostile import whole
 from tests.hostile.damage import FLOATS, INTEGERS, TEXTS, damaged_text
@@ -51,30 +43,6 @@ def damage(path: Path, table: str, draw: random.Random) -> None:
 
 @examples(30)
 @given(randoms)
-def test_the_history(tmp_path_factory: pytest.TempPathFactory, draw: random.Random) -> None:
-    kept = History(tmp_path_factory.mktemp("kept") / "saved.sqlite3")
-    if draw.random() < 0.5:
-        kept.record_answer(LAYOUT, WHOLE, LOCAL)
-    else:
-        kept.record_comparison(Board().pinned("a", WHOLE).pinned("b", WHOLE), LOCAL)
-    damage(kept.path, "history", draw)
-    entries = kept.entries()
-    assert len(entries) == 1
-    text = render.text([section.table(entries)])
-    assert all(one == "\n" or one.isprintable() for one in text)
-    json.dumps([entry.parameters for entry in entries], allow_nan=False)
-    for entry in entries:
-        if entry.kind != DAMAGED and "layout" in entry.parameters:
-            accepted(lambda entry=entry: layouts.from_json(entry.parameters["layout"]))
-        accepted(lambda entry=entry: kept.run(entry.id))
-        accepted(lambda entry=entry: kept.search(entry.id))
-    accepted(lambda: kept.last_run(LAYOUT))
-    # An id that is no text is not found.
-    assert accepted(lambda: kept.delete(entries)) == 1 or "\ufffd" in entries[0].id
-
-
-@examples(30)
-@given(randoms)
 def test_the_library(tmp_path_factory: pytest.TempPathFactory, draw: random.Random) -> None:
     kept = Library(tmp_path_factory.mktemp("kept") / "saved.sqlite3")
     kept.save("a", "note", WHOLE)
@@ -85,20 +53,3 @@ def test_the_library(tmp_path_factory: pytest.TempPathFactory, draw: random.Rand
         accepted(lambda entry=entry: kept.board(entry.name))
         accepted(lambda entry=entry: kept.rename(entry.name, "b"))
     accepted(lambda: kept.delete("b"))
-
-
-def test_a_damaged_row_of_the_history_hides_no_other(tmp_path: Path) -> None:
-    kept = History(tmp_path / "saved.sqlite3")
-    kept.record_answer(LAYOUT, WHOLE, LOCAL)
-    kept.record_answer(LAYOUT, WHOLE, LOCAL)
-    with contextlib.closing(sqlite3.connect(kept.path, isolation_level=None)) as database:
-        database.execute(
-            "UPDATE history SET title = CAST(x'ff' AS TEXT), parameters = 'no JSON' WHERE id = "
-            "(SELECT id FROM history LIMIT 1)"
-        )
-    entries: Any = kept.entries()
-    assert sorted(entry.kind for entry in entries) == [DAMAGED, "run"]
-    (damaged_entry,) = [entry for entry in entries if entry.kind == DAMAGED]
-    with pytest.raises(InvalidInput):
-        history_verb._answer(kept, damaged_entry)
-    assert kept.delete([damaged_entry]) == 1 and len(kept.entries()) == 1

@@ -31,6 +31,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import rule_files
 from inspector.producers.readers import maxtext, sharding_file
 from tests.checks.policy.test_policy_file import EVERY_RULE
+from tests.compare.search.samples import search_result
 from tests.hostile import drawn
 from tests.hostile.test_damaged_input import (
     EXAMPLES,
@@ -44,7 +45,6 @@ from tests.hostile.test_damaged_input import (
     randoms,
 )
 from tests.producers.readers import test_maxtext, test_sharding_file
-from tests.service.test_history import found as search_result
 
 USUAL = 150  # cases of each document in CI
 PLACE = "the replaced value"

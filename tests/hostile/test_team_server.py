@@ -307,7 +307,7 @@ def test_messages_that_no_browser_sends(server: Server, ben: Client) -> None:
 
 def links(draw: random.Random) -> Iterator[tuple[str, str]]:
     """Yield pages and damaged links to them."""
-    pages = ("", "board", "search", "open", "library", "history", "jobs", "learn", "assemble")
+    pages = ("", "board", "search", "open", "library", "jobs", "learn", "assemble")
     pages += ("processes", "restore", "variants", "accuracy", "account", "run", "../x", "<b>x</b>")
     for page in pages:
         yield page, ""

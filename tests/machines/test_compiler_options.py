@@ -162,7 +162,7 @@ def _address(name: str, value: str) -> Layout | None:
 
 
 def _file(name: str, value: Any) -> Layout:
-    """A layout file, a Snapshot, the library, the history, and a worker's request."""
+    """A layout file, a Snapshot, the library, and a worker's request."""
     return layouts.from_json(LAYOUT.to_json() | {"compiler_options": {name: value}})
 
 

@@ -41,7 +41,6 @@ _MODULES = {
     "check": "compare_verbs",
     "code": "make_verbs",
     "library": "library_verb",
-    "history": "history_verb",
     "dashboard": "dashboard_verb",
     "serve": "serve_verb",
     "mcp": "mcp_verb",

@@ -365,10 +365,9 @@ def workers() -> Iterator[Inspection]:
     if _kept:
         yield _kept[-1]
         return
-    from inspector.service.history import History
     from inspector.service.inspection import Inspection
 
-    with closing(Inspection(run_workers=1, history=History())) as service:
+    with closing(Inspection(run_workers=1)) as service:
         yield service
 
 

@@ -26,8 +26,6 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
 from inspector.media.terminal.options import CHIP, JSON, Output, argument, verb
 from inspector.sections import search as section
-from inspector.service.engine import LOCAL
-from inspector.service.history import History
 from inspector.service.search import executors
 from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
 
@@ -138,8 +136,6 @@ def search(options: argparse.Namespace) -> Output:
         )
         with _stopped_by_interrupt(search), printed.repeated():
             result = search.run()
-    if not unsafe:  # the history knows the layouts alone
-        History().record_search(layout, result, LOCAL)
     if options.output is not None:
         results.write(result, options.output)
     return Output(lambda: results.to_json(result), lambda: [section.section(result)])

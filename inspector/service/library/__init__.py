@@ -1,6 +1,6 @@
 """The library: named Snapshots and Boards with notes.
 
-Unlike a cache and the history, the library never deletes anything by itself.
+Unlike a cache, the library never deletes anything by itself.
 """
 
 from inspector.service.library.entry import BOARD, LONGEST_NAME, LONGEST_NOTE, Entry

@@ -67,13 +67,6 @@ class Library(View):
     WHAT = "library"
     TABLE = "snapshots"
     DAMAGED = "is damaged or not a library: {}; it was left unchanged"
-    EARLIER = (0x53484C42, 3)  # "SHLB"
-    # An entry whose name is taken by another one keeps it with the time added.
-    BEFORE_MOVE = (
-        "UPDATE earlier.snapshots AS entry SET name = name || ' (' || saved || ')' WHERE EXISTS (SELECT 1 "
-        "FROM main.snapshots AS kept WHERE kept.name = entry.name AND kept.owner IS entry.owner AND "
-        "kept.saved != entry.saved)"
-    )
 
     def __init__(
         self,
@@ -245,8 +238,8 @@ class Library(View):
             raise InvalidInput("only the user who runs the server can move the library aside")
         try:
             self.entries()
-        except Unreadable as error:
-            return move_aside(error.path)
+        except Unreadable:
+            return move_aside(self.path)
         raise InvalidInput(f"the library {self.path} can be read, so it was not moved")
 
     @contextlib.contextmanager

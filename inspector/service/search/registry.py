@@ -23,7 +23,6 @@ from inspector.machines.hardware import Chip
 from inspector.service import inspection, lanes
 from inspector.service.engine import LOCAL, Pool, Requester, Subject
 from inspector.service.engine.pool import Listed
-from inspector.service.history import History
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 from inspector.service.subject import digest, layout_title
@@ -140,18 +139,15 @@ class Watched:
 class Searches:
     """Starts searches in the pool of a server, one after another, and keeps the last ones.
 
-    Equal requests share a search, which stops when none of its owners wants it any more. `history` gets the
-    finished searches.
+    Equal requests share a search, which stops when none of its owners wants it any more.
     """
 
     def __init__(
         self,
         pool: Pool,
         executor: Callable[[], AbstractContextManager[Executor]] = executors.local,
-        history: History | None = None,
     ) -> None:
         self._pool = pool
-        self._history = history
         self._executor = executor
         self._lock = threading.Lock()
         self._known: LRUCache[str, Watched] = LRUCache(MOST_KEPT)
@@ -212,12 +208,6 @@ class Searches:
         with self._executor() as executor:
             watched.search.executor = executor
             watched.search.run()
-        if self._history is not None and (search_result := watched.result()).candidates:
-            job = self.listed(watched)
-            requesters = (LOCAL,) if job is None else job.requesters
-            owners = {one.owner if one.signed_in else None: one for one in requesters}
-            for requester in owners.values() or [LOCAL]:
-                self._history.record_search(watched.layout, search_result, requester)
 
 
 @functools.cache
@@ -225,4 +215,4 @@ def shared() -> Searches:
     """Return the searches of this process, whose tasks run on the workers of the server."""
     pool = inspection.shared().pool
     task.share(pool)
-    return Searches(pool, history=History())
+    return Searches(pool)

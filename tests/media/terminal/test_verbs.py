@@ -126,7 +126,6 @@ BAD = {
     "empty import": (["import", "hlo", ""], "PATH is ''"),
     "axes beyond ASCII": (["inspect", "--axes", "dätä,model"], "ASCII letters"),
     "no script": (["run", "nowhere.py"], "the script is 'nowhere.py', but must be"),
-    "no entry of the history": (["history", "--export", "x"], "--export is 'x', but must be"),
     "runs without a file": (["accuracy", "--only", "v5e"], "--runs"),
     "own model of no package": (["audit", "nowhere.json", "--model", "nope"], "--model is 'nope'"),
     "specs of a model with rules": (["inspect", "--specs", "W1=None.model"], "'specs'"),

@@ -38,7 +38,6 @@ from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import provenance, subject
 from inspector.service.inspection import Inspection
 
-_RECORDED = "recorded_board"
 _TIMES = "Times"
 _SHOW = (board_maps.show, board_specs.show_trees, board_specs.show_matrix)
 VIEWS: dict[str, Callable[[Board], None]] = dict(zip(view_link.BOARD_VIEWS, _SHOW, strict=True))
@@ -62,7 +61,6 @@ def show() -> None:
         board_programs.show(service, board)
         _sections(service, board.aligned())
         _in_the_link(board)
-        _record(board)
     page_width.measure()
     pins.write_link(tuple(SECTIONS))
 
@@ -161,18 +159,6 @@ SECTIONS: dict[str, Callable[[Board], None]] = {
 def _open_layout(layout: Layout) -> None:
     current_layout.put(layout)
     page_switch.in_next_run(page_switch.LAYOUT)
-
-
-def _record(board: Board) -> None:
-    """Put a comparison into the history, as one entry for a board that grows."""
-    link = board_link.to_query(board, figures=False)
-    known = (link, bool(board.snapshots[board.baseline].programs))  # with programs, it has figures
-    before, compared, entry = st.session_state.get(_RECORDED, (None, (), None))
-    if known != before:
-        layouts = [snapshot.layout for snapshot in board.snapshots]
-        grown = all(layout in layouts for layout in compared)
-        entry = user.history().record_comparison(board, user.current(), entry if grown else None)
-        st.session_state[_RECORDED] = (known, layouts, entry)
 
 
 def _in_the_link(board: Board) -> None:

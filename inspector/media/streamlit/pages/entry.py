@@ -77,7 +77,6 @@ if run_folder.path() is not None:
     main_pages.insert(1, page_of("run", ":material/terminal:"))
 saved = [
     page_of("library", ":material/bookmarks:"),
-    page_of("history", ":material/history:"),
     page_of("open", ":material/file_open:"),
 ]
 learn = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 import streamlit as st
@@ -15,7 +13,7 @@ from inspector.compare.search.space import MOST_CANDIDATES, space_of
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, whole_seconds_text
 from inspector.core.sharding_text import mesh_text
-from inspector.layout import Layout, from_json
+from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit.page import buttons, page_switch
@@ -35,13 +33,11 @@ from inspector.media.streamlit.session import (
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import search as section
 from inspector.sections import subject
-from inspector.service.history import HistoryEntry
 from inspector.service.request import Progress
 from inspector.service.search import registry
 from inspector.service.search.registry import SearchRequest, Watched
 
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
-_REOPENED = "search_reopened"
 _POLL_SECONDS = 2.0  # between looks at other searches
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
@@ -49,41 +45,12 @@ _SHARES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Reopened:
-    """A search of the history: its entry, the layout that it began with, and its result."""
-
-    entry: HistoryEntry
-    layout: Layout
-    result: SearchResult
-
-
-def reopen(entry: HistoryEntry) -> None:
-    """Show an earlier search when the page is drawn.
-
-    Without its result, the page offers to search again from the same layout.
-
-    Raises:
-      InvalidInput: the entry was deleted or is damaged.
-    """
-    layout, result = from_json(entry.parameters["layout"]), user.history().search(entry.id)
-    st.session_state["last_layout"] = layout
-    st.session_state.pop(_REOPENED, None)
-    if result is not None:
-        st.session_state[_REOPENED] = _Reopened(entry, layout, result)
-
-
 def show() -> None:
     """Draw the fields, the progress of the search, and its result."""
     page_switch.follow()
     st.markdown("### Search")
-    view_link.show_problems((*search_link.read(), *_reopen_linked()))
+    view_link.show_problems(search_link.read())
     layout = current_layout.last_layout()
-    reopened: _Reopened | None = st.session_state.get(_REOPENED)
-    if reopened is not None and reopened.layout == layout:
-        search_link.write(layout, reopened.entry.id)
-        _show_reopened(reopened)
-        return
     service = user.service()
     st.caption(
         f"The best layouts for {plain(_subject(layout))}, from the layout of the Layout page. What can be "
@@ -119,41 +86,6 @@ def show() -> None:
     if watched.error:
         st.error(plain(watched.error), icon=":material/error:")
     _show_result(watched.result(), layout)
-
-
-def _reopen_linked() -> tuple[str, ...]:
-    """Show the search of the history that a link names. Return why that fails."""
-    state = st.session_state
-    if search_link.ENTRY not in state:
-        return ()  # no URL was read
-    linked = state.pop(search_link.ENTRY)
-    state.pop(_REOPENED, None)  # the URL of a new search has no entry
-    try:
-        if linked is not None:
-            entries = user.history().entries()
-            reopen(next(entry for entry in entries if (entry.id, entry.kind) == (linked, "search")))
-    except StopIteration:
-        return ("the history has no search of this link, so what it searched is shown",)
-    except InvalidInput as error:
-        return (str(error),)
-    return ()
-
-
-def _show_reopened(reopened: _Reopened) -> None:
-    time = datetime.fromisoformat(reopened.entry.time)
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.caption(
-            f"From the history: the search of {time:%Y-%m-%d %H:%M} UTC for "
-            f"{plain(_subject(reopened.layout))}."
-        )
-        buttons.draw(
-            "New search",
-            "search_new",
-            "search",
-            lambda: st.session_state.pop(_REOPENED),
-            help="Search from the same layout.",
-        )
-    _show_result(reopened.result, reopened.layout)
 
 
 def _subject(layout: Layout) -> str:

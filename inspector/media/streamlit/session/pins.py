@@ -30,10 +30,9 @@ from inspector.service.library import NameUnknown
 KEPT = "board"  # the URL parameter with the name of a Board in the library
 TABS_KEY = view_link.BOARD_TABS_KEY
 
-_BOARD, _KEPT, _REOPENED = "board", "kept_board", "reopened_board"
+_BOARD, _KEPT = "board", "kept_board"
 _PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"
 
-_MEASURED = ("cpu", "local")
 _WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
 
 
@@ -106,9 +105,6 @@ def read_link(tabs: Collection[str]) -> None:
 
     A URL without a board, such as after a page switch, does not change it. `tabs` are those of the page.
     """
-    if (reopened := st.session_state.pop(_REOPENED, None)) is not None:
-        _read_pins(reopened, [])
-        return
     view, query = view_link.of_url()
     if view_link.is_written(TABS_KEY) or not (view or query):
         return
@@ -206,11 +202,6 @@ def write_link(tabs: Collection[str]) -> None:
     view_link.write(view_link.query(tabs, TABS_KEY, lead), _link(), TABS_KEY)
 
 
-def reopen(query: dict[str, list[str]]) -> None:
-    """Open a board by its URL parameters when the Board page is drawn next."""
-    st.session_state[_REOPENED] = query
-
-
 def kept_name() -> str | None:
     """Return the name of the board in the library, if it was not changed since."""
     name, kept = st.session_state.get(_KEPT, (None, None))
@@ -234,10 +225,6 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
             return known.snapshot
     if (finished := finished_runs.run_of(service, pin.layout)) is not None:
         return finished
-    if pin.was in _MEASURED:
-        with contextlib.suppress(InvalidInput):
-            if (last := user.history().last_run(pin.layout)) is not None:
-                return last
     return planning.traced(service, pin.layout, f"Planning {pin.name}: tracing the model with JAX …")
 
 

@@ -35,8 +35,6 @@ _DEFAULTS: dict[str, Any] = {
     WEIGHTS: "",
     LIMITS: "",
 }
-# Of the history: the entry whose result is shown.
-ENTRY = "search_entry"
 _KEY, _PROBLEMS = "search", "search_link_problems"
 _MOST_CHARACTERS = 2_000  # of a field with text
 
@@ -62,7 +60,6 @@ def read() -> tuple[str, ...]:
 def put(query: Mapping[str, str]) -> None:
     """Set the layout and the fields to those of URL parameters, and keep what is wrong with them."""
     state, fields, problems = st.session_state, dict(query), []
-    state[ENTRY] = fields.pop(_parameter(ENTRY), None)
     for key, default in _DEFAULTS.items():
         state[key] = default
         if (text := fields.pop(_parameter(key), None)) is not None:
@@ -75,10 +72,9 @@ def put(query: Mapping[str, str]) -> None:
     state[_PROBLEMS] = (*parsed.problems.values(), *problems)
 
 
-def write(layout: Layout, entry: str | None = None) -> None:
-    """Write the layout, the fields and the entry of the history to the URL, if they changed."""
-    query = parameters(layout) | ({} if entry is None else {_parameter(ENTRY): entry})
-    view_link.write({}, {name: [text] for name, text in query.items()}, _KEY)
+def write(layout: Layout) -> None:
+    """Write the layout and the fields to the URL, if they changed."""
+    view_link.write({}, {name: [text] for name, text in parameters(layout).items()}, _KEY)
 
 
 def parameters(layout: Layout) -> dict[str, str]:

@@ -17,7 +17,6 @@ from inspector.media.streamlit.streamlit_internals import session_id
 from inspector.service import audit_log, inspection, serving, signed_in_user
 from inspector.service.engine import Requester
 from inspector.service.engine.requester import digest_of_session
-from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
 
@@ -60,11 +59,6 @@ def library() -> Library:
     if not serving.current().team:
         return Library()
     return Library(user=current(), on_change=audit_log.shared().library)
-
-
-def history() -> History:
-    """Return the history as this user sees it. On a server for one local user, that is all of it."""
-    return History(user=current() if serving.current().team else None)
 
 
 def _claims() -> dict[str, Any]:

@@ -34,7 +34,7 @@ _INSTRUCTIONS = (
 def serve(path: str) -> None:
     """Answer calls about the files of a folder until standard input ends.
 
-    Nothing is written but temporary files: library, history and compile cache are those of an empty folder.
+    Nothing is written but temporary files: library and compile cache are those of an empty folder.
     Models of the user's own are not known, so none of their code runs.
 
     Raises:

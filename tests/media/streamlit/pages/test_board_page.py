@@ -20,7 +20,6 @@ from inspector.core.snapshot import Snapshot, Source
 from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.session import view_link
 from inspector.service.compile_cache import CompileCache
-from inspector.service.history import History
 from inspector.service.inspection import Inspection
 from inspector.service.request import Request
 from tests.figures import samples
@@ -415,25 +414,6 @@ def test_the_layout_page_has_the_pin_button(open_page) -> None:
     board: Board = page.test.session_state["board"]
     assert board.names == ("Data + tensor 2x4",)
     assert board_link.layout_of(board.snapshots[0]) == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
-
-
-def test_a_board_that_grows_is_one_entry_of_the_history(page_of, user_files: Path):
-    sizes = "depth.64 layers.2 batch.8"
-    pins = [
-        f"{name}~~{mesh} {sizes}"
-        for name, mesh in zip("abcd", ("", "mesh.8", "mesh.4x2", "mesh.2"), strict=True)
-    ]
-    page = page_of(query={"pin": pins[:2]})
-    for count in (3, 4):
-        page.query_params.clear()
-        page.query_params.update({"pin": pins[:count]})
-        checked(page.run())
-    (entry,) = History().entries()
-    assert entry.title == "a and b and c and d"
-    page.query_params.clear()
-    page.query_params.update({"pin": pins[1:3]})  # a smaller board has an entry of its own
-    checked(page.run())
-    assert {entry.title for entry in History().entries()} == {entry.title, "b and c"}
 
 
 def test_a_short_link_of_another_server_says_so(page_of, user_files: Path) -> None:

@@ -7,17 +7,16 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.machines import targets
 from inspector.media.streamlit.session import search_link
-from inspector.service.engine import LOCAL
-from inspector.service.history import History
 from inspector.service.search import executors, registry
+from tests.compare.search.samples import search_result
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
-from tests.service.test_history import TPU, found
 
 SCRIPT = """
 from inspector.media.streamlit.pages import search_page
@@ -108,7 +107,6 @@ def test_the_url_follows_the_fields_and_back_undoes_them(service) -> None:
         ("chip", "v9"),
         ("mesh", "2x"),
         ("model", "__import__('os')"),
-        ("search-entry", "0"),
         ("unknown", "1"),
     ],
 )
@@ -120,21 +118,12 @@ def test_a_wrong_value_is_named_and_its_default_is_shown(
     assert url(page).get(name) != text
 
 
-def test_a_search_of_the_history_has_a_url(service, user_files: Path) -> None:
-    History().record_search(TPU, found(), LOCAL)
-    (entry,) = History().entries()
-    page = opened(**{"search-entry": entry.id})
-    assert not page.warning and "From the history" in page.caption[0].value
-    assert page.session_state["last_layout"] == TPU
-    again = opened(**url(page))
-    assert "From the history" in again.caption[0].value and url(again) == url(page)
-    again.button(key="search_new").click().run()
-    assert "search-entry" not in url(again)
-
-
-def test_the_best_layout_has_its_actions_once_before_the_pictures(service, user_files: Path) -> None:
-    History().record_search(TPU, found(), LOCAL)
-    page = opened(**{"search-entry": History().entries()[0].id})
+def test_the_best_layout_has_its_actions_once_before_the_pictures(
+    service, user_files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = SimpleNamespace(running=False, stopped=False, error=None, link=None, result=search_result)
+    monkeypatch.setattr(registry.Searches, "get", lambda searches, request: ended)
+    page = opened(**SMALL)
     drawn = [getattr(element, "key", None) or element.type for element in page.main]
     assert drawn.index("best_open") < drawn.index("code_button") < drawn.index("search_front")
     assert not [key for key in drawn if key.startswith("row_")]
