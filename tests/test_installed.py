@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, used outside the checkout."""
+"""The wheel in an environment of its own, outside the checkout, and a checkout with `requirements.txt`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ PROJECT_FILES = (
     "pyproject.toml",
     "README.md",
     "LICENSE",
+    "app.py",
+    "requirements.txt",
 )
 PROJECT_FOLDERS = ("inspector", "models", ".streamlit")
 QUIET = ("--quiet", "--disable-pip-version-check", "--no-deps", "--no-index")
@@ -36,14 +38,20 @@ def run(*command: object, **options: object) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    # Built in a copy, because setuptools writes into the folder that it builds.
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the checkout, because setuptools writes into the folder that it builds."""
+    source = tmp_path_factory.mktemp("source")
     for name in PROJECT_FILES:
         shutil.copy(ROOT / name, source)
     for name in PROJECT_FOLDERS:
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=ignore)
+    return source
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("wheel")
     pip = (sys.executable, "-m", "pip", "wheel", *QUIET, "--no-build-isolation")
     run(*pip, "--wheel-dir", target, source)
     (built,) = target.glob("sharding_inspector-*.whl")
@@ -53,13 +61,17 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the `bin` folder of an environment with the wheel and the packages of this one."""
-    folder = tmp_path_factory.mktemp("environment")
-    run(sys.executable, "-m", "venv", "--without-pip", folder)
-    python = folder / "bin" / "python"
-    (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "test_environment.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    python = new_environment(tmp_path_factory.mktemp("environment"))
     run(sys.executable, "-m", "pip", "--python", python, "install", *QUIET, wheel)
     return python.parent
+
+
+def new_environment(folder: Path) -> Path:
+    """Make an environment with the packages of this one, and return its Python."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "test_environment.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    return folder / "bin" / "python"
 
 
 @pytest.fixture
@@ -130,17 +142,34 @@ def test_a_model_in_the_users_models_module_is_used(
 
 @pytest.mark.nightly
 def test_the_dashboard_starts(environment: Path, elsewhere: dict[str, object], tmp_path: Path) -> None:
+    shutil.copy(ROOT / "examples" / "linen_mlp.py", tmp_path / "models.py")
+    command = (environment / "sharding-inspector", "dashboard", "--model", "models:build")
+    assert "reading models:build" in _log_of_a_start(tmp_path, *command, **elsewhere)
+
+
+@pytest.mark.nightly
+def test_the_requirements_serve_the_dashboard_from_the_checkout(
+    source: Path, elsewhere: dict[str, object], tmp_path: Path
+) -> None:
+    python = new_environment(tmp_path / "environment")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", *QUIET, "--no-build-isolation")
+    run(*pip, "-r", "requirements.txt", cwd=source)
+    place = run(python, "-c", "import inspector; print(inspector.__file__)", **elsewhere)
+    assert Path(place.strip()) == source / "inspector" / "__init__.py"
+    _log_of_a_start(tmp_path, python, "-m", "streamlit", "run", "app.py", **elsewhere | {"cwd": source})
+
+
+def _log_of_a_start(folder: Path, *command: object, **options: object) -> str:
+    """Start a server on a free port, wait until it is healthy, and return what it has logged."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    shutil.copy(ROOT / "examples" / "linen_mlp.py", tmp_path / "models.py")
-    options = ("--model", "models:build", "--server.headless=true", f"--server.port={port}")
-    command = [environment / "sharding-inspector", "dashboard", *options]
-    log = tmp_path / "log.txt"
+    log = folder / "log.txt"
     with log.open("w", encoding="utf-8") as file:
-        server = subprocess.Popen(command, stdout=file, stderr=file, **elsewhere)
+        arguments = [*map(str, command), "--server.headless=true", f"--server.port={port}"]
+        server = subprocess.Popen(arguments, stdout=file, stderr=file, **options)
     try:
         assert _health(port, server) == "ok", log.read_text(encoding="utf-8")
-        assert "reading models:build" in log.read_text(encoding="utf-8")
+        return log.read_text(encoding="utf-8")
     finally:
         server.terminate()
         server.wait(timeout=60)

@@ -1,4 +1,4 @@
-"""What the hosted workflows and pre-commit run exists, and the classifiers name what the workflows try."""
+"""What hosts, hosted workflows and pre-commit look for exists; workflows try what the classifiers name."""
 
 from __future__ import annotations
 
@@ -67,3 +67,13 @@ def test_pre_commit_runs_checks_of_run_py(monkeypatch: pytest.MonkeyPatch) -> No
         command, script, verb, *names = hook["entry"].split()
         assert (command, script, verb) == ("python3", "run.py", "checks")
         assert names and set(names) <= set(run.CHECKS)
+
+
+def test_hosts_find_the_app_and_its_requirements_at_the_root() -> None:
+    for folder in ("inspector", "models", "tests", ".streamlit"):
+        assert (ROOT / folder).is_dir() and not (ROOT / folder).is_symlink(), folder
+    for file in ("app.py", "requirements.txt"):
+        assert (ROOT / file).is_file(), file
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    (requirement,) = (line for line in text.splitlines() if not line.startswith("#"))
+    assert requirement == "--editable .", "the ranges are in pyproject.toml alone"
