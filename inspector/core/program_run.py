@@ -32,8 +32,10 @@ REQUEST = "capture"  # a file of this name asks a running program for its live a
 # The folder of the run that the dashboard shows. Only the command line sets it.
 FOLDER_VARIABLE = "SHARDING_INSPECTOR_SHOWN_RUN"
 
-ReasonKind = Literal["argument", "shape", "dtype", "weak type", "sharding", "static", "function", "unknown"]
-
+ReasonKind = Literal[
+    "argument", "shape", "dtype", "weak type", "sharding", "devices", "structure", "static", "function",
+    "unknown",
+]  # fmt: skip
 
 # Files of a run whose steps are profiled: the profiles, the sign that there are enough, and that the program
 # profiles itself.
@@ -56,8 +58,8 @@ class Reason(Record):
     """One difference between two compiles of a function.
 
     Attributes:
-      kind: What differs. function: the same source as another Python object. unknown: no difference of the
-        arguments was found.
+      kind: What differs. structure: the static part of a pytree. function: the same source as another Python
+        object. unknown: no difference is recorded.
       argument: Name of the argument. None if the difference is not one of an argument.
       before: The value in the earlier compile. None if there was none.
       after: The value in this compile. None if there is none.

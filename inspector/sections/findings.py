@@ -39,9 +39,10 @@ def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
 
 def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
     """Return what was checked without a finding, and what this evidence cannot show."""
-    checks = checks_text(snapshot)
+    if not audit.questions(snapshot):
+        return "No check applies."
     looked_at, unseen = _SEEN[stage]
-    return f"{checks} of {looked_at} found nothing. Not visible there: {unseen}."
+    return f"{checks_text(snapshot)} of {looked_at} found nothing. Not visible there: {unseen}."
 
 
 def checks_text(snapshot: Snapshot) -> str:

@@ -238,8 +238,6 @@ def summary(
 
     computing: whether the effects of changes are being computed, so that the order is not final.
     """
-    if snapshot.mesh is None and not rows:
-        return notice("unknown", "Nothing can be checked, because the mesh is unknown.")
     assessed = assess(snapshot, chip)
     if not rows:
         return notice("info", findings.nothing_found(snapshot, assessed.basis))

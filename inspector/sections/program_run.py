@@ -58,7 +58,7 @@ def section(run: ProgramRun) -> Section:
             if program.target_error is not None
         ]
     else:
-        blocks.append(Notice("unknown", ("The program compiled no function.",)))
+        blocks.append(Notice("unknown", ("No compiled function is recorded.",)))
     if run.operations:
         blocks.append(
             text(
@@ -197,7 +197,11 @@ def _parts(reason: Reason, others: int) -> tuple[Inline, ...]:
         case "function":
             return ("the function is another Python object",)
         case "unknown":
-            return ("unknown: all arguments are alike",)
+            return ("unknown",)
+        case "devices":
+            return (f"other devices: {reason.before} → {reason.after}",)
+        case "structure":
+            return ("another static part of the pytree ", argument, also)
         case "argument" if reason.before is None:
             return ("new argument ", argument, f"{also}: {reason.after}")
         case "argument":

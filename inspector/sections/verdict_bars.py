@@ -72,7 +72,7 @@ def why_no_step(assessment: Assessment) -> str:
     if step is not None:
         return "The step was measured without a profile, so its parts are unknown: use run --profile."
     if assessment.unknown_step == NO_CHIP:
-        return "The time of a step is unknown, because no chip is chosen. Choose one on Time or Memory."
+        return "The time of a step is unknown, because no chip is chosen."
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""
 
 

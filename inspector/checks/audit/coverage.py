@@ -14,7 +14,7 @@ _MOST_NAMES = 3  # in a sentence
 def gaps(snapshot: Snapshot) -> tuple[str, ...]:
     """Return one sentence per kind of fact that is missing; empty if every check has what it needs."""
     if snapshot.mesh is None:
-        return ("Nothing can be checked, because the mesh is unknown.",)
+        return ("The mesh is unknown, so shardings are not checked.",)
     said = []
     if not snapshot.programs:
         unknown = "Activations, gradients and collectives are unknown, so they are not checked."
@@ -28,11 +28,6 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
     ]
     if without:
         said.append(f"The collectives of {_listed(without)} are unknown, so they are not checked.")
-    if not any(array.group == "params" for array in snapshot.arrays):
-        said.append(
-            "No array is known to be a parameter, so parameters and optimizer state are checked as arrays "
-            "whose role is unknown."
-        )
     held = [array for array in snapshot.arrays if array.group in (*STATE_GROUPS, "cache", "batch")]
     nowhere = [array.path for array in held if _is_unknown(array)]
     if nowhere:

@@ -29,6 +29,10 @@ _LEAST_REPEATED_SHARE = 0.1  # of all FLOPs
 _MOST_REPEATED = 2  # kinds in a sentence
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
 _LEAST_LAYERS = 4
+_IN_SHARD_MAP = {
+    "fft": "In a `shard_map`, each device can transform its part along a dimension that is not sharded.",
+    **dict.fromkeys(("sort", "topk"), "In a `shard_map`, each device can sort its part, to be merged."),
+}
 _GATHER_INSIDE = (
     "Shard another dimension than that of the layers, so that each iteration gathers its own layer, or "
     "constrain the slice inside of the loop."
@@ -229,8 +233,9 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             if program.work.not_counted:
                 message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
+            remedy = _IN_SHARD_MAP.get(parts[0].operation)
             yield finding(
-                "note", REPEATED_WORK, message, remedy=_not_repeated(parts[0]), ratio=1 / (1 - share),
+                "note", REPEATED_WORK, message, remedy=remedy, ratio=1 / (1 - share),
                 axes=parts[0].axes or (), source=parts[0].source,
             )  # fmt: skip
             continue
@@ -256,24 +261,6 @@ def _operation(part: RepeatedWork) -> str:
     names = parse_op_name(part.op_name)
     primitive = names[0].primitive if names else None
     return f"`{primitive or part.operation}`"
-
-
-def _not_repeated(part: RepeatedWork) -> str:
-    """Return how devices along these axes get work of their own."""
-    axes = and_text([f"`{axis}`" for axis in part.axes]) if part.axes else "these devices"
-    if part.operation == "fft":
-        return (
-            "XLA gathers the operand of an FFT, and every device computes it. In a `shard_map`, each device "
-            "transforms its own part along a dimension that is not sharded."
-        )
-    if part.operation in ("sort", "topk"):
-        return (
-            "XLA gathers the dimension along which it sorts, and every device sorts all of it. In a "
-            "`shard_map`, each device sorts its own part, and the sorted parts are merged."
-        )
-    if "shard_map" in (part.op_name or ""):
-        return f"Name {axes} in the `in_specs` of an operand, so that each device gets another part of it."
-    return f"Shard an operand or the result over {axes}, so that each device computes another part."
 
 
 def has_work(context: AuditContext) -> bool:

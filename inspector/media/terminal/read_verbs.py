@@ -101,7 +101,7 @@ def _run_of(path: str) -> ProgramRun | None:
 
 def _next(run: ProgramRun | None, snapshot: Snapshot | None) -> list[Block]:
     """Return the next command for a recorded program; nothing for a Snapshot."""
-    if run is None:
+    if run is None or (snapshot is not None and snapshot.source.processes > 1):
         return []
     devices = None if snapshot is None else number_of_devices(snapshot)
     command = program_run_section.next_command(run, devices)

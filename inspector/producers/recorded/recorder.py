@@ -66,6 +66,7 @@ class Recorder:
         self._started = settings["started"]
         self._lock = threading.RLock()
         self._numbers = itertools.count(1)
+        self._structures_of: dict[tuple[str, str], list[PyTree]] = {}  # by function and argument
         self._last: dict[str, Any] = {}  # function -> weak reference to the object compiled last
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
@@ -133,6 +134,7 @@ class Recorder:
             "at": time.time() - self._started,
             "seconds": seconds,
             "static": {} if traced is None else traced.static,
+            "structures": self._structures(source, paths),
             "new_function": self._is_new(source, traced),
             "ahead_of_time": arguments is None,
             "inputs": _inputs(computation, executable, paths.inputs, arguments),
@@ -189,6 +191,17 @@ class Recorder:
         before = self._last.get(source)
         self._last[source] = reference
         return before is not None and before() is not reference()
+
+    def _structures(self, source: str, paths: ArgumentPaths) -> dict[str, int]:
+        """Return a number for the pytree of each positional argument, with its static part."""
+        trees = paths.tree.children()[:1]
+        numbers = {}
+        for place, tree in enumerate(trees[0].children() if trees else ()):
+            name = paths.parameters.get(str(place), str(place))
+            known = self._structures_of.setdefault((source, name), [])
+            known += [] if tree in known else [tree]
+            numbers[name] = known.index(tree)
+        return numbers
 
     def _append_operation(
         self, name: str, seconds: dict[str, float | None], lost: dict[str, Any] | None
@@ -316,6 +329,7 @@ class Recorder:
         """
         self._live = LiveArrays()
         self._last.clear()
+        self._structures_of.clear()
 
 
 def _let_no_fork_interrupt(lock: Any) -> None:

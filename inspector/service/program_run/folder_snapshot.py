@@ -46,9 +46,9 @@ def read(folder: Path) -> Snapshot:
         audited = audit.audited(merged)
     elif audited is None:
         if not run.programs:
-            state = "is running and has" if run.ended is None else f"ended with {run.ended} and had"
+            state = "is running" if run.ended is None else f"ended with {run.ended}"
             raise InvalidInput(
-                f"{folder} has no Snapshot: the program {state} compiled no function, and no array was found"
+                f"{folder} has no Snapshot: the program {state}; no compiled function, no array is recorded"
             )
         audited = audit.audited(_of_programs([(program, program.file) for program in run.programs], folder))
     findings = (*_failure(run), *_lost_shardings(run), *audited.findings)

@@ -44,6 +44,12 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterato
                 old, new = inputs[name][field], now[name][field]
                 if old != new:
                     yield Reason(kind, name, _text(old), _text(new))
+    if before.get("devices") != after.get("devices"):
+        yield Reason("devices", None, *(_text(meta["devices"]) for meta in (before, after)))
+    trees, now_trees = before.get("structures", {}), after.get("structures", {})
+    for name in trees.keys() & now_trees.keys() if inputs.keys() == now.keys() else ():
+        if trees[name] != now_trees[name]:
+            yield Reason("structure", name)
     static, current = before["static"], after["static"]
     for name in static.keys() | current.keys():
         old, new = static.get(name), current.get(name)

@@ -1,4 +1,4 @@
-"""Small messages to neighbors in a loop, counted by what the program does."""
+"""Small messages to neighbors, counted by what the program does."""
 
 from __future__ import annotations
 
@@ -57,3 +57,21 @@ def test_messages_of_one_row(steps: int, rows: int, columns: int, messages: int 
     assert len(findings) == (messages is not None)
     if messages is not None:
         assert f" {messages} messages " in findings[0].message
+
+
+@pytest.mark.parametrize(("count", "product", "noted"), [(40, 64, True), (8, 64, False), (40, 2**15, False)])
+def test_messages_outside_of_a_loop_are_counted_too(count: int, product: int, noted: bool) -> None:
+    """They are noted if they are many, and cost at least 1% of what the program sends anyway."""
+
+    def body(x: Any, w: Any) -> Any:
+        for shift in range(count):
+            x = x + jax.lax.ppermute(x * shift, "x", [(n, (n + 1 + shift) % 4) for n in range(4)])
+        return x, jax.lax.all_gather(w, "x", axis=0, tiled=True)
+
+    step = jax.jit(
+        jax.shard_map(body, mesh=MESH, in_specs=(P("x"), P("x")), out_specs=(P("x"), P()), check_vma=False)
+    )
+    on = NamedSharding(MESH, P("x"))
+    arrays = [jax.ShapeDtypeStruct(shape, "float32", sharding=on) for shape in ((8, 4), (product, product))]
+    snapshot = inspect(step, *arrays)
+    assert any(finding.code == "small-messages" for finding in snapshot.findings) == noted

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from inspector.core import program_run
 from inspector.core.program_run import Reason
 from inspector.service.program_run.recompilation import reasons
+from tests.service.program_run.test_program_run import RUN, call
+
+# A function of arrays on other devices, and one of a pytree whose static part is compared as JAX does.
+PROGRAM = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+@jax.tree_util.register_pytree_node_class
+class Layer:
+    def __init__(self, w, activation):
+        self.w, self.activation = w, activation
+    def tree_flatten(self):
+        return (self.w,), self.activation
+    @classmethod
+    def tree_unflatten(cls, activation, leaves):
+        return cls(*leaves, activation)
+
+double = jax.jit(lambda x: 2 * x)
+scaled = jax.jit(lambda x, layer: layer.activation(layer.w * x))
+for part in np.split(np.array(jax.devices()), 2):
+    x = jax.device_put(np.ones((8, 8), np.float32), NamedSharding(Mesh(part, ("data",)), P("data")))
+    double(x)
+for activation in (jax.numpy.tanh, jax.numpy.tanh, jax.numpy.sin):
+    scaled(x, Layer(x, activation))
+"""
 
 
 def meta(*inputs: dict[str, Any], static: Any = None, new: bool = False) -> dict[str, Any]:
@@ -53,3 +82,13 @@ def test_the_most_similar_compile_is_compared() -> None:
     assert reasons([X, far, meta(value("x"), value("y", (3,)), static=X["static"])]) == (
         Reason("shape", "y", "[8]", "[3]"),
     )
+
+
+@pytest.mark.close_to_jax
+def test_other_devices_and_another_static_part_of_a_pytree_are_reasons(tmp_path: Path) -> None:
+    (tmp_path / "again.py").write_text(PROGRAM)
+    assert call(tmp_path, *RUN, "again.py").returncode == 0
+    programs = program_run.read(tmp_path / "recorded").programs
+    assert [program.reasons for program in programs] == [
+        (), (Reason("devices", None, "[0, 1, 2, 3]", "[4, 5, 6, 7]"),), (), (Reason("structure", "layer"),),
+    ]  # fmt: skip

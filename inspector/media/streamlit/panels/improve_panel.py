@@ -54,7 +54,7 @@ _JOB = "effects"
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw the ranked list, what it is computed for, and the effects of all changes in a part that opens."""
     if snapshot.mesh is None:
-        st.info("Nothing can be checked, because the mesh is unknown.", icon=":material/help:")
+        st.info(audit.gaps(snapshot)[0], icon=":material/help:")
         return
     changeable = layout or board_link.layout_of(snapshot)
     chip = None
