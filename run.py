@@ -185,9 +185,9 @@ def _run(*arguments: str, folder: Path = ROOT, variables: dict[str, str] | None 
     # Pip compiles nothing (see `_install`), so each process would compile JAX again, which takes 2 s.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A parent that ignores SIGINT passes that on, but the child must react to Ctrl-C.
-    options = {} if os.name == "nt" else {"preexec_fn": _accept_interrupts}
-    environment = os.environ | (variables or {})
-    child = subprocess.Popen([_python(), *arguments], cwd=folder, env=environment, **options)
+    accept = None if os.name == "nt" else _accept_interrupts
+    command, environment = [str(_python()), *arguments], os.environ | (variables or {})
+    child = subprocess.Popen(command, cwd=folder, env=environment, preexec_fn=accept)
     # Ctrl-C reaches the child too, which ends in its own time. SIGTERM is passed on.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())
@@ -230,9 +230,9 @@ def _install(*names: str) -> None:
     list_settings = (_python(), "-P", "-m", "pip", "config", "list")
     settings = subprocess.run(list_settings, cwd=ROOT, capture_output=True)
     uv = None if b".index-url=" in settings.stdout else _uv() or _install_uv(pip)
-    fast = (uv, "pip", "install", "--quiet", "--python", _python(), *requirements)
+    fast = ("pip", "install", "--quiet", "--python", str(_python()), *requirements)
     # In another folder, uv would take settings such as an index from there.
-    if not uv or subprocess.run(fast, cwd=ROOT).returncode:
+    if not uv or subprocess.run([uv, *fast], cwd=ROOT).returncode:
         subprocess.run([*pip, *requirements], cwd=ROOT, check=True)
     _write_command()
     stamp.write_text(digest)
@@ -279,7 +279,7 @@ def _install_compiler(extra: str) -> bool:
 
 
 def _create_environment() -> None:
-    command = [sys.executable, "-P", "-m", "venv", ENVIRONMENT]
+    command = [sys.executable, "-P", "-m", "venv", str(ENVIRONMENT)]
     if subprocess.run(command, cwd=ROOT).returncode == 0:
         return
     shutil.rmtree(ENVIRONMENT, ignore_errors=True)
@@ -299,15 +299,15 @@ def _apt_install(packages: tuple[str, ...], error: str) -> None:
         sys.exit(_fail(error))
     import fcntl  # not on Windows
 
-    options = {"check": True, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
+    variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages]
     # Two of these commands can run at the same time, but apt-get cannot.
     ENVIRONMENT.parent.mkdir(exist_ok=True)
     with open(ENVIRONMENT.parent / "apt.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         print(f"Installing {', '.join(packages)} …", file=sys.stderr)
-        subprocess.run(["apt-get", "update", "-qq"], **options)
-        subprocess.run(install, stdout=subprocess.DEVNULL, **options)
+        subprocess.run(["apt-get", "update", "-qq"], check=True, env=variables)
+        subprocess.run(install, stdout=subprocess.DEVNULL, check=True, env=variables)
 
 
 def _fail(message: str) -> int:

@@ -7,13 +7,15 @@ import importlib
 import json
 import os
 import sys
+import traceback
+from collections.abc import Sequence
 
 from benchmarks import pairing
 from inspector.core import output
 from inspector.core.errors import InvalidInput
 
-# Modules of this package in the order in which they run. Each has `measure(pairs)` and `PAIRS`, or `report()`
-# if it counts something.
+# Modules of this package in the order in which they run. Each has `measure(pairs)` and `PAIRS`, or
+# `report(cases)` if it counts something: at most so many cases of each kind, all if None.
 BENCHMARKS = (
     "warm_run", "page_run", "train_step", "preview", "first_map", "rule_change", "analysis", "board",
     "target_compile", "capture", "partition", "partitioned_change", "effects", "agreement",
@@ -32,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Return 0 whatever the figures are, 1 if a benchmark failed, 2 for bad arguments."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(NAMES)}")
-    parser.add_argument("--pairs", type=int, help="pairs per benchmark; each has its own default")
+    parser.add_argument("--pairs", type=int, help="pairs of each benchmark, or cases of one that counts")
     parser.add_argument("--json", metavar="FILE", help="also write every figure to this file")
     options = parser.parse_args(arguments)
     for name in options.names:
@@ -49,17 +51,22 @@ def main(arguments: list[str] | None = None) -> int:
     before = os.getloadavg()[0]  # the load average of the last minute
     results: list[pairing.Result] = []
     reports: dict[str, str] = {}
-    failed = []
+    failed: list[str] = []
+    written = True
     for name in options.names or BENCHMARKS:
         print(f"{name} …", file=sys.stderr, flush=True)
-        module = importlib.import_module(f"benchmarks.{name}")
         try:
+            module = importlib.import_module(f"benchmarks.{name}")
             if hasattr(module, "report"):
-                reports[name] = module.report()
+                reports[name] = module.report(options.pairs)
             else:
                 results += module.measure(options.pairs or module.PAIRS)
         except (RuntimeError, InvalidInput) as error:
             failed.append(f"{name} could not be measured: {error}")
+        except Exception:  # a defect of one benchmark, which must not end the others
+            failed.append(f"{name} failed: {traceback.format_exc()}")
+        # After each, so that an interrupt loses no figure.
+        written = options.json is None or _write(options.json, results, reports, failed)
     if results:
         print(f"{os.cpu_count()} cores, load {before:.1f} before and {os.getloadavg()[0]:.1f} after\n")
         print(pairing.table(results))
@@ -67,17 +74,23 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"\n{text}")
     for sentence in failed:
         print(sentence, file=sys.stderr)
-    if options.json is not None:
-        plain = {
-            "cores": os.cpu_count(),
-            "results": [pairing.to_json(one) for one in results],
-            "reports": reports,
-        }
-        try:
-            output.write_text(json.dumps(plain, indent=1) + "\n", options.json)
-        except InvalidInput as refused:
-            parser.error(str(refused))
-    return 1 if failed else 0
+    return 1 if failed or not written else 0
+
+
+def _write(file: str, results: Sequence[pairing.Result], reports: dict[str, str], failed: list[str]) -> bool:
+    """Write every figure so far, and return whether that was possible."""
+    plain = {
+        "cores": os.cpu_count(),
+        "results": [pairing.to_json(one) for one in results],
+        "reports": reports,
+        "failed": failed,
+    }
+    try:
+        output.write_text(json.dumps(plain, indent=1) + "\n", file)
+    except InvalidInput as refused:
+        print(refused, file=sys.stderr)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -99,13 +99,15 @@ class Agreement:
         return _close(pair.propagated, pair.compiled, self.goal[0])
 
 
-def report() -> str:
-    """Return the agreement of all targets as text."""
+def report(cases: int | None = None, layouts_of: Mapping[str, int] = TARGETS) -> str:
+    """Return the agreement of all targets as text, of at most `cases` layouts of each."""
     for name in USERS_MODELS:
         register_own(name)
     service = Inspection(run_workers=1)
     try:
-        measured = [measure(target, count, service) for target, count in TARGETS.items()]
+        measured = [
+            measure(target, min(count, cases or count), service) for target, count in layouts_of.items()
+        ]
     finally:
         service.close()
     return "\n\n".join(map(text, measured))
@@ -147,11 +149,10 @@ def add(
 ) -> None:
     """Add the pairs of one layout."""
     mesh = compiled.mesh
-    slices = None if mesh is None else slices_of(mesh)
     names = {one.name for one in programs}
     same = [one for one in compiled.programs if one.name in names]
     result.pairs += [(name, pair) for pair in pairs(compared(programs, same))]
-    if slices is not None:
+    if mesh is not None and slices_of(mesh) is not None:
         sent = [
             sum(_between_slices(one.collectives or (), mesh) for one in either) for either in (programs, same)
         ]
@@ -295,9 +296,9 @@ def changes(whole: Sequence[Figures], left_out: Sequence[Figures]) -> Iterator[s
     yield str(sum(_agree(without) and not _agree(with_pass) for with_pass, without in sent))
     for number in range(3):
         ratios = [
-            without.amounts[number] / amount - 1
+            other / amount - 1
             for with_pass, without in both
-            if (amount := with_pass.amounts[number]) and without.amounts[number] is not None
+            if (amount := with_pass.amounts[number]) and (other := without.amounts[number]) is not None
         ]
         yield f"{max(ratios, key=abs):+.1%}"
 

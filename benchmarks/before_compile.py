@@ -55,9 +55,9 @@ class Step:
         return self.low <= self.compiled <= self.high
 
 
-def report() -> str:
+def report(cases: int | None = None) -> str:
     """Return the factor between both predictions and the share inside of the interval, as text."""
-    steps = list(measure())
+    steps = list(steps_of(cases))
     lines = [
         f"{step.name:<58} {step.compiled:9.4f} s  {step.before / step.compiled:5.2f}"
         f"  {step.low:9.4f} to {step.high:9.4f} s{'' if step.checked else ', bounds'}"
@@ -73,7 +73,7 @@ def report() -> str:
     return "\n".join(["before a compile / compiled", *lines])
 
 
-def measure(most: int | None = None) -> Iterator[Step]:
+def steps_of(most: int | None = None) -> Iterator[Step]:
     """Yield the layouts of the file, at most `most` of them, each propagated anew."""
     rows = json.loads(COMPILED.read_text(encoding="utf-8"))["rows"]
     with closing(Inspection(run_workers=1)) as service:

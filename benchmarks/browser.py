@@ -17,14 +17,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, TimeoutError, sync_playwright
+from playwright.sync_api import Browser, Page, TimeoutError, ViewportSize, sync_playwright
 
 from run import CHROMIUM_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 DASHBOARD = ROOT / "app.py"
 BARE_PAGE = Path(__file__).with_name("bare_page.py")
-VIEWPORT = {"width": 1440, "height": 900}  # pixels
+VIEWPORT: ViewportSize = {"width": 1440, "height": 900}  # pixels
 PATIENCE = 60.0  # seconds to wait for a server or a chart
 FLAGS = (
     "--no-sandbox",
@@ -108,7 +108,7 @@ class Server:
         self.url = f"http://127.0.0.1:{port}"
         options = {"server.port": port, "server.address": "127.0.0.1", "server.headless": "true"}
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "streamlit", "run", script]
+            [sys.executable, "-m", "streamlit", "run", str(script)]
             + [f"--{name}={value}" for name, value in options.items()],
             cwd=ROOT,  # with .streamlit/, so that both pages have the same settings
             env=os.environ | {"PYTHONPATH": str(ROOT)},

@@ -25,9 +25,9 @@ FIELDS = {
 }  # fmt: skip
 
 
-def report() -> str:
+def report(cases: int | None = None, **fields: str) -> str:
     """Search once with one worker and an empty store, and return the candidates per second."""
-    layout = layouts.parse(FIELDS).unwrap()
+    layout = layouts.parse(FIELDS | fields).unwrap()
     machine = layout.machine
     assert machine is not None
     with closing(Inspection(run_workers=1)) as service:

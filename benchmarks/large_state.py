@@ -22,11 +22,11 @@ from inspector import capture
 SPECS = (PartitionSpec("fsdp", "tensor"), PartitionSpec("tensor", "fsdp"), PartitionSpec("fsdp"))
 
 
-def held(arrays: int, mesh_shape: list[int]) -> dict[str, jax.Array]:
+def held(arrays: int, mesh_shape: list[int]) -> dict[str, dict[str, jax.Array]]:
     """Return this number of arrays of different shapes, large enough to be split over all devices."""
     mesh = Mesh(np.array(jax.devices()).reshape(mesh_shape), ("fsdp", "tensor"))
     rows, columns = mesh.size, mesh.size
-    made = {}
+    made: dict[str, jax.Array] = {}
     for number in range(arrays):
         sharding = NamedSharding(mesh, SPECS[number % len(SPECS)])
         # Made of one piece of memory per device, because a program for this takes minutes.
@@ -48,7 +48,7 @@ def _pieces(piece: jax.Array) -> list[jax.Array]:
 
 def main() -> None:
     """Answer requests until standard input ends."""
-    state: dict[str, jax.Array] = {}
+    state: dict[str, dict[str, jax.Array]] = {}
     folder = Path(tempfile.mkdtemp())
     for line in sys.stdin:
         request = json.loads(line)

@@ -60,12 +60,12 @@ class Case:
     unrelated: int | None
 
 
-def report() -> str:
+def report(cases: int | None = None) -> str:
     """Return how often the rule behind a collective is its cause, and how often an unrelated rule is."""
+    count = min(cases or COUNT, COUNT)
     service = Inspection(run_workers=1)
     try:
-        cases = chosen(service)
-        lines = [_line(case, service) for case in cases]
+        lines = [_line(case, service) for case in chosen(service, count)]
     finally:
         service.close()
     caused = sum(changed for changed, _, _ in lines)
@@ -77,11 +77,11 @@ def report() -> str:
     return "\n".join([head, *(text for _, _, text in lines)])
 
 
-def chosen(service: Inspection) -> list[Case]:
-    """Return `COUNT` collectives with different lines and mesh axes, in turn from each layout."""
-    found = [list(_cases(layouts.parse(fields).unwrap(), service)) for fields in LAYOUTS]
+def chosen(service: Inspection, count: int) -> list[Case]:
+    """Return `count` collectives with different lines and mesh axes, in turn from each layout."""
+    found = [list(_cases(layouts.parse(fields).unwrap(), service)) for fields in LAYOUTS[:count]]
     mixed = [case for row in itertools.zip_longest(*found) for case in row if case is not None]
-    return mixed[:COUNT]
+    return mixed[:count]
 
 
 def _cases(layout: Layout, service: Inspection) -> Iterator[Case]:

@@ -36,7 +36,7 @@ class PageSession:
         self._query = query
         self._page_hash = ""
         self._address = ""
-        self._urls: FileURLs | None = None  # of the last request for an upload
+        self._urls: list[FileURLs] = []  # of the last request for an upload
         self._elements: dict[tuple[int, ...], tuple[str, Element]] = {}
         self._stale: set[tuple[int, ...]] = set()  # elements that the present run has not drawn yet
         self._values: dict[str, WidgetState] = {}  # of the widgets of the page, by id
@@ -97,10 +97,10 @@ class PageSession:
         request = BackMsg()
         request.file_urls_request.request_id = str(file)
         request.file_urls_request.file_names.append(file.name)
-        self._urls = None
+        self._urls.clear()
         await self._socket.send(request.SerializeToString())
-        await self.until(lambda: self._urls is not None, "the address of the upload")
-        urls = self._urls
+        await self.until(lambda: self._urls, "the address of the upload")
+        urls = self._urls[0]
         address = self._address + urls.upload_url
         async with httpx.AsyncClient(timeout=PATIENCE) as client:
             health = await client.get(f"{self._address}/_stcore/health")
@@ -227,7 +227,7 @@ class PageSession:
         elif kind == "page_info_changed":
             self._query = message.page_info_changed.query_string
         elif kind == "file_urls_response":
-            self._urls = message.file_urls_response.file_urls[0]
+            self._urls[:] = message.file_urls_response.file_urls
         elif kind == "auto_rerun":
             fragment = message.auto_rerun.fragment_id
             if fragment not in self._timers:

@@ -48,7 +48,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
 
 def _partition(layout: Layout) -> dict[str, Any]:
     job = {"layout": layout.to_json(), "origins": True, "only": ["train_step"]}
-    return partition_job(job, lambda *_: None)
+    return partition_job(job, lambda *_, **__: None)
 
 
 def compared_with_lowering(

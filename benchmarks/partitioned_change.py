@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from playwright.sync_api import Page
 
@@ -18,12 +18,12 @@ TRACED = {"logical_mlp": 1500, "transformer": 8000, "moe": 8000}
 TRAFFIC = ".st-key-traffic_map .heatmaplayer"
 
 
-def measure(pairs: int = PAIRS) -> list[Result]:
+def measure(pairs: int = PAIRS, models: Sequence[str] = tuple(TRACED)) -> list[Result]:
     """Change a rule with the tab Collectives open, and the field of the bare page, in turn, for each model.
 
     Before each change of the rule, another batch size makes its layouts new to the server.
     """
-    first, *others = TRACED
+    first, *others = models
     return [_measure(first, pairs), *(_measure(model, -(-pairs // 3)) for model in others)]
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.model.built_in.catalogue import CATALOGUE
 
@@ -32,7 +32,7 @@ def compile_all(topology: dict[str, Any], model: str, sizes: dict, mesh: list, r
     built = getattr(__import__(module, fromlist=[function]), function)(**sizes)
 
     def placed(names: tuple) -> NamedSharding:
-        return NamedSharding(grid, nn.logical_to_mesh_axes(names, linen_rules))
+        return NamedSharding(grid, nn.logical_to_mesh_axes(names, linen_rules) or PartitionSpec())
 
     with jax.set_mesh(grid), nn.logical_axis_rules(linen_rules):
         key = jax.eval_shape(lambda: jax.random.key(0))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -33,7 +35,7 @@ class DotReluDot(nn.Module):
             kernel_init=nn.with_logical_partitioning(init, ("embed", "hidden")),
         )(x)
         y = nn.with_logical_constraint(nn.relu(y), ("batch", "hidden"))
-        w2 = self.param(
+        w2: Any = self.param(
             "W2",
             nn.with_logical_partitioning(init, ("hidden", "embed")),
             (self.depth, x.shape[-1]),
@@ -54,7 +56,8 @@ class MLP(nn.Module):
 
 def functions(layers: int, depth: int):
     """Return init, train step and inference as new functions, which JAX has not cached."""
-    model, optimizer = MLP(layers, depth), optax.adam(1e-3)
+    model: Any = MLP(layers, depth)
+    optimizer = optax.adam(1e-3)
 
     def init(key, x):
         params = model.init(key, x)["params"]
@@ -87,12 +90,12 @@ def run(batch: int, layers: int, depth: int, mesh: list[int], steps: int) -> dic
         x = jax.device_put(jax.random.normal(key, (batch, depth)), rows)
         abstract, placed = state_shardings(init, devices, key, x)
         whole = NamedSharding(devices, PartitionSpec())
-        make = jax.jit(init, in_shardings=(whole, rows), out_shardings=placed)
-        make = make.lower(key, x).compile()
-        step = jax.jit(train_step, in_shardings=(placed, rows), out_shardings=placed)
-        step = step.lower(abstract, x).compile()
-        predict = jax.jit(infer, in_shardings=(placed, rows), out_shardings=rows)
-        predict = predict.lower(abstract, x).compile()
+        jitted = jax.jit(init, in_shardings=(whole, rows), out_shardings=placed)
+        make = jitted.lower(key, x).compile()
+        jitted = jax.jit(train_step, in_shardings=(placed, rows), out_shardings=placed)
+        step = jitted.lower(abstract, x).compile()
+        jitted = jax.jit(infer, in_shardings=(placed, rows), out_shardings=rows)
+        predict = jitted.lower(abstract, x).compile()
 
         state = jax.block_until_ready(make(jax.device_put(key, whole), x))
         train_seconds = timed_loop(lambda state: step(state, x), state, steps)
@@ -124,9 +127,10 @@ def places(mesh: list[int], axes: list[str], arrays: list) -> dict:
 
 def main() -> None:
     """Answer requests until standard input ends."""
+    answers: dict[str, Callable[..., dict]] = {"run": run, "places": places}
     for line in sys.stdin:
         request = json.loads(line)
-        answer = {"run": run, "places": places}[request.pop("ask")](**request)
+        answer = answers[request.pop("ask")](**request)
         print(json.dumps(answer), flush=True)
 
 

@@ -17,7 +17,7 @@ from benchmarks.browser import (
     settle,
 )
 from benchmarks.first_map import CHARTS
-from benchmarks.pairing import Result, interleave, ratio_result
+from benchmarks.pairing import Pair, Result, interleave, ratio_result
 
 PAIRS = 31
 LIMIT = 2.0
@@ -30,7 +30,7 @@ def seconds_of_changes(
     pairs: int,
     prepare: Callable[[Page], Callable[[], None]] = lambda page: lambda: None,
     query: str = "",
-) -> list[tuple[float, float]]:
+) -> tuple[Pair, ...]:
     """Change the second rule, `hidden` or `mlp`, and the field of the bare page, in turn.
 
     Args:

@@ -8,6 +8,7 @@ compute only what the first one had not stored. Takes about 20 minutes, so it ru
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import random
@@ -45,20 +46,21 @@ FIELDS = {
 Kill = Callable[[random.Random], None]
 
 
-def report() -> str:
+def report(cases: int | None = None) -> str:
     """Kill each kind of process `KILLS` times, and return how often the search survived."""
+    kills = cases or KILLS
     target = targets.parse(FIELDS["target"])
     if (missing := targets.missing_compiler(target)) is not None:
         return f"search_faults: {missing}"
     layout = layouts.parse(FIELDS).unwrap()
     with contextlib.closing(Inspection(run_workers=1)) as service:
         space = space_of(layout, service.state(layout).answer())
-    counts = [killed_workers(space)]
+    counts = [killed_workers(space, kills)]
     try:
         import distributed  # noqa: F401
     except ImportError:
         return "\n".join([counts[0].text(), "search_faults: dask.distributed is not installed"])
-    counts += [killed_dask_workers(space), killed_schedulers(space)]
+    counts += [killed_dask_workers(space, kills), killed_schedulers(space, kills)]
     return "\n".join(one.text() for one in counts)
 
 
@@ -79,9 +81,9 @@ class Trial:
         self.phases, self.ended, self.submitted = {}, None, 0
         machine = self.space.layout.machine
         assert machine is not None
-        counting = _Counting(executor, self)
-        if isinstance(executor, executors.ClusterExecutor):
-            counting = executor  # the search asks whether it is connected
+        counting = executor
+        if not isinstance(executor, executors.ClusterExecutor):  # the search asks whether it is connected
+            counting = _Counting(executor, self)
         try:
             return Search(
                 self.space,
@@ -225,7 +227,7 @@ def _trials(
             try:
                 running = stack.enter_context(executor(trial.folder))
                 kill = killer(trial.folder)
-                thread = trial.disturb(phase, delay, lambda kill=kill: kill(chosen))
+                thread = trial.disturb(phase, delay, functools.partial(kill, chosen))
                 try:
                     if facts(trial.run(running)) != expected:
                         problem = "the result differs"

@@ -68,10 +68,10 @@ class Runner:
     ended: str | None = None
 
 
-def report() -> str:
-    """Return the counts, the memory and the times of all sessions."""
+def report(cases: int | None = None) -> str:
+    """Return the counts, the memory and the times of at most `cases` sessions."""
     with server() as running:
-        return asyncio.run(_report(running))
+        return asyncio.run(_report(running, min(cases or SESSIONS, SESSIONS)))
 
 
 @contextlib.contextmanager
@@ -109,7 +109,7 @@ def server(*options: str, variables: Mapping[str, str] | None = None) -> Iterato
             process.wait()
 
 
-async def _report(running: Server) -> str:
+async def _report(running: Server, sessions: int) -> str:
     # A first session imports what all need, and its workers stay.
     await _visit(running, 0, random.Random(0))
     async with PageSession.opened(running.url, query=_SMALL.format(steps=2, batch=8)) as first:
@@ -121,7 +121,7 @@ async def _report(running: Server) -> str:
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as pages:
         visits = await asyncio.gather(
-            *(_visit(running, number, random.Random(number), pages) for number in range(SESSIONS)),
+            *(_visit(running, number, random.Random(number), pages) for number in range(sessions)),
             return_exceptions=True,
         )
         seconds = [one for visit in visits if isinstance(visit, list) for one in visit]
@@ -129,10 +129,10 @@ async def _report(running: Server) -> str:
             changes.check(_problem(visit), f"session {number}")
         during = running.memory()
         changes.notes.append(
-            f"{len(seconds)} changes by {SESSIONS} sessions at once in {time.monotonic() - began:.0f} s: "
+            f"{len(seconds)} changes by {sessions} sessions at once in {time.monotonic() - began:.0f} s: "
             f"median {_quantile(seconds, 0.5):.2f} s, 95% {_quantile(seconds, 0.95):.2f} s"
         )
-        places, runs, cancels = await _run_at_once(running)
+        places, runs, cancels = await _run_at_once(running, min(RUNS, sessions))
         running_memory = running.memory()
     left = time.monotonic()
     memory = Count(f"memory at most {MOST_LEFT:.2f} times that before, after all have left")
@@ -145,7 +145,7 @@ async def _report(running: Server) -> str:
         ratio = after[place] / before[place]
         memory.check(None if ratio <= MOST_LEFT else f"{ratio:.2f} times", name)
         memory.notes.append(
-            f"{name}: {_mib(before[place])} before, {_mib(during[place])} with {SESSIONS} sessions, "
+            f"{name}: {_mib(before[place])} before, {_mib(during[place])} with {sessions} sessions, "
             f"{_mib(running_memory[place])} after the runs, {_mib(after[place])} "
             f"{time.monotonic() - left:.0f} s after all have left"
         )
@@ -176,14 +176,14 @@ async def _visit(
         return seconds
 
 
-async def _run_at_once(running: Server) -> tuple[Count, Count, Count]:
-    """Run in `RUNS` sessions at once, and cancel in some. Return the counts of places, runs and cancels."""
+async def _run_at_once(running: Server, count: int) -> tuple[Count, Count, Count]:
+    """Run in `count` sessions at once, and cancel in some. Return the counts of places, runs and cancels."""
     places = Count("sessions that see their own position in the queue")
     runs = Count("runs that end as their session asked for")
     cancels = Count("cancels that end no run of others")
     async with contextlib.AsyncExitStack() as pages:
         runners = []
-        for number in range(RUNS):
+        for number in range(count):
             query = _SMALL.format(steps=400, batch=8 * (number + 10))
             page = PageSession.opened(running.url, query=query)
             runners.append(Runner(number, await pages.enter_async_context(page)))
@@ -191,7 +191,7 @@ async def _run_at_once(running: Server) -> tuple[Count, Count, Count]:
         watching = [asyncio.create_task(_watch(one)) for one in runners]
         await asyncio.sleep(3)
         seen = [one.places[-1][1] if one.places else 0 for one in runners]
-        cancelled = random.Random(5).sample(runners, CANCELS)
+        cancelled = random.Random(5).sample(runners, count * CANCELS // RUNS)
         for one in cancelled:
             await one.session.click("cancel_run", wait=False)
         await asyncio.gather(*watching)

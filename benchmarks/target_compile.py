@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +43,13 @@ CASES: tuple[tuple[str, dict[str, str], int], ...] = (
 )
 
 
-def measure(pairs: int = PAIRS) -> list[Result]:
+def measure(pairs: int = PAIRS, cases: Sequence[tuple[str, dict[str, str], int]] = CASES) -> list[Result]:
     """Measure every case; the last one is Llama-3-8B.
 
     Raises:
       InvalidInput: the compiler of a case is not installed.
     """
-    return [_measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in CASES]
+    return [_measured(layout_of(target, fields), min(pairs, most)) for target, fields, most in cases]
 
 
 def layout_of(target: str, fields: dict[str, str]) -> Layout:

@@ -19,7 +19,9 @@ def measure(pairs: int = PAIRS, **sizes: str) -> list[Result]:
 
     def run(service: Inspection, layout: Layout, planned: Snapshot) -> float:
         snapshot = service.run(layout, planned).answer()
-        return statistics.median(snapshot.program("train_step").seconds.steps)
+        program = snapshot.program("train_step")
+        assert program is not None and program.seconds is not None and program.seconds.steps
+        return statistics.median(program.seconds.steps)
 
     taken, layout = against_plain_script(
         run, lambda answer: statistics.median(answer["train_steps"]), pairs, sizes

@@ -1,6 +1,6 @@
 """The benchmarks run and give ratios, and the statistics of pairs are correct; no time is checked.
 
-Benchmarks in a browser run only by `python -m benchmarks`; here they are imported.
+Most of them run only at night.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import importlib
 import itertools
 import json
 import math
+import re
 import statistics
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,15 +21,13 @@ from benchmarks import __main__ as command
 from benchmarks import (
     agreement,
     analysis,
+    candidates,
     capture,
-    effects,
     pairing,
     plain_script,
     preview,
     random_layouts,
     rule_change,
-    simulation,
-    train_step,
     warm_run,
 )
 from benchmarks.faults import writer
@@ -40,7 +40,6 @@ from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.producers.model.abstract import abstract_state
-from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16", "steps": "2"}
@@ -123,23 +122,70 @@ def test_targets_are_printed() -> None:
             assert callable(module.measure) and module.PAIRS >= 1
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("module", [warm_run, train_step])
-def test_a_run_is_compared_with_the_plain_script(module) -> None:
-    (found,) = module.measure(pairs=1, **SMALL)
-    check(found, pairs=1)
+TRANSFORMER = {
+    "layers": "1", "batch": "16", "seq": "16", "embed": "32", "mlp": "64", "heads": "4", "kv_heads": "4",
+    "head_dim": "16", "vocab": "64",
+}  # fmt: skip
+FSDP = {"mesh": "8", "axes": "fsdp", "rules": "batch=fsdp,embed=fsdp"}
+# One rule and one constraint, because each change takes half a second.
+ONE_CONSTRAINT = {"unconstrained": ",".join([*CATALOGUE["transformer"].constraints][1:])}
+# The smallest input of each benchmark, next to one pair or one case.
+SMALLEST: dict[str, dict[str, Any]] = {
+    "warm_run": SMALL,
+    "page_run": {},
+    "train_step": SMALL,
+    "preview": {"mesh": "2x4", "arrays": 30},
+    "first_map": {},
+    "rule_change": {},
+    "analysis": {"layers": 1, "megabytes": 0.2},
+    "board": {"arrays": 9},
+    "target_compile": {"cases": [("gpu:h100:8", {"mesh": "2x4", "depth": "64", "layers": "1"}, 1)]},
+    "capture": {"mesh": (2, 4), "arrays": 9},
+    "partition": {**TRANSFORMER, **FSDP},
+    "partitioned_change": {"models": ["logical_mlp"]},
+    "effects": {
+        **TRANSFORMER, **ONE_CONSTRAINT, "target": "cpu", "mesh": "4", "axes": "fsdp", "rules": "batch=fsdp",
+    },
+    "agreement": {"layouts_of": {"cpu": 1}},
+    "before_compile": {},
+    "origins": {},
+    "recorded_run": {"seconds": 0.1},
+    "simulation": {"target": "tpu:v5e:2x2", "fields": {"mesh": "2x2", "depth": "64", "layers": "1"}},
+    "memory_peak": {},
+    "search_tasks": {**TRANSFORMER, "target": "gpu:h100:8", "mesh": "4x2"},
+    "candidates": {**TRANSFORMER, "target": "tpu:v5e:2x2", "mesh": "4"},
+    "search": {"most": 2},
+    "faults": {},
+    "search_bounds": {"locks": ("data=1", "context=1", "tensor=2")},
+    "search_faults": {},
+    "sessions": {},
+    "opened_files": {},
+}  # fmt: skip
+CHEAP = ("preview", "board")
+COMPILED_FOR = {
+    "target_compile": "gpu:h100:8", "simulation": "tpu:v5e:2x2", "memory_peak": "gpu:h100:8",
+    "search_tasks": "gpu:h100:8", "search": "gpu:h100:8", "search_faults": "gpu:h100:8",
+}  # fmt: skip
 
 
-@pytest.mark.nightly
-def test_the_agreement_of_the_first_layout_is_counted(known_models: None) -> None:
-    service = Inspection(run_workers=1)
-    try:
-        result = agreement.measure("cpu", 1, service)
-    finally:
-        service.close()
-    assert not result.failed and result.pairs
-    count = len(result.pairs)
-    assert f"{count} of {count} pairs agree within 1% (100%)" in agreement.text(result)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in CHEAP else pytest.mark.nightly) for name in SMALLEST]
+)
+def test_each_benchmark_has_figures(name: str, known_models: None) -> None:
+    if name in COMPILED_FOR and (lacking := targets.missing_compiler(targets.parse(COMPILED_FOR[name]))):
+        pytest.skip(lacking)
+    module = importlib.import_module(f"benchmarks.{name}")
+    if hasattr(module, "report"):
+        assert re.search(r"\d", module.report(1, **SMALLEST[name]).replace(name, ""))
+        return
+    results = module.measure(1, **SMALLEST[name])
+    assert results
+    for one in results:
+        check(one, pairs=1)
+
+
+def test_each_benchmark_has_a_smallest_input() -> None:
+    assert set(SMALLEST) == set(command.NAMES)
 
 
 def test_a_pass_that_is_left_out_moves_pairs_and_amounts() -> None:
@@ -170,41 +216,10 @@ def test_random_layouts_are_the_same_for_a_seed_and_fit_their_mesh(known_models:
 
 
 @pytest.mark.nightly
-def test_the_preview_is_compared_with_jax() -> None:
-    results = preview.measure(pairs=2, mesh="2x4", arrays=30)
-    assert len(results) == 2
-    for one in results:
-        check(one, pairs=2)
-
-
-@pytest.mark.nightly
-def test_the_analysis_is_compared_with_compiling_and_with_half_a_text() -> None:
-    results = analysis.measure(pairs=1, layers=1, megabytes=0.2)
-    assert [result.name for result in results] == [
-        "analysis, default MLP", "analysis, 1 layers", "analysis, twice the text",
-    ]  # fmt: skip
-    for one in results:
-        check(one, pairs=1)
-
-
-@pytest.mark.nightly
 def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
     (result,) = capture.measure(pairs=1, mesh=(2, 4), arrays=9)
     check(result, pairs=1)
     assert result.notes == ("jax.Arrays made while capturing: 0",)
-
-
-@pytest.mark.nightly
-def test_effects_are_compared_with_lowering() -> None:
-    sizes = {"layers": 1, "batch": 8, "seq": 16, "embed": 32, "mlp": 64, "heads": 4, "kv_heads": 2}
-    small = {name: str(size) for name, size in sizes.items()}
-    # One rule and one constraint, because each change takes half a second.
-    free = ",".join(list(CATALOGUE["transformer"].constraints)[1:])
-    layout = {"mesh": "4", "axes": "fsdp", "rules": "batch=fsdp", "unconstrained": free}
-    fields = {"target": "cpu", "head_dim": "16", "vocab": "64", **small, **layout}
-    (result,) = effects.measure(1, **fields)
-    check(result, 1)
-    assert "changes take" in result.notes[0]
 
 
 @pytest.mark.nightly
@@ -275,17 +290,28 @@ def test_a_plain_script_that_ends_is_an_error() -> None:
         plain.ask("run", batch=8, layers=1, depth=8, mesh=[2, 4], steps=1)
 
 
-@pytest.mark.nightly
-def test_the_command_prints_a_table_and_writes_every_figure(tmp_path, capsys) -> None:
+def test_a_benchmark_that_fails_is_reported_and_the_others_are_kept(tmp_path, capsys, monkeypatch) -> None:
     file = tmp_path / "figures.json"
-    assert command.main(["preview", "--pairs", "1", "--json", str(file)]) == 0
-    written = json.loads(file.read_text())["results"]
-    printed = capsys.readouterr().out
-    for one in written:
-        (pair,) = one["pairs"]
-        assert pair["ratio"] == pair["ours"] / pair["baseline"]
-        row = next(line for line in printed.splitlines() if line.startswith(one["name"]))
-        assert pairing.ratio_text(pair["ratio"]) in row
+    written_before: list[dict] = []
+
+    def defect(pairs: int) -> list[Result]:
+        written_before.append(json.loads(file.read_text()))
+        raise TypeError("an unexpected argument")
+
+    monkeypatch.setattr(preview, "measure", lambda pairs: [result([(1.0, 2.0)] * pairs)])
+    monkeypatch.setattr(analysis, "measure", defect)
+    monkeypatch.setattr(candidates, "report", lambda cases: f"{cases} case")
+    names = ["preview", "analysis", "candidates"]
+    assert command.main([*names, "--pairs", "1", "--json", str(file)]) == 1
+    (before,), after = written_before, json.loads(file.read_text())
+    for written in (before, after):
+        (one,) = written["results"]
+        assert one["pairs"] == [{"ours": 1.0, "baseline": 2.0, "ratio": 0.5}]
+    assert (before["reports"], before["failed"]) == ({}, [])
+    assert after["reports"] == {"candidates": "1 case"} and "unexpected" in after["failed"][0]
+    printed, errors = capsys.readouterr()
+    row = next(line for line in printed.splitlines() if line.startswith("n "))
+    assert "0.50" in row and "1 case" in printed and "analysis failed" in errors
 
 
 @pytest.mark.parametrize(
@@ -319,12 +345,3 @@ def test_a_killed_writer_is_compared_with_what_it_reported(tmp_path) -> None:
     do(steps[0])
     assert writer.wrong("library", fresh, [], 1) is None
     assert "are lost" in (writer.wrong("library", fresh, steps[:3], 1) or "")
-
-
-@pytest.mark.nightly
-def test_the_simulation_is_compared_with_the_compile() -> None:
-    if lacking := targets.missing_compiler(targets.parse("tpu:v5e:2x2")):
-        pytest.skip(lacking)
-    (result,) = simulation.measure(1, "tpu:v5e:2x2", {"mesh": "2x2", "depth": "64", "layers": "1"})
-    (pair,) = result.pairs
-    assert pair.ours > 0 and pair.baseline > 0

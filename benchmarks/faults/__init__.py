@@ -12,12 +12,13 @@ import os
 from benchmarks.faults import disks, pages, servers, workers, writer, writes
 
 
-def report() -> str:
-    """Cause all faults, and return the counts."""
-    texts = [workers.killed_workers().text()]
-    texts += [writes.killed_writers(kind).text() for kind in writer.KINDS]
-    texts.append(writes.two_writers().text())
-    texts += [servers.killed_servers().text(), servers.killed_saves().text()]
+def report(cases: int | None = None) -> str:
+    """Cause all faults, at most `cases` kills of each kind, and return the counts."""
+    most = {} if cases is None else {"kills": cases}
+    texts = [workers.killed_workers(**most).text()]
+    texts += [writes.killed_writers(kind, **most).text() for kind in writer.KINDS]
+    texts.append(writes.two_writers(**most).text())
+    texts += [servers.killed_servers(**most).text(), servers.killed_saves(**most).text()]
     if os.geteuid() == 0:
         texts += [disks.faulty_disks().text(), pages.faulty_pages().text()]
     else:

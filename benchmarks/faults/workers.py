@@ -190,7 +190,7 @@ def _phases(job: Any) -> Iterator[str]:
 
 
 def _is_sentence(error: str | None) -> bool:
-    return bool(error) and "\n" not in error and "Traceback" not in error and len(error) < 500
+    return error is not None and "\n" not in error and "Traceback" not in error and 0 < len(error) < 500
 
 
 def _service(folder: Path) -> Inspection:

@@ -45,12 +45,12 @@ def killed_writers(kind: str, kills: int = KILLS, seed: int = 1) -> Count:
     return count
 
 
-def two_writers(trials: int = 10, seconds: float = 3.0) -> Count:
+def two_writers(kills: int = 10, seconds: float = 3.0) -> Count:
     """Let two processes write to one new library; one of them is killed. Count trials without a loss."""
     count = Count("two servers on one library, one is killed: no entry is lost")
     chosen = random.Random(3)
     entries = 0
-    for number in range(trials):
+    for number in range(kills):
         with (
             tempfile.TemporaryDirectory() as name,
             started("library", Path(name), 2 * number) as one,
