@@ -330,10 +330,6 @@ def _source(collective: Collective) -> tuple[Inline, ...]:
     return line, ", through ", Code(collective.library_source)
 
 
-_MATCHED = (
-    "The compiled text does not say where shardings come from. These sources are of the partitioned "
-    "collectives for the same operations or arrays."
-)
 _NO_MODULE = "no module"
 
 
@@ -359,8 +355,6 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     elif why and why[0][0] is not None:
         blocks.append(text(why[0][0]))
     if collective.origins:
-        if program.stage == "compiled":
-            blocks.append(text(_MATCHED, quiet=True))
         blocks += causes.of_origins(collective.name, collective.origins, collective.source)
     elif collective.requested_by not in ("code", "autodiff"):
         said = "The source of its sharding is unknown."

@@ -18,13 +18,11 @@ from inspector.sections.section import (
     Code,
     Column,
     Inline,
-    Notice,
     Section,
     Table,
     Text,
     more_text,
     text,
-    unknown,
     with_code,
 )
 
@@ -47,13 +45,6 @@ def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] =
     """
     every = [exposed(snapshot, program, chip) for program in programs or main_first(snapshot)]
     inside = [block for known in every if known is not None and known.basis for block in blocks(known)]
-    reasons: dict[tuple[str, str], list[Exposed]] = {}
-    for known in every:
-        if known is not None and known.basis is None:
-            reasons.setdefault((known.unknown, known.remedy), []).append(known)
-    for same in reasons.values():
-        names = and_text([noun(known.program) for known in same])
-        inside.append(_unknown(same[0], f"Which collectives of {names} are hidden is unknown"))
     return (Section("exposed", HEADING, tuple(inside)),) if inside else ()
 
 
@@ -109,18 +100,12 @@ def of_collective(
 ) -> tuple[Block, ...]:
     """Return why one collective of a program is not hidden, or that it is."""
     known = exposed(snapshot, program, chip)
-    if known is None:
+    if known is None or known.basis is None:
         return ()
-    if known.basis is None:
-        return (_unknown(known, "Whether it is hidden is unknown"),)
     own = known.of(collective)
     if own is None:
         return (text(f"{_BASIS[known.basis]}: the device does not wait for it.{_conditions(known)}"),)
     return (_sentence(known, own),)
-
-
-def _unknown(known: Exposed, what: str) -> Notice:
-    return unknown(*with_code(f"{what}: {known.unknown}. {known.remedy}".rstrip()))
 
 
 def _sentence(known: Exposed, own: ExposedCollective) -> Text:

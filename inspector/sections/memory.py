@@ -113,16 +113,15 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
 def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
     """Return what the layout needs if no chip is known."""
     program, needed = fit.program or "a program", bytes_text(fit.needed)
-    choose = "Choose a chip to see whether it fits."
     if fit.basis == "estimate":
         interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
         return (
             f"Estimated before a compile, {noun(program)} needs about {needed} on one device (80% interval "
-            f"{interval}). {choose}"
+            f"{interval})."
         )
     if fit.basis == "state":
-        return f"{_held(snapshot)} alone need at least {needed} on one device. {choose}"
-    return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)} {choose}"
+        return f"{_held(snapshot)} alone need at least {needed} on one device."
+    return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)}"
 
 
 def _held(snapshot: Snapshot) -> str:
@@ -170,7 +169,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
         *_donation(breakdowns),
         *_over_time(breakdowns, chip),
         *activations.sections(snapshot, chip),
-        _numbers(snapshot, breakdowns),
+        _numbers(breakdowns),
     )
 
 
@@ -203,7 +202,7 @@ def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
         "model; a compiler fuses and reorders its operations."
     )
     picture = _over_program(estimate.program, use, sentence, chip, "estimated before a compile")
-    blocks = (picture, text(sentence), _values_at_peak(estimate.program, use, estimated=True))
+    blocks = (picture, text(sentence), _values_at_peak(estimate.program, use))
     return Section("memory_over_program", f"Memory over {noun(estimate.program)}, estimated", blocks)
 
 
@@ -268,7 +267,7 @@ def _total_instead(program: Breakdown, use: MemoryUse) -> str:
     )
 
 
-def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folded:
+def _values_at_peak(name: str, use: MemoryUse) -> Folded:
     alike: dict[tuple[str, ...], list[LiveValue]] = {}
     for live_value in use.values:
         key = (_value_name(live_value), live_value.group, live_value.shape, live_value.source or "")
@@ -288,13 +287,7 @@ def _values_at_peak(name: str, use: MemoryUse, estimated: bool = False) -> Folde
             "Source:code": lambda row: row[0].source or "",
         },
     )
-    count = counted(sum(map(len, rows)), "value")
-    note = (
-        f"{count}, {share_text(share, 0)} of the peak. A value is in memory from the instruction that writes "
-        "it to the last one that reads it; arguments and results always are. The instructions are in the "
-        "order of the "
-        f"{'model' if estimated else 'schedule of the compiler'}, with each loop body once."
-    )
+    note = f"{counted(sum(map(len, rows)), 'value')}, {share_text(share, 0)} of the peak."
     return Folded(f"Largest values at the peak of {noun(name)}", (text(note, quiet=True), table))
 
 
@@ -397,16 +390,9 @@ def _unused(program: Breakdown) -> list[Text]:
     return blocks
 
 
-def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
-    note = (
-        "The figures of the compiler. They do not add up to what is needed, because temporaries that are not "
-        "in use at the same time share memory: needed is the peak, with the code on TPUs and GPUs. Bytes not "
-        "explained by arrays are, for example, a random key, the loss or the table of a tuple."
-    )
-    if any(part.in_host for program in programs for part in (*program.arguments, *program.outputs)):
-        note += " This compiler's peak counts arrays in host memory."
-    if on_cpu(snapshot.mesh):
-        note += " The compiler is that of emulated devices; an accelerator has other temporaries."
+def _numbers(programs: Sequence[Breakdown]) -> Folded:
+    hosted = any(part.in_host for program in programs for part in (*program.arguments, *program.outputs))
+    note = [text("This compiler's peak counts arrays in host memory.", quiet=True)] * hosted
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
     # A part that a program does not have is 0.
@@ -415,7 +401,7 @@ def _numbers(snapshot: Snapshot, programs: Sequence[Breakdown]) -> Folded:
     )
     headings = columns("Part", *(Column(title(program.program), "bytes") for program in programs))
     table = Table("memory_table", headings, cells)
-    return Folded("All numbers, in bytes on one device", (text(note, quiet=True), table))
+    return Folded("All numbers, in bytes on one device", (*note, table))
 
 
 def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:

@@ -23,12 +23,6 @@ from inspector.sections.section import (
 
 _MOST_REASONS = 3
 _MOST_QUESTIONS = 5
-_NAMED = {
-    "argument": "by the argument of a program",
-    "variable": "by a variable",
-    "output": "by the output of a program",
-    "order": "by order of creation only",
-}
 
 
 def section(run: ProgramRun) -> Section:
@@ -59,7 +53,7 @@ def section(run: ProgramRun) -> Section:
         ]
     else:
         blocks.append(Notice("unknown", ("No compiled function is recorded.",)))
-    if run.operations:
+    if run.operations and not run.programs:
         blocks.append(
             text(
                 f"{counted(run.operations, 'operation')} of JAX ran outside of any jit. Compiling them took "
@@ -84,7 +78,7 @@ def next_command(run: ProgramRun, placed_on: int | None = None) -> Block | None:
 
 
 def state(run: ProgramRun) -> Block:
-    """Return how the program ended, and when and how its live arrays were captured and named."""
+    """Return how the program ended."""
     parts: list[Inline] = [Code(shlex.join(run.command))]
     if run.ended is None:
         parts.append(" is running.")
@@ -92,13 +86,6 @@ def state(run: ProgramRun) -> Block:
         parts.append(f" ended with {run.ended} after {seconds_text(run.seconds)}.")
     if run.error is not None:
         parts.append(f" {run.error.sentence}")
-    live = run.live
-    if live is not None:
-        named = (f"{live.names[how]} {said}" for how, said in _NAMED.items() if how in live.names)
-        parts.append(
-            f" Its live arrays were captured {live.when}, {seconds_text(live.at)} after the start. They are "
-            f"named: {', '.join(named)}."
-        )
     return text(*parts)
 
 

@@ -37,7 +37,6 @@ from inspector.sections.section import (
 
 _SUBJECT = "step times are"
 HOW_COMPUTED = "How it is computed"
-CHOOSE = "Choose a chip to predict the step on it."
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
@@ -53,7 +52,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     blocks: list[Block] = []
     no_mesh = unknown.no_mesh(snapshot)
     if chip is None:
-        blocks += [text(CHOOSE, quiet=True), *pipelines.sections(snapshot)]
+        blocks += pipelines.sections(snapshot)
     elif no_mesh is not None:
         blocks += [no_mesh, *pipelines.sections(snapshot)]
     else:
@@ -141,7 +140,7 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     else:
         target = snapshot.source.target or "the target"
         note = f"Time that the compiler for {target} took. No step was run."
-    if on_cpu(snapshot.mesh) and where != timings.COMPILED:
+    if stepped and on_cpu(snapshot.mesh):
         note += (
             " CPU devices share the cores of one machine. The times compare layouts on that machine; they do "
             "not predict an accelerator."

@@ -72,7 +72,6 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
             name = program_choice.choose(names, program_choice.KEYS["Time"])
         stated_counts.draw(name)
         if chip is None:
-            st.caption(time.CHOOSE)
             render.show(pipelines.sections(snapshot))
         else:
             _show_prediction(snapshot, name, chip)
