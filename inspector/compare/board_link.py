@@ -1,9 +1,8 @@
 """The layouts of a Board in a URL: `pin=FSDP~~mesh.8+rules.batch.data`, one `pin` per layout.
 
 A pin has a name, `~~`, and the layout's fields that differ from the defaults, separated by spaces (`+` in a
-URL). A field is `name.value`. The field `was.cpu` or similar marks a layout that was run or compiled, and
-`said.c_v5e_…` has its main figures (see `linked_assessment`). A server without the result plans the layout,
-and shows these figures as those of the link.
+URL). A field is `name.value`. The field `was.cpu` or similar marks a layout that was run or compiled. A
+server without the result plans the layout.
 """
 
 from __future__ import annotations
@@ -13,10 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector import layout as layouts
-from inspector.assessment import assess
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.core import linked_assessment
-from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Snapshot
@@ -26,7 +22,7 @@ from inspector.machines import hardware
 PARAMETERS = ("pin", "baseline", "chip")
 
 _BETWEEN = "~~"
-_WAS, _SAID = "was", "said"
+_WAS = "was"
 _KINDS = ("cpu", "local", "tpu", "gpu")
 
 Query = Mapping[str, Sequence[str]]
@@ -34,12 +30,11 @@ Query = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class LinkedPin:
-    """A pin in a link. `was` is the kind of its Snapshot if it was run or compiled, `said` its figures."""
+    """A pin in a link. `was` is the kind of its Snapshot if it was run or compiled."""
 
     name: str
     layout: Layout
     was: str | None = None
-    said: Assessment | None = None
 
 
 @dataclass(frozen=True)
@@ -63,19 +58,10 @@ def layout_of(snapshot: Snapshot) -> Layout | None:
         return None
 
 
-def to_query(board: Board, figures: bool = True) -> dict[str, list[str]]:
-    """Return the URL parameters of a Board. Pins without a layout are left out.
-
-    figures: whether those of compiled and measured layouts are part of the link.
-    """
-    chip = hardware.CHIPS.get(board.chip or "")
+def to_query(board: Board) -> dict[str, list[str]]:
+    """Return the URL parameters of a Board. Pins without a layout are left out."""
     pins = [
-        pin_text(
-            pin.name,
-            layout,
-            pin.snapshot.source.kind,
-            assess(pin.snapshot, chip) if figures else None,
-        )
+        pin_text(pin.name, layout, pin.snapshot.source.kind)
         for pin in board.pins
         if (layout := layout_of(pin.snapshot)) is not None
     ]
@@ -101,13 +87,11 @@ def only_planned_in_link(board: Board) -> tuple[str, ...]:
     )
 
 
-def pin_text(name: str, layout: Layout, kind: str, said: Assessment | None = None) -> str:
-    """Return one pin for a URL, before percent-encoding. `said` are the figures of a run or compile."""
+def pin_text(name: str, layout: Layout, kind: str) -> str:
+    """Return one pin for a URL, before percent-encoding."""
     fields = [f"{field}.{_quoted(value)}" for field, value in layouts.to_query(layout).items()]
     if kind in _KINDS:
         fields.append(f"{_WAS}.{kind}")
-        if said is not None:
-            fields.append(f"{_SAID}.{linked_assessment.to_text(said)}")
     return f"{name}{_BETWEEN}{' '.join(fields)}"
 
 
@@ -154,12 +138,11 @@ def _parse_pin(text: str) -> LinkedPin:
                 f"pin {shown(name)} has {shown(field)}, but must have each field once, such as mesh.2x4"
             )
         fields[key] = urllib.parse.unquote(value)
-    was, figures = fields.pop(_WAS, None), fields.pop(_SAID, None)
-    said = None if figures is None else linked_assessment.from_text(figures, hardware.CHIPS)
+    was = fields.pop(_WAS, None)
     parsed = layouts.parse(fields)
     if parsed.value is None:
         raise InvalidInput(f"pin {shown(name)} is invalid: {'; '.join(parsed.problems.values())}")
-    return LinkedPin(free_name(name, ()), parsed.value, was if was in _KINDS else None, said)
+    return LinkedPin(free_name(name, ()), parsed.value, was if was in _KINDS else None)
 
 
 def _quoted(value: str) -> str:

@@ -256,23 +256,6 @@ def rejection(reason: str) -> str:
     return f"JAX rejects this layout: {reason}."
 
 
-def claim(said: Assessment | None) -> str:
-    """Return the figures that a link claims, as a sentence with a space before it; "" without any.
-
-    They are what the author of the link saw. This server did not compute them.
-    """
-    if said is None:
-        return ""
-    parts = []
-    if said.step is not None:
-        parts.append(f"step {said.step.text} {said.step.kind} on {where(said)}")
-    if said.memory is not None:
-        parts.append(f"memory {fits_text(said)}")
-    if said.traffic is not None:
-        parts.append(f"traffic {bytes_text(said.traffic.bytes)}")
-    return f" When the link was made: {', '.join(parts)}." if parts else ""
-
-
 def where(assessment: Assessment) -> str:
     """Return the machine of the figures: `TPU v5e`, or `no chip`."""
     chip = hardware.CHIPS.get(assessment.chip or "")

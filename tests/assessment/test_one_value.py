@@ -1,6 +1,6 @@
 """One layout's numbers, read everywhere: no quantity has two values, and none has two names.
 
-They are read from the header, every tab, Compare, both reports, Saved, a link and the command line.
+They are read from the header, every tab, Compare, both reports, Saved and the command line.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.compare.board import Board, dumps
-from inspector.core import linked_assessment, user_folder
 from inspector.core import snapshot as snapshots
+from inspector.core import user_folder
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.snapshot import Snapshot
@@ -188,9 +188,6 @@ def texts(
         )
         cells = re.sub(r"</t[dh]>\s*<t[dh][^>]*>", "  ", page)
         yield "html" + "s" * (count - 1), html.unescape(re.sub(r"<[^>]+>", "\n", cells))
-    own = assess(snapshot, one_chip)
-    linked = linked_assessment.from_text(linked_assessment.to_text(own), hardware.CHIPS)
-    yield "link", facts(linked)
     Library().save("saved", "", snapshot)
     yield "saved", facts(assess(Library().open("saved"), one_chip))
 

@@ -9,7 +9,6 @@ import streamlit as st
 
 from inspector.assessment import assess
 from inspector.core.abstract import PartitionedPrograms
-from inspector.core.assessment import Assessment
 from inspector.core.field_parser import Parsed
 from inspector.core.once import NewestResults
 from inspector.core.snapshot import Finding, Snapshot
@@ -38,7 +37,7 @@ from inspector.media.streamlit.session import (
     user,
     view_link,
 )
-from inspector.sections import assessed, sharding_errors
+from inspector.sections import sharding_errors
 from inspector.service.agreement import placed_as_planned
 from inspector.service.inspection import Inspection
 from inspector.service.request import Outcome
@@ -64,22 +63,23 @@ def show() -> None:
             editor.draw()
 
     try:
-        planned, figures, draw_link = _draw_main(service, layout, parsed, draw_sidebar)
+        planned, draw_link = _draw_main(service, layout, parsed, draw_sidebar)
     finally:
         draw_sidebar()  # also after an error, so that the layout can be changed
     if planned is not None:
         editor.show_plan_problems(planned)
     if parsed.value is not None:
-        current_layout.write_url(planned, snapshot_panels.PANELS, figures)
+        current_layout.write_url(planned, snapshot_panels.PANELS)
     draw_link()
     page_width.measure()
 
 
 def _draw_main(
     service: Inspection, layout: Layout, parsed: Parsed[Layout], draw_sidebar: Callable[[], None]
-) -> tuple[Snapshot | None, Assessment | None, Callable[[], None]]:
-    """Draw summary and panels. Return the plan, or None if the model cannot be traced, the figures of a run
-    or compile, and what draws the link of the page.
+) -> tuple[Snapshot | None, Callable[[], None]]:
+    """Draw summary and panels. Return the plan and what draws the link of the page.
+
+    The plan is None if the model cannot be traced.
 
     draw_sidebar: draws the sidebar. The figures are sent before it because they show the change, unless the
       page waits for JAX to trace the model, or for long until its programs are partitioned.
@@ -100,7 +100,7 @@ def _draw_main(
     if planned is None:
         with problems:
             _show_url_problems()
-        return None, None, lambda: None
+        return None, lambda: None
     run = finished_runs.run_of(service, layout)
     partitions = run is None and snapshot_panels.is_open(*_of_programs())
     errors, summary = st.container(), st.container(gap="xsmall")
@@ -112,8 +112,6 @@ def _draw_main(
     snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
         _show_url_problems(snapshot)
-        if run is None:
-            _show_claim()
     with errors:
         _show_errors(() if run is None else run.findings)
     panels = _panels_of_plan(service, snapshot, programs)
@@ -127,8 +125,7 @@ def _draw_main(
             page_programs.watch(service, layout, totals=programs.known is not None)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
             page_programs.watch(service, layout, words="")  # JAX may refuse the programs
-    figures = None if run is None else assess(snapshot, chip_choice.chosen_chip())
-    return planned, figures, draw_link
+    return planned, draw_link
 
 
 def _draw_head(
@@ -169,13 +166,6 @@ def _programs(
         draw_sidebar()
         programs = page_programs.outcome(service, layout, seconds=page_programs.PATIENCE_SECONDS)
     return programs
-
-
-def _show_claim() -> None:
-    """Draw what the maker of a link saw, whose result this server does not have."""
-    if (claimed := current_layout.claimed()) is not None:
-        words = "This server does not have the result that the link was made with, so this is the plan."
-        st.info(plain(f"{words}{assessed.claim(claimed)}"), icon=":material/link:")
 
 
 def _show_errors(findings: Sequence[Finding]) -> None:

@@ -15,8 +15,6 @@ from typing import Any, Literal
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core import linked_assessment
-from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
@@ -34,8 +32,7 @@ _row_numbers = itertools.count()
 # The tables of the sidebar: of rules, and of patterns with the PartitionSpecs of `state_specs`.
 Table = Literal["rule", "pattern"]
 
-SAID = "said"  # the URL parameter with the figures of a run or compile
-_CLAIM, _LAST_TAB, _NEW_FIELD = "url_claim", "last_tab", "new_field"
+_LAST_TAB, _NEW_FIELD = "last_tab", "new_field"
 # On a slow server, a timer of *Compare* can replace the URL that the back button has sent by its own.
 _PIN = "pin"
 # Streamlit reserves these URL parameters, so the fields have other names there. Sizes have no hyphens.
@@ -83,16 +80,10 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
     ):
         # A link, or another URL of the browser's history.
         view, fields = view_link.split(_query())
-        chip, figures = fields.pop(chip_choice.KEY, None), fields.pop(SAID, None)
+        chip = fields.pop(chip_choice.KEY, None)
         parsed = layouts.parse_leniently(fields or layouts.opening_fields())
         state.url_problems, state.url_layout = dict(parsed.problems), parsed.value
         put(parsed.unwrap())
-        state[_CLAIM] = None
-        if figures is not None:
-            try:
-                state[_CLAIM] = linked_assessment.from_text(figures, hardware.CHIPS)
-            except InvalidInput as error:
-                state.url_problems[SAID] = str(error)
         state.url_problems |= view_link.read(view, tabs, TABS_KEY)
         if (problem := screenshot_mode.problem()) is not None:
             state.url_problems[screenshot_mode.PARAMETER] = problem
@@ -349,20 +340,12 @@ def remember(layout: Layout) -> None:
         view_link.forget()
 
 
-def claimed() -> Assessment | None:
-    """Return the figures that the link of this layout claims; None without any, or for another layout."""
-    state = st.session_state
-    return state.get(_CLAIM) if last_layout() == state.get("url_layout") else None
-
-
-def write_url(planned: Snapshot | None, tabs: Collection[str], assessed: Assessment | None = None) -> None:
+def write_url(planned: Snapshot | None, tabs: Collection[str]) -> None:
     """Write the last valid layout to the URL, with the open tab, the array and the program.
 
     Args:
       planned: the plan of the layout, or None if there is none.
       tabs: the tabs of the page.
-      assessed: the figures of a run or compile of the layout. A link without them keeps those that it came
-        with.
     """
     layout = last_layout()
     st.session_state[_LAST_TAB] = st.session_state.get(TABS_KEY)
@@ -370,8 +353,6 @@ def write_url(planned: Snapshot | None, tabs: Collection[str], assessed: Assessm
     chip = chip_choice.chosen_chip()
     if chip is not None:
         query[chip_choice.KEY] = chip.name
-    if (figures := assessed or claimed()) is not None:
-        query[SAID] = linked_assessment.to_text(figures)
     query |= view_link.query(tabs, TABS_KEY, planned)
     if _query() != query:
         st.query_params.from_dict(to_parameters(query) | screenshot_mode.query())

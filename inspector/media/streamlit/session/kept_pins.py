@@ -44,7 +44,7 @@ def _text() -> str | None:
     kept: tuple[Board, str | None] = state.get(_TEXT, (Board(), None))
     before, text = kept
     if board != before:  # the text of eight pins takes 13 ms
-        text = urllib.parse.urlencode(board_link.to_query(board, figures=False), doseq=True)
+        text = urllib.parse.urlencode(board_link.to_query(board), doseq=True)
         text = text if len(text) <= MOST_CHARACTERS else ""
         state[_TEXT] = (board, text)
     return text

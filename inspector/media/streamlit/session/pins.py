@@ -23,7 +23,6 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.sections import assessed
 from inspector.service.inspection import Inspection
 from inspector.service.library import NameUnknown
 
@@ -93,9 +92,8 @@ def notes() -> tuple[str, ...]:
     """Return which layouts of the opened link are only planned here, one sentence each."""
     kinds = {pin.name: pin.snapshot.source.kind for pin in board().pins}
     return tuple(
-        f"{name} was {_WAS_WORDS[was]} before. This server does not have the result, so "
-        f"this is the plan.{assessed.claim(said)}"
-        for name, was, said in st.session_state.get(_WAS, ())
+        f"{name} was {_WAS_WORDS[was]} before. This server does not have the result, so this is the plan."
+        for name, was in st.session_state.get(_WAS, ())
         if kinds.get(name) == "plan"
     )
 
@@ -174,7 +172,7 @@ def _planned(linked: Sequence[LinkedPin], before: Board, wrong: list[str]) -> li
 
 def _note_results(linked: Sequence[LinkedPin]) -> None:
     """Remember which pins had a result, for `notes`."""
-    st.session_state[_WAS] = tuple((pin.name, pin.was, pin.said) for pin in linked if pin.was)
+    st.session_state[_WAS] = tuple((pin.name, pin.was) for pin in linked if pin.was)
 
 
 def restore(query: dict[str, list[str]]) -> None:
