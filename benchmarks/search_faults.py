@@ -93,7 +93,6 @@ class Trial:
                 store=CompileCache(self.folder / "search.sqlite3"),
                 on_progress=self._note,
                 workers=2,
-                sensitivity=True,
             ).run()
         finally:
             self.ended = time.monotonic()
@@ -263,7 +262,6 @@ def facts(found: SearchResult) -> object:
         [(str(one.layout), one.stage, one.seconds, one.fits) for one in found.candidates],
         found.best,
         found.finished,
-        found.sensitivity,
     )
 
 

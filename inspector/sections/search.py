@@ -18,26 +18,21 @@ from inspector.compare.search.result import (
     Candidate,
     Objective,
     SearchResult,
-    Sensitivity,
     layout_of,
 )
 from inspector.compare.search.space import VARIED
 from inspector.core.formatting import (
-    and_text,
     bytes_text,
     counted,
     left_text,
-    mesh_sizes_text,
     ratio_text,
     seconds_text,
 )
 from inspector.core.rules.rule import rule_text
-from inspector.figures.bars import Row, change_row, rows_figure
 from inspector.figures.search_front import search_front
-from inspector.layout import Layout, from_json
+from inspector.layout import Layout
 from inspector.sections import verdict_bars
 from inspector.sections.section import (
-    WIDEST_PX,
     Block,
     Column,
     Fact,
@@ -49,7 +44,6 @@ from inspector.sections.section import (
     Text,
     listing,
     notice,
-    plain,
     text,
     with_code,
 )
@@ -63,7 +57,6 @@ _PHASES = {
     "partition": "Partitioning what can be among the best",
     "improve": "Changing single rules of the best candidate",
     "compile": "Compiling the most promising candidates",
-    "sensitivity": "Searching under other conditions",
     "done": "Done",
 }
 _STAGES = {
@@ -116,8 +109,6 @@ def details(result: SearchResult) -> tuple[Block, ...]:
     ]
     if shown:
         blocks.append(table(result))
-    if result.sensitivity:
-        blocks += sensitivity_blocks(result)
     rejected = reasons(result)
     if rejected is not None:
         blocks.append(rejected)
@@ -439,89 +430,6 @@ def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
         (axes.replace(",", " and "), was.get(axes) or 0, now.get(axes) or 0)
         for axes in dict.fromkeys((*was, *now))
     ]
-
-
-def sensitivity_blocks(result: SearchResult) -> tuple[Block, ...]:
-    """Return how well the best layout does under other conditions, as a picture, a sentence and a table."""
-    sentence = sensitivity_sentence(result)
-    rows = [row for sensitivity in result.sensitivity if (row := _kept_row(sensitivity)) is not None]
-    picture = Picture.of(
-        "search_conditions",
-        plain(sentence.parts),
-        rows_figure,
-        [rows],
-        widest_px=WIDEST_PX,
-        heading="What keeping these rules costs under other conditions",
-        notes=["step time over that of the best layout there, predicted without a compile"],
-    )
-    return (*([picture] if rows else []), sentence, sensitivity_table(result))
-
-
-def _kept_row(sensitivity: Sensitivity) -> Row | None:
-    """Return the bar of one condition; None if the best layout or these rules have no predicted time."""
-    if not sensitivity.seconds or sensitivity.kept_seconds is None:
-        return None
-    more = max(sensitivity.kept_seconds / sensitivity.seconds - 1, 0.0)
-    best, kept = _mesh_of(sensitivity.layout), _mesh_of(sensitivity.kept)
-    if sensitivity.kept_place == 1:
-        words = f"still best: {kept}"
-    else:
-        words = f"+{more:.0%}, {_place_text(sensitivity)}; best: {best}"
-    hover = [
-        sensitivity.condition,
-        f"best: {best}, {seconds_text(sensitivity.seconds)}",
-        f"with these rules: {kept}, {seconds_text(sensitivity.kept_seconds)}, {_place_text(sensitivity)}",
-    ]
-    return change_row(sensitivity.condition, more, words, hover)
-
-
-def _place_text(sensitivity: Sensitivity) -> str:
-    place = sensitivity.kept_place
-    return "not among the best" if place is None else f"place {place}"
-
-
-def sensitivity_sentence(result: SearchResult) -> Text:
-    """Return under which conditions the rules of the best layout stay the best."""
-    stays = [sensitivity.condition for sensitivity in result.sensitivity if sensitivity.kept_place == 1]
-    others = [
-        sensitivity.condition
-        for sensitivity in result.sensitivity
-        if sensitivity.seconds and sensitivity.kept_place != 1
-    ]
-    if not stays and not others:
-        return text("No layout has a predicted time under other conditions.")
-    words = []
-    if stays:
-        words.append(f"The best layout keeps its rules for {and_text(stays)}.")
-    if others:
-        words.append(f"Other rules are better for {and_text(others)}.")
-    return text(" ".join(words), " Predicted without a compile.")
-
-
-def sensitivity_table(result: SearchResult) -> Table:
-    """Return the best layout under each condition, and the best one with the rules that the search found."""
-    return Table.of(
-        "search_sensitivity",
-        result.sensitivity,
-        {
-            "Condition": lambda sensitivity: sensitivity.condition,
-            "Devices:count": lambda sensitivity: sensitivity.devices,
-            "Best layout": lambda sensitivity: _mesh_of(sensitivity.layout),
-            "Its step": lambda sensitivity: seconds_text(sensitivity.seconds),
-            "Best with the same rules": lambda sensitivity: _mesh_of(sensitivity.kept),
-            Column(
-                "Step", "text", "Of the best layout with the rules that the search found"
-            ): lambda sensitivity: seconds_text(sensitivity.kept_seconds),
-            "Place:count": lambda sensitivity: sensitivity.kept_place,
-        },
-    )
-
-
-def _mesh_of(layout: dict[str, Any] | None) -> str:
-    if layout is None:
-        return "none"
-    found = from_json(layout, "the layout")
-    return mesh_sizes_text(found.axis_names, found.mesh_shape)
 
 
 def stage_text(candidate: Candidate) -> str:

@@ -11,42 +11,15 @@ from inspector.compare.search.result import (
     Counts,
     Objective,
     SearchResult,
-    Sensitivity,
 )
 from inspector.core.assessment import Step, StepPart
 from inspector.sections import search
-from inspector.sections.section import Picture
 from tests.figures import samples
 
 
 def layout(mesh: str, axes: str) -> dict[str, object]:
     fields = {"model": "transformer", "mesh": mesh, "axes": axes, "rules": "batch=fsdp,embed=fsdp"}
     return layouts.parse(fields).unwrap().to_json()
-
-
-def test_other_conditions_have_a_bar_each() -> None:
-    here, there = layout("8", "fsdp"), layout("4x2", "fsdp,tensor")
-    search_result = SearchResult(
-        target="gpu:h100:8",
-        chip="h100",
-        created="now",
-        counts=Counts(),
-        candidates=(),
-        best=None,
-        sensitivity=(
-            Sensitivity("as searched", 8, here, 1.0, here, 1.0, 1),
-            Sensitivity("batch 512", 8, there, 2.0, here, 2.5, 3),
-            Sensitivity("tpu:v5e:2x2", 4),
-        ),
-    )
-    picture, _, table = search.sensitivity_blocks(search_result)
-    assert isinstance(picture, Picture)
-    figure = picture.build(800)
-    assert figure is not None
-    (bars,) = figure.data
-    assert list(bars.x) == [0.0, 0.25]
-    assert "place 3" in bars.text[1] and "tensor 2" in bars.text[1]
-    assert len(table.rows) == 3
 
 
 def test_the_table_has_the_fields_in_which_candidates_differ() -> None:

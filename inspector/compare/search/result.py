@@ -62,29 +62,6 @@ class Counts(Record):
 
 
 @dataclass(frozen=True)
-class Sensitivity(Record):
-    """The best layout under one condition, before a compile, and the rank of the rules that the search found.
-
-    Attributes:
-      condition: What changed, such as `batch 512` or `tpu:v5p:4x4x8`.
-      devices: Number of devices.
-      layout: The best layout under this condition.
-      seconds: Its predicted seconds. None if no layout is known to run.
-      kept: The best layout here with the rules that the search found.
-      kept_seconds: Its predicted seconds.
-      kept_place: Its place among all candidates, from 1. None if it is not among the best ones.
-    """
-
-    condition: str
-    devices: NonNegativeInt
-    layout: dict[str, Any] | None = None
-    seconds: FiniteFloat | None = None
-    kept: dict[str, Any] | None = None
-    kept_seconds: FiniteFloat | None = None
-    kept_place: NonNegativeInt | None = None
-
-
-@dataclass(frozen=True)
 class SearchResult(Record):
     """The result of a search, perhaps an unfinished one.
 
@@ -100,7 +77,6 @@ class SearchResult(Record):
         that will probably fit. None without any.
       objective: What the best one has the least of.
       finished: Why the search ended; None if it was stopped.
-      sensitivity: The best layouts under changed conditions; empty if they were not searched.
       message: What the user should know: why there is no best layout, or that the search was stopped.
       weights: Runs of each program for one example, where the time of several programs counts. A program with
         weight 0 is predicted only.
@@ -118,7 +94,6 @@ class SearchResult(Record):
     objective: Objective = "time"
     finished: str | None = None
     message: str | None = None
-    sensitivity: tuple[Sensitivity, ...] = ()
     listed: NonNegativeInt | None = None
     weights: dict[str, FiniteFloat] | None = field(default=None, metadata=OMIT_NONE)
     limits: dict[str, FiniteFloat] | None = field(default=None, metadata=OMIT_NONE)
@@ -177,10 +152,6 @@ def from_plain(value: Any, what: str) -> SearchResult:
         )
     for i, candidate in enumerate(result.candidates):
         layout_of(candidate, f"{what}: candidates[{i}].layout")
-    for i, condition in enumerate(result.sensitivity):
-        for label, layout in (("layout", condition.layout), ("kept", condition.kept)):
-            if layout is not None:
-                from_json(layout, f"{what}: sensitivity[{i}].{label}")
     return result
 
 

@@ -68,14 +68,12 @@ class Space:
       axes: The logical axes of the model by their part in it; None for a model without logical axes, of which
         only the sizes of the mesh axes vary.
       vary: Values of other fields by name, as text.
-      more: Names of mesh axes with their rules, in addition to those that the roles make.
     """
 
     layout: Layout
     axes: LogicalAxes | None
     locks: Locks = Locks()
     vary: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    more: tuple[tuple[tuple[str, ...], tuple[Rule, ...]], ...] = ()
 
     def count(self) -> int:
         """Return the number of candidates, without making them."""
@@ -225,7 +223,6 @@ class Space:
             names = tuple(role.axis for role in roles)
             if all(set(kept) <= set(names) for _, kept in self.locks.logical):
                 yield names, rules_of(roles, entry, axes, self.locks.logical)
-        yield from self.more
 
     def _roles(self, axes: LogicalAxes) -> Iterator[tuple[Role, ...]]:
         """Yield the roles of the mesh axes, with fewer axes first."""

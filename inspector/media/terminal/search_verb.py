@@ -78,12 +78,6 @@ _SECONDS_BETWEEN_LINES = 10.0
         "remat=none,full or optimizer_axes=none,data; may be repeated",
     ),
     argument(
-        "--sensitivity",
-        action="store_true",
-        help="also search, without a compile, with one change at a time: twice the batch, twice the "
-        "sequence, half, twice and four times the devices, or another chip",
-    ),
-    argument(
         "--exhaustive",
         action="store_true",
         help="partition all candidates, also those whose bounds show that they cannot be among the best; "
@@ -131,7 +125,6 @@ def search(options: argparse.Namespace) -> Output:
             on_progress=printed,
             workers=workers or executors.local_workers(),
             exhaustive=options.exhaustive,
-            sensitivity=options.sensitivity,
             unsafe=unsafe,
         )
         with _stopped_by_interrupt(search), printed.repeated():

@@ -38,7 +38,6 @@ class SearchRequest:
     chip: Chip | None
     budget: int
     objective: Objective
-    sensitivity: bool = False
     goal: Goal = field(default_factory=Goal)
 
     def key(self) -> str:
@@ -50,7 +49,6 @@ class SearchRequest:
                 self.chip and self.chip.name,
                 self.budget,
                 self.objective,
-                self.sensitivity,
                 (sorted(self.goal.weights.items()), sorted(self.goal.limits.items())),
                 (locks.mesh, locks.rules, sorted(locks.sizes.items()), locks.logical),
                 sorted(self.space.vary.items()),
@@ -182,7 +180,6 @@ class Searches:
             request.objective,
             request.goal,
             workers=executors.local_workers(),
-            sensitivity=request.sensitivity,
         )
         subject = Subject(layout_title(layout), layout.target, digest(layout))
         watched = Watched(search, layout, self._run, link)

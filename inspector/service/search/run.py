@@ -21,7 +21,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inspector.compare.search.conditions import conditions, sensitivity, use
 from inspector.compare.search.evaluated import Bounded, Evaluated, rejected
 from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import (
@@ -41,9 +40,7 @@ from inspector.compare.search.result import (
     Counts,
     Objective,
     SearchResult,
-    Sensitivity,
     candidate,
-    layout_of,
 )
 from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
@@ -92,10 +89,8 @@ class Search:
       budget: The most compiles, those from the cache included.
       exhaustive: Partition all candidates, also those that cannot be among the best.
       compile_all: Compile all candidates up to the budget, also those that cannot be the best.
-      sensitivity: Also search without a compile under changed conditions.
       goal: Weights of several programs, and limits for them.
       improve: Also change single rules of the best candidate, to rules that the space does not have.
-      kept_use: Also partition what can be the best of the candidates with this use of their mesh axes.
       round_size: Candidates that are compiled before the next ones are chosen. It depends on the budget
         alone, so that the number of workers does not change the result.
       unsafe: Options of the compiler that the executor has. No compile with them is cached.
@@ -112,9 +107,7 @@ class Search:
     workers: int = 1
     exhaustive: bool = False
     compile_all: bool = False
-    sensitivity: bool = False
     improve: bool = True
-    kept_use: str | None = None
     unsafe: Options = ()
 
     def __post_init__(self) -> None:
@@ -128,8 +121,6 @@ class Search:
         self._finished: str | None = None
         self._message: str | None = None
         self._total = 0
-        self._inner: Search | None = None
-        self._sensitivity: list[Sensitivity] = []
 
     @property
     def _chip_name(self) -> str | None:
@@ -156,15 +147,10 @@ class Search:
             self._partition_first(next(every))
             self._bound("bound", every)
             self._partition("partition")
-            if self.kept_use is not None:
-                same = [key for key, entry in self._entries.items() if use(entry.layout) == self.kept_use]
-                self._partition("partition", same, listed=1)
             self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
                 self._improve()
             self._compile()
-            if self.sensitivity:
-                self._change_conditions()
         except _Stopped:
             self._message = "Stopped. The same search continues from what was found."
         self._report("done", 0, 0, None)
@@ -173,9 +159,6 @@ class Search:
     def stop(self) -> None:
         """Cancel all tasks. `run` then returns what was found."""
         self._stop.set()
-        inner = self._inner
-        if inner is not None:
-            inner.stop()
 
     @property
     def stopped(self) -> bool:
@@ -220,7 +203,6 @@ class Search:
             best=index,
             objective=self.objective,
             finished=self._finished,
-            sensitivity=tuple(self._sensitivity),
             listed=self._settled,
             weights=dict(self.goal.weights) or None,
             limits=dict(self.goal.limits) or None,
@@ -281,7 +263,6 @@ class Search:
         phase: str,
         keys: Iterable[str] | None = None,
         least: float = 0.0,
-        listed: int | None = None,
     ) -> None:
         """Partition candidates in the order of their bounds, until the listed ones are the best of all.
 
@@ -290,7 +271,6 @@ class Search:
         Args:
           keys: those that are considered; all by default.
           least: also partition those whose bound is at most this.
-          listed: how many of the best of them have to be known; `self.listed` of all candidates by default.
         """
         keys = None if keys is None else list(keys)
         waiting = self._waiting(keys)
@@ -301,9 +281,7 @@ class Search:
         def limit() -> float:
             if self.exhaustive:
                 return math.inf
-            if listed is None:
-                return max(least, self._last_listed(self._entries, self.listed))
-            return max(least, self._last_listed(keys or (), listed))
+            return max(least, self._last_listed(self._entries, self.listed))
 
         def calls() -> Iterator[str]:
             for bound, key in waiting:
@@ -422,42 +400,6 @@ class Search:
                 done += 1
                 self._report("compile", done, self.budget, began)
         self._finished = OUT_OF_BUDGET
-
-    def _change_conditions(self) -> None:
-        """Search without a compile under each changed condition, and rank the best layout there."""
-        best = best_of(self._figures(), self.objective) or self._first()
-        if best is None:
-            return
-        before = self._entries[best.key].layout
-        every, began = list(conditions(self.space.layout)), time.monotonic()
-        locks = replace(self.space.locks, mesh=False)
-        more = ((before.axis_names, before.rules),) if before.entry.has_rules else ()
-        for number, condition in enumerate(every):
-            self._report("sensitivity", number, len(every), began)
-            machine = condition.layout.machine
-            inner = Search(
-                Space(condition.layout, self.space.axes, locks, more=more),
-                machine.chip if machine else self.chip,
-                self.executor,
-                budget=0,
-                objective=self.objective,
-                goal=self.goal,
-                store=self.store,
-                workers=self.workers,
-                improve=False,
-                kept_use=use(before),
-            )
-            self._inner = inner
-            self._check()
-            search_result = inner.run()
-            self._check()
-            layouts = [layout_of(one) for one in search_result.candidates]
-            listed = None if search_result.listed is None else inner.listed
-            if search_result.counts.excluded == 0:
-                listed = len(layouts)
-            self._sensitivity.append(
-                sensitivity(condition, before, list(search_result.candidates), layouts, listed)
-            )
 
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)

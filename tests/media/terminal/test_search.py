@@ -40,16 +40,6 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     assert again.candidates == search_result.candidates
 
 
-@pytest.mark.nightly
-def test_other_conditions_are_searched_without_a_compile():
-    done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "0", "--sensitivity", "--json")
-    assert done.returncode == 0, done.stderr
-    search_result = results.from_plain(json.loads(done.stdout), "standard output")
-    assert [sensitivity.condition for sensitivity in search_result.sensitivity][1:] == ["batch 16"]
-    assert search_result.sensitivity[0].kept_place == 1 and search_result.sensitivity[0].seconds
-    assert search_result.counts.compiled == 0
-
-
 def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(capsys):
     times = iter([0.0, 1.0, 9.9, 10.0, 15.0, 20.0, 21.0])
     printed = Printed(lambda: next(times))

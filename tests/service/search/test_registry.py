@@ -6,7 +6,6 @@ import threading
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -59,7 +58,7 @@ class FakeSearch:
 
 def request(name: str) -> SimpleNamespace:
     space = SimpleNamespace(layout=LAYOUT)
-    fields = {"chip": None, "budget": 0, "objective": "time", "sensitivity": False, "goal": Goal()}
+    fields = {"chip": None, "budget": 0, "objective": "time", "goal": Goal()}
     return SimpleNamespace(key=lambda: name, space=space, **fields)
 
 
@@ -70,7 +69,6 @@ class Server:
     pool: Pool
     searches: Searches
     events: list[Event]
-    ended: list[tuple[Any, ...]]
 
     def start(self, name: str, requester: Requester) -> Watched:
         return self.searches.start(request(name), requester)
@@ -82,11 +80,10 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "Search", FakeSearch)
-    events, ended = [], []
+    events = []
     with closing(lanes.pool(limits=Limits(queued=2), on_event=events.append)) as pool:
-        recorded = SimpleNamespace(record_search=lambda *arguments: ended.append(arguments))
-        searches = Searches(pool, lambda: nullcontext(None), recorded)
-        yield Server(pool, searches, events, ended)
+        searches = Searches(pool, lambda: nullcontext(None))
+        yield Server(pool, searches, events)
 
 
 def test_owners_take_turns_and_have_limits(server: Server):
@@ -144,7 +141,7 @@ def test_no_search_starts_at_the_end_of_a_server(server: Server):
         server.start("3", BEN)
     running.search.end()
     assert server.pool.drain(PATIENCE)
-    assert server.ended == [(LAYOUT, FOUND, ANN)]
+    assert not running.running and running.result() == FOUND
     assert (server.events[-1].event, server.events[-1].outcome) == ("end", "done")
 
 
@@ -156,7 +153,6 @@ def test_a_search_that_fails_says_why_and_the_next_one_begins(server: Server):
     following.search.end(InvalidInput("no compiler"))
     until(lambda: not following.running)
     assert following.error == "no compiler"
-    assert server.ended == []
 
 
 def test_the_end_of_a_server_stops_its_searches(server: Server):

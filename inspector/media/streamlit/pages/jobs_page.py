@@ -37,7 +37,6 @@ _KINDS = {
 _PHASES = PHASE_NAMES | {
     "bound": "Computing bounds of candidates",
     "partition": "Partitioning candidates",
-    "sensitivity": "Searching under other conditions",
     "unpack": "Unpacking",
 }
 

@@ -41,7 +41,7 @@ _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic
 _POLL_SECONDS = 2.0  # between looks at other searches
 # Phases in order, with their shares of a progress bar.
 _SHARES = {
-    "bound": 0.05, "partition": 0.25, "improve": 0.05, "compile": 0.35, "sensitivity": 0.3, "done": 0.0,
+    "bound": 0.05, "partition": 0.25, "improve": 0.05, "compile": 0.65, "done": 0.0,
 }  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def show() -> None:
     except InvalidInput as error:
         st.error(plain(str(error)), icon=":material/error:")
         return
-    request = SearchRequest(space, chip, fields["budget"], fields["objective"], fields["sensitivity"], goal)
+    request = SearchRequest(space, chip, fields["budget"], fields["objective"], goal)
     watched = registry.shared().get(request)
     _buttons(request, watched)
     st.fragment(_others, run_every=_POLL_SECONDS)(watched)
@@ -127,17 +127,9 @@ def _fields(layout: Layout) -> dict[str, Any]:
         weights, limits = _programs(layout)
     if missing is not None:
         st.caption(f"Layouts are partitioned, but not compiled: {plain(missing)}")
-    others = kept_field.draw(
-        st.checkbox,
-        "Also under other conditions",
-        key=search_link.SENSITIVITY,
-        help="Without a compile: twice the batch and sequence, half, twice and four times the devices, and "
-        "another chip.",
-    )
     return {
         "objective": objective,
         "budget": int(budget),
-        "sensitivity": others,
         "locks": [part.strip() for part in locks.split(",") if part.strip()],
         "vary": [part.strip() for part in vary.split(";") if part.strip()],
         "chip": chip,

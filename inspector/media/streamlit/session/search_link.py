@@ -23,14 +23,13 @@ from inspector.service.search.run import DEFAULT_BUDGET
 MOST_BUDGET = 200  # compiles of one search from a page
 MEASURED = "Emulated devices"  # in the list of chips
 OBJECTIVE, BUDGET, LOCKS, VARY = "search_objective", "search_budget", "search_locks", "search_vary"
-SENSITIVITY, CHIP = "search_sensitivity", "search_chip"
+CHIP = "search_chip"
 WEIGHTS, LIMITS = "search_weights", "search_limits"
 _DEFAULTS: dict[str, Any] = {
     OBJECTIVE: OBJECTIVES[0],
     BUDGET: DEFAULT_BUDGET,
     LOCKS: "",
     VARY: "",
-    SENSITIVITY: False,
     CHIP: MEASURED,
     WEIGHTS: "",
     LIMITS: "",
@@ -99,9 +98,6 @@ def _value(key: str, text: str) -> Any:
     if key == OBJECTIVE:
         require_one_of(name, text, OBJECTIVES)
         return text
-    if key == SENSITIVITY:
-        require_one_of(name, text, ("true", "false"))
-        return text == "true"
     if key == CHIP:
         return hardware.chip(text).name
     if key == BUDGET:

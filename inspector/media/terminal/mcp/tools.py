@@ -264,7 +264,7 @@ TOOLS = {
             search_verb.search,
             (
                 *(*_LAYOUT, "target", "chip", "objective", "weights", "limits", "lock", "vary"),
-                *("sensitivity", "exhaustive"),
+                "exhaustive",
             ),
             f"{_AS_VERB.format('search --budget 0')} Nothing is compiled.",
             set_options=("--budget=0",),

@@ -30,7 +30,6 @@ FIELDS = {
     "search-budget": "0",
     "search-locks": "mesh",
     "search-vary": "batch=16,32",
-    "search-sensitivity": "true",
     "search-weights": "train_step=2,apply=1",
     "search-limits": "apply=1s",
     "chip": "v5e",
@@ -63,7 +62,6 @@ def test_a_link_opens_the_same_search_and_starts_nothing(service, started) -> No
     assert widget_of(page.selectbox, search_link.OBJECTIVE).value == "memory"
     assert widget_of(page.number_input, search_link.BUDGET).value == 0
     assert widget_of(page.text_input, search_link.LOCKS).value == "mesh"
-    assert widget_of(page.checkbox, search_link.SENSITIVITY).value is True
     assert widget_of(page.selectbox, search_link.CHIP).value == "v5e"
     assert widget_of(page.text_input, search_link.WEIGHTS).value == "train_step=2,apply=1"
     assert url(page) == SMALL | FIELDS
@@ -103,7 +101,6 @@ def test_the_url_follows_the_fields_and_back_undoes_them(service) -> None:
         ("search-budget", "0000000000001"),
         ("search-budget", "-1"),
         ("search-vary", "x" * 3_000),
-        ("search-sensitivity", "maybe"),
         ("chip", "v9"),
         ("mesh", "2x"),
         ("model", "__import__('os')"),
