@@ -81,6 +81,7 @@ class Activations:
       rows: kept ones first, each kind by bytes.
       amounts: of the program.
       asked: of the program before its compile. None if it is not compiled, or if that is not recorded.
+      policy: whether the code computes activations again, or places those with a name.
       share: FLOPs that are computed again / all FLOPs. None if unknown.
       seconds: about how much of the predicted step computing again takes. None if unknown.
       step: the predicted step. None if unknown.
@@ -96,6 +97,7 @@ class Activations:
     rows: tuple[Activation, ...]
     amounts: Amounts
     asked: Amounts | None
+    policy: bool
     share: float | None
     seconds: float | None
     step: float | None
@@ -111,10 +113,10 @@ class Activations:
 
     @property
     def as_asked(self) -> bool | None:
-        """Whether the compiler did what the code asks for; None if that is unknown."""
+        """Whether the compiler did what a policy asks for; None if that is unknown, or without a policy."""
         if self.moved:
             return False
-        if self.asked is None:
+        if self.asked is None or not self.policy:
             return None
         return self.same_work and self.same_bytes and not self.by_compiler
 
@@ -171,6 +173,12 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         None
         if before is None or before.residuals is None
         else _amounts(_rows(before.residuals, names or (), compiled=False), before.residuals),
+        any(name.policy for name in names or ())
+        or any(
+            code.residuals is not None and bool(code.residuals.recomputed)
+            for code in (before, program)
+            if code
+        ),
         None if residuals.flops is None or not total else residuals.flops / total,
         seconds,
         step,

@@ -117,6 +117,13 @@ class _Reader:
         key = computation.name, instruction.name
         if key not in self._names:
             name = parse_op_name(instruction.metadata.get("op_name"))[0]
+            if name == _UNNAMED and instruction.does == "fusion":
+                named = (
+                    self._name(inside, op, 0)
+                    for inside in self._fused(instruction)
+                    for op in reversed(inside.instructions)
+                )
+                name = next((inner for inner in named if inner.phase != "unknown"), name)
             if name == _UNNAMED and instruction.does in _WORK and steps:
                 for user_of, user in self._users(computation, instruction):
                     name = self._name(user_of, user, steps - 1)
@@ -124,6 +131,12 @@ class _Reader:
                         break
             self._names[key] = name
         return self._names[key]
+
+    def _fused(self, instruction: Instruction) -> Iterator[Computation]:
+        """Yield the computation of a fusion."""
+        for called in instruction.called if instruction.does == "fusion" else ():
+            if (computation := self._module.by_name.get(called.computation)) is not None:
+                yield computation
 
     def _users(
         self, computation: Computation, instruction: Instruction
@@ -191,9 +204,9 @@ class _Reader:
 
     def _sources(self, value: Value) -> list[Value]:
         """Return the values that this one is, or has the elements of."""
-        if value.instruction.does == "custom":
+        if value.instruction.does in ("custom", "convert"):
             return self._backward.operands(value)
-        sources = self._backward.sources(value, _THROUGH)
+        sources = self._backward.sources(value, _THROUGH | {"fusion"})
         # A loop returns what its body does.
         return sources[:1] if value.instruction.does == "while" else sources
 
@@ -201,7 +214,10 @@ class _Reader:
         """Return whether the result is an operand, or the same elements of it in another form."""
         if instruction.does == "custom":
             return instruction.target in ANNOTATIONS or instruction.target in KEEPS_DATA
-        # JAX marks a value that it saves with a reduction to its own precision.
+        # JAX marks a value that it saves with a reduction to its own precision. XLA for CPUs adds casts.
+        if instruction.does in ("convert", "fusion") and "op_name" not in instruction.attributes_text:
+            inside = [op for fused in self._fused(instruction) for op in fused.instructions]
+            return all(self._passes_on(op) for op in inside)
         return instruction.does in _SAME or instruction.does == "broadcast"
 
     def _from_arguments(self, value: Value) -> bool:
@@ -233,7 +249,7 @@ class _Reader:
         if shape is None or not shape.bytes or not shape.dimensions:
             return None
         item, one, source = self._written(value)
-        one = one or shape
+        one = shape if one is None else replace(shape, dimensions=one.dimensions)  # the array's element type
         part = self._in_fusion(item)
         name = self._name(part.frame.computation, part.instruction)
         if item.instruction.does == "parameter":
@@ -269,7 +285,7 @@ class _Reader:
                 part = _part(sources[0]) if sources else None
                 if part is not None and part.dimensions[:1] == (1,):
                     shape = replace(part, dimensions=part.dimensions[1:])
-            elif instruction.does == "fusion":
+            elif instruction.does == "fusion" and not self._passes_on(instruction):
                 sources = [
                     replaced
                     for root in self._backward.sources(value, {"fusion"})
@@ -293,6 +309,8 @@ class _Reader:
                 self._backward.operands(root, slice(root.path[0], root.path[0] + 1)) if root.path else []
             )
             output = operands[0].instruction if operands else output
+        while output.does == "convert" and (operands := self._backward.operands(Value(root.frame, output))):
+            output = operands[0].instruction
         updates, _ = updated_in_place(fused, output)
         if len(updates) != 1 or updates[0].does != "update":
             return None

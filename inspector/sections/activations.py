@@ -13,7 +13,6 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
-from inspector.sections import unknown
 from inspector.sections.section import (
     Block,
     Cell,
@@ -27,10 +26,6 @@ from inspector.sections.section import (
 )
 
 HEADING = "Activations: kept or computed again"
-UNKNOWN = (
-    "What the backward pass reads and computes again is unknown: the text of the programs has no names of "
-    "operations, or an earlier version has written the Snapshot. `inspect` and `run` record them."
-)
 _PLACES: dict[Place, str] = {
     "device": "device",
     "host": "host",
@@ -52,15 +47,14 @@ def known_of(snapshot: Snapshot, chip: Chip | None) -> list[Activations]:
 
 
 def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
-    """Return a section for each program with a backward pass, or why it is unknown.
+    """Return a section for each program with a backward pass.
 
     The arguments are those of `known_of`.
     """
-    known = known_of(snapshot, chip)
-    read = [program for program in snapshot.programs if program.collectives is not None]
-    if read and not known and all(program.residuals is None for program in read):
-        return (Section("activations", HEADING, (unknown.unknown(UNKNOWN),)),)
-    return tuple(Section(f"activations_{one.program}", HEADING, tuple(_blocks(one))) for one in known)
+    return tuple(
+        Section(f"activations_{known.program}", HEADING, tuple(_blocks(known)))
+        for known in known_of(snapshot, chip)
+    )
 
 
 def sentences(snapshot: Snapshot, name: str, chip: Chip | None) -> list[Block]:
@@ -83,7 +77,8 @@ def to_json(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
 
 def _blocks(known: Activations) -> Iterator[Block]:
     yield text(sentence(known))
-    yield listing(*compiler_sentences(known))
+    if said := compiler_sentences(known):
+        yield listing(*said)
     again = [row for row in _shown(known) if row.place == "recomputed"]
     kept = [row for row in _shown(known) if row.place != "recomputed"]
     for heading, rows, table in (("Computed again", again, _again), ("Kept", kept, _kept)):
@@ -96,17 +91,6 @@ def _blocks(known: Activations) -> Iterator[Block]:
 
 def sentence(known: Activations) -> str:
     """Return what a program keeps and computes again, with the costs."""
-    return f"{_kept_text(known)}{_at_peak(known)}"
-
-
-def _at_peak(known: Activations) -> str:
-    """Return what the figure of memory calls activations, if it is another amount."""
-    if known.at_peak is None or bytes_text(known.at_peak) == bytes_text(known.amounts.device):
-        return ""
-    return f" At the peak of its memory, {bytes_text(known.at_peak)} of activations are in use."
-
-
-def _kept_text(known: Activations) -> str:
     amounts = known.amounts
     host = f" and {bytes_text(amounts.host)} in memory of the host" if amounts.host else ""
     kept = (
@@ -127,31 +111,16 @@ def _kept_text(known: Activations) -> str:
 
 
 def compiler_sentences(known: Activations) -> list[str]:
-    """Return whether the compiler did what the code and its policy ask for, and what is unknown."""
+    """Return whether the compiler did what a policy of the code asks for, and what it does on its own."""
     said = list(_differences(known))
     if known.as_asked:
         cpus = " That of a chip can do otherwise." if known.emulated else ""
         said.append(f"The compiler did what the policy asks for.{cpus}")
-    elif not known.compiled:
-        said.append(
-            "This is what the code asks for. A compiler can compute cheap activations again instead of "
-            "keeping them, and a compile for the chip shows whether it follows the policy."
-        )
-    elif known.asked is None:
-        said.append(
-            "Whether the compiler did what the policy asks for is unknown, because the program before its "
-            "compile is not recorded. `inspect` and `run` record it."
-        )
-    if not known.has_names:
-        said.append(
-            "Names of checkpoint_name are unknown: the text of a program does not contain them. `inspect` "
-            "and `run` read them from the code."
-        )
     return said
 
 
 def _differences(known: Activations) -> Iterator[str]:
-    amounts, asked = known.amounts, known.asked
+    amounts, asked = known.amounts, known.asked if known.policy else None
     for asked_place, does, why in (
         ("host", "moves {} to the host", " CPU devices have one memory." if known.emulated else ""),
         ("recomputed", "computes {} again", " XLA computes equal operations once, without prevent_cse=True."),
@@ -208,7 +177,6 @@ def _again(program: str, rows: Sequence[Activation]) -> Table:
         Column("FLOPs", "count", "Floating-point operations of one device in one step"): (
             lambda row: round(row.flops)
         ),
-        Column("Bytes saved", "bytes", "Bytes on one device that are not kept"): lambda row: row.bytes,
     }
     return Table.of(f"activations_again_{program}", rows, {**_FIRST, **columns, **_LAST})
 

@@ -179,7 +179,7 @@ def _agreement(snapshot: Snapshot, path: str) -> Answer:
 def _activations(snapshot: Snapshot, chip: Chip | None, path: str) -> Answer:
     sections = list(activations.sections(snapshot, targets.chip_for(snapshot, chip)))
     if not sections:
-        raise InvalidInput(f"{path} has no program with a backward pass")
+        raise InvalidInput(f"{path} has no program with a known backward pass")
     return activations.to_json(snapshot, targets.chip_for(snapshot, chip)), [*sections]
 
 
