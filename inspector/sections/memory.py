@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from inspector.compare.question import change_text
 from inspector.compiled.op_name import parse_op_name, phase_text
 from inspector.core.array_groups import USE_GROUPS
-from inspector.core.formatting import bytes_text, counted, share_text
+from inspector.core.formatting import bytes_text
 from inspector.core.meshes import on_cpu
 from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
@@ -273,7 +273,6 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
         key = (_value_name(live_value), live_value.group, live_value.shape, live_value.source or "")
         alike.setdefault(key, []).append(live_value)
     rows = sorted(alike.values(), key=lambda row: -sum(one.bytes for one in row))[:_MOST_VALUES]
-    share = sum(one.bytes for row in rows for one in row) / max(use.peak_bytes, 1)
     table = Table.of(
         f"memory_at_peak_{name}",
         rows,
@@ -287,8 +286,7 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
             "Source:code": lambda row: row[0].source or "",
         },
     )
-    note = f"{counted(sum(map(len, rows)), 'value')}, {share_text(share, 0)} of the peak."
-    return Folded(f"Largest values at the peak of {noun(name)}", (text(note, quiet=True), table))
+    return Folded(f"Largest values at the peak of {noun(name)}", (table,))
 
 
 def _value_name(value: LiveValue) -> str:
@@ -364,8 +362,7 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
         if program.not_donated:
             said = (
                 f" has {bytes_text(program.not_donated)} of outputs on each device that could be written "
-                "over arguments of the same size. Donating these arguments saves up to this "
-                "much, less what the temporaries grow by, if nothing needs their old values after the call."
+                "over arguments of the same size, if these are donated."
             )
             blocks.append(text(name, said, quiet=True))
         blocks += _unused(program)

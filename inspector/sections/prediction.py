@@ -163,12 +163,6 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
         *pipelines.blocks(program, predicted),
         timeline_picture(simulated, program, measured=measured_for(predicted, program)),
         modules_table(predicted, program),
-        text(
-            "By module and phase of the model. A wait counts for its operation; a loop counts with its first "
-            "iteration times its executions."
-            + (" Here each branch counts as taken." if predicted.at_least else ""),
-            quiet=True,
-        ),
         Folded("Longest operations", (operations(predicted, program),)),
         Folded(INPUTS, (basis(predicted, program),)),
     )
@@ -379,8 +373,6 @@ def basis(predicted: Predicted, program: Program) -> Block:
         f"The compiled schedule is executed in order on one device: {share_text(estimated / compute, 0)} of "
         "its compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
         "FLOPs over peak and bytes over HBM bandwidth.",
-        "Collectives and copies that the compiler made asynchronous run in parallel to the core, which "
-        "waits at their end.",
         *_two_estimates(predicted),
         *_assumed(program),
         interval_text(predicted),

@@ -59,8 +59,7 @@ def _headline(every: Sequence[Reshard]) -> str:
     least = "at least " if unknown else ""
     return (
         f"The program moved arrays to other devices or shardings {times}, outside of its compiled programs: "
-        f"{least}{bytes_text(known)} went from one device to another. Uncommitted arrays are not "
-        "counted: JAX puts them where a jitted function needs them."
+        f"{least}{bytes_text(known)} went from one device to another."
     )
 
 
