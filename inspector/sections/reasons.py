@@ -282,15 +282,15 @@ def _change(collective: Collective, conflict: Conflict | None) -> str:
     An operation can have several that others move: it moves the one that gains or loses all its mesh axes.
     """
     constrained = conflict is not None and conflict.operation == "sharding_constraint"
-    changes = set()
+    changes: set[tuple[str, ...]] = set()
     for side in conflict.sides if conflict is not None and (constrained or collective.mesh_axes) else ():
         specs = (side.spec, side.used) if side.value.startswith("operand") else (side.used, side.spec)
         before, after = ({axis for entry in spec for axis in entry or ()} for spec in specs)
         if constrained or before ^ after == {*collective.axis_names}:
             changes.add(tuple(map(spec_text, specs)))
     # Parts of mesh axes are not in the text of a spec.
-    ((before, after),) = changes if len(changes) == 1 else [("", "")]
-    return f": {before} becomes {after}" if before != after else ""
+    ((old, new),) = changes if len(changes) == 1 else [("", "")]
+    return f": {old} becomes {new}" if old != new else ""
 
 
 def _named(arrays: Sequence[str]) -> str:
