@@ -12,22 +12,12 @@ from inspector.core.snapshot import Finding, Level, Snapshot
 from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
 
 KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
-_VALUES = "values, such as copies that differ or writes past the end of an array"
-# What the checks look at, and what they cannot see there.
-_SEEN: dict[Stage, tuple[str, str]] = {
-    "planned": ("the arrays", f"what the programs compute, send and keep, and {_VALUES}"),
-    "partitioned": (
-        "the arrays and partitioned programs",
-        f"what a compiler changes afterwards, the time that devices wait, and {_VALUES}",
-    ),
-    "compiled": (
-        "the arrays and compiled programs",
-        f"the time that devices wait, and {_VALUES}",
-    ),
-    "measured": (
-        "the arrays, compiled programs and times of whole steps",
-        f"the time that each device waits, and {_VALUES}",
-    ),
+# What the checks look at.
+_SEEN: dict[Stage, str] = {
+    "planned": "the arrays",
+    "partitioned": "the arrays and partitioned programs",
+    "compiled": "the arrays and compiled programs",
+    "measured": "the arrays, compiled programs and times of whole steps",
 }
 LEVELS: tuple[Level, ...] = ("error", "warning", "note")
 
@@ -38,11 +28,10 @@ def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
 
 
 def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
-    """Return what was checked without a finding, and what this evidence cannot show."""
+    """Return how many checks of which evidence found nothing."""
     if not audit.questions(snapshot):
         return "No check applies."
-    looked_at, unseen = _SEEN[stage]
-    return f"{checks_text(snapshot)} of {looked_at} found nothing. Not visible there: {unseen}."
+    return f"{checks_text(snapshot)} of {_SEEN[stage]} found nothing."
 
 
 def checks_text(snapshot: Snapshot) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.checks.audit import Change, optimizer_state, replicated
-from inspector.core.assessment import Assessment, MemoryNeed
+from inspector.core.assessment import MemoryNeed
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.remedies import Remedies, Remedy
 from inspector.core.snapshot import Effect, Finding, Snapshot
@@ -26,7 +26,6 @@ from inspector.sections.section import (
     Section,
     Strong,
     Text,
-    listing,
     more_text,
     notice,
     text,
@@ -35,10 +34,6 @@ from inspector.sections.section import (
 
 _MOST = 40
 _MOST_NAMED = 4  # further findings of one mistake
-# The words of each order.
-_BY_MEMORY = "Errors first, then by the memory that a change saves, because the layout does not fit."
-_BY_TIME = "Errors first, then by the time of a step that a change saves, then by memory."
-_BY_SHARE = "Errors first, then by the share of memory, traffic or work that a change saves."
 PRELIMINARY = "Preliminary order, by memory and work: what changes do to the step is not known yet."
 # Findings of one mistake: arrays that every device holds whole, or more of than of their parameters.
 _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
@@ -234,24 +229,15 @@ def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
 def summary(
     rows: Sequence[Improvement], snapshot: Snapshot, chip: Chip | None = None, computing: bool = False
 ) -> Notice | Text:
-    """Return the number of findings by level, and of changes, and their order; without any, the checks.
+    """Return the number of findings by level, and of changes; without any, the checks.
 
     computing: whether the effects of changes are being computed, so that the order is not final.
     """
     assessed = assess(snapshot, chip)
     if not rows:
         return notice("info", findings.nothing_found(snapshot, assessed.basis))
-    order = f" {_order_text(snapshot, assessed, computing)}" if len(rows) > 1 or computing else ""
-    return text(Strong(f"{', '.join(_counts(rows))}."), order)
-
-
-def _order_text(snapshot: Snapshot, assessed: Assessment, computing: bool) -> str:
-    if assessed.memory is not None and assessed.memory.fits is False:
-        return _BY_MEMORY
-    if computing:
-        return PRELIMINARY
-    known = snapshot.effects
-    return _BY_TIME if known is not None and known.current.seconds is not None else _BY_SHARE
+    fits = assessed.memory is None or assessed.memory.fits is not False
+    return text(Strong(f"{', '.join(_counts(rows))}."), f" {PRELIMINARY}" if computing and fits else "")
 
 
 def _counts(rows: Sequence[Improvement]) -> list[str]:
@@ -280,13 +266,12 @@ def sentence(improvement: Improvement) -> tuple[Inline, ...]:
 
 
 def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
-    """Return the ranked list with the fixes of findings, one section each, or the checks if it is empty."""
-    checked = audit.questions(snapshot)
+    """Return the ranked list with the fixes of findings, one section each; without any, the checks."""
     rows = ranked(snapshot, [finding for finding, _ in found])
     changes = {id(finding): change for finding, change in found}
-    if not rows and checked:
-        said = text(findings.nothing_found(snapshot, assess(snapshot).basis), " Checked:")
-        return (said, listing(*checked), *findings.not_checked(snapshot))
+    if not rows:
+        said = text(findings.nothing_found(snapshot, assess(snapshot).basis))
+        return (said, *findings.not_checked(snapshot))
     blocks: list[Block] = [*findings.not_checked(snapshot)]
     for number, row in enumerate(rows):
         if row.finding is None:

@@ -207,7 +207,6 @@ def test_the_order_is_preliminary_until_effects_are_known(known) -> None:
 
     assert improvements.PRELIMINARY in said(replace(known, effects=None), True)
     assert improvements.PRELIMINARY not in said(replace(known, effects=None), False)
-    assert "time of a step" in said(known, False)
 
 
 def test_the_heading_of_all_changes_counts_each_change_once(known) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from inspector.checks.audit.context import AuditContext, finding
-from inspector.compiled.collective_roles import outside_gradient
+from inspector.compiled.collective_roles import in_optimizer
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Collective, Finding
@@ -75,7 +75,7 @@ def _moves_activations(collective: Collective, groups: Mapping[str, str]) -> boo
 
     A collective of a compiled program lists the parameters that it gathers or whose gradients it reduces.
     """
-    if collective.arrays is None or outside_gradient(collective):
+    if collective.arrays is None or in_optimizer(collective):
         return False
     return not any(
         groups.get(path, path.partition("/")[0]) in (*STATE_GROUPS, "gradient") for path in collective.arrays
