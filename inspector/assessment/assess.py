@@ -16,6 +16,7 @@ from inspector.core.assessment import (
     UNKNOWN_AXES,
     Assessment,
     FindingCounts,
+    MemoryKind,
     MemoryNeed,
     Step,
     Traffic,
@@ -152,7 +153,8 @@ def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
         return None
     low = fit.needed if fit.low is None else fit.low
     high = None if fit.at_least else fit.needed if fit.high is None else fit.high
-    parts = memory.needed_by_kind(snapshot, fit.needed)
+    alive: dict[MemoryKind, int] = {"unknown": fit.needed}
+    parts = alive if fit.basis == "alive" else memory.needed_by_kind(snapshot, fit.needed)
     return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program, parts)
 
 

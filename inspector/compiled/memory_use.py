@@ -65,35 +65,18 @@ def estimated_use(
     analysis: Analysis,
     arguments: Sequence[str],
     results: Sequence[str],
-    donate: bool,
+    donated: Mapping[int, int],
     kernel: PlannedKernel | None = None,
     uses: Mapping[str, ArgumentUse] | None = None,
 ) -> MemoryUse | None:
     """Return an estimate of the memory of a partitioned program; None if its text is too large.
 
-    The arguments are those of `estimated_values` and of `memory_use`.
-    """
-    live = estimated_values(analysis, arguments, results, donate, kernel)
-    return _record(analysis, live, arguments, results, uses=uses)
-
-
-def estimated_values(
-    analysis: Analysis,
-    arguments: Sequence[str],
-    results: Sequence[str],
-    donate: bool,
-    kernel: PlannedKernel | None = None,
-) -> LiveValues | None:
-    """Return the buffers that a partitioned program will need; None if its text is too large.
-
     Args:
       arguments, results: as for `memory_use`.
-      donate: whether results are written over the arguments with the same paths.
-      kernel: as for `fused_values`.
+      donated, kernel: as for `fused_values`.
     """
-    numbers = {path: number for number, path in enumerate(arguments)}
-    donated = {number: numbers[path] for number, path in enumerate(results) if donate and path in numbers}
-    return fused_values(analysis, donated, kernel)
+    live = fused_values(analysis, donated, kernel)
+    return _record(analysis, live, arguments, results, uses=uses)
 
 
 def counted(live: LiveValues) -> list[Buffer]:

@@ -300,6 +300,12 @@ class Assessment(Record):
     evidence: Evidence | None = field(default=None, metadata=OMIT_NONE)
 
     @property
+    def of_cpu_partition(self) -> bool:
+        """Whether the traffic is that of XLA's partitioner on CPUs, which the chip's compiler can change."""
+        known = self.evidence
+        return self.chip is not None and known is not None and (known.before_compile or known.chip is None)
+
+    @property
     def stage(self) -> str:
         """The stage of the evidence and the machine that it is for, in words."""
         return self.basis if self.evidence is None else self.evidence.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from inspector.assessment import assess
@@ -17,8 +18,23 @@ from inspector.sections.section import Fact, Facts, Strong, Text, text
 
 
 def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
-    """Return the four answers. `chip` is for a Snapshot without one."""
-    return of_assessment(assess(snapshot, chip))
+    """Return the four answers. If a recorded job has several programs, they name theirs.
+
+    chip: for a Snapshot without one.
+    """
+    assessment = assess(snapshot, chip)
+    memory, *others = of_assessment(assessment).facts
+    if snapshot.layout is not None or len(snapshot.programs) < 2:
+        return Facts((memory, *others), long=True)
+    step, traffic, found = others
+    if assessment.memory is not None and assessment.memory.program:
+        memory = replace(memory, label=f"{memory.label}, {assessment.memory.program}")
+    step, traffic = (
+        replace(fact, label=f"{name} of {assessment.program}{comma}{rest}")
+        for fact in (step, traffic)
+        for name, comma, rest in [fact.label.partition(",")]
+    )
+    return Facts((memory, step, traffic, found), long=True)
 
 
 def of_assessment(assessment: Assessment, before: Assessment | None = None) -> Facts:
@@ -40,9 +56,9 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         of_steps = f"{known.steps} steps " if few else "80% of steps " if known.kind == "measured" else ""
         step += f", {of_steps}{known.interval}"
     sent = assessment.traffic
-    traffic = "Traffic"
+    traffic = "Traffic of the CPU partition" if assessment.of_cpu_partition else "Traffic"
     if sent is not None and sent.bytes:
-        traffic = f"Traffic, {_over_largest(sent)}"
+        traffic += f", {_over_largest(sent)}"
     answers = (
         Fact(
             fits_label(assessment),
@@ -216,7 +232,8 @@ def traffic_text(assessment: Assessment) -> str:
     sent = assessment.traffic
     if sent is None:
         return f"unknown: {assessment.unknown_traffic}" if assessment.unknown_traffic else "unknown"
-    return f"{sent.text}, {_over_largest(sent)}" if sent.bytes else sent.text
+    of = " of the CPU partition" if assessment.of_cpu_partition else ""
+    return f"{sent.text}{of}, {_over_largest(sent)}" if sent.bytes else sent.text
 
 
 def _over_largest(sent: Traffic) -> str:
@@ -314,9 +331,6 @@ def _step_help(assessment: Assessment) -> str:
     if step.kind == "at least":
         return f"{program} on {where(assessment)}: a lower bound, because {step.at_least}."
     if step.outside is not None:
-        bounds = f" At least and at most about {step.interval}." if step.interval else ""
-        return (
-            f"{program}, predicted on {where(assessment)}, outside of what was checked: "
-            f"{step.outside}.{bounds}"
-        )
+        machine = where(assessment)
+        return f"{program}, predicted on {machine}, outside of what was checked: {step.outside}."
     return f"{program}, predicted on {where(assessment)}, with an interval of 80%."

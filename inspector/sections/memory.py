@@ -94,13 +94,13 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
             f"Estimated before a compile, {noun(program)} needs about {amounts} "
             f"(80% interval {interval}): {answer[fit.fits]}. Only the compiler decides."
         )
-    if fit.basis == "state":
+    if fit.basis in ("state", "alive"):
         rest = (
             f"{bytes_text(excess)} too much"
             if fit.fits is False
             else "whether temporaries also fit is unknown until it is compiled for the chip"
         )
-        return f"{_held(snapshot)} alone need at least {amounts}: {rest}."
+        return f"{_held(fit, snapshot)} alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
             f"It fits: the compiler for {chip.title} accepted every program, although {noun(program)} "
@@ -119,12 +119,14 @@ def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
             f"Estimated before a compile, {noun(program)} needs about {needed} on one device (80% interval "
             f"{interval})."
         )
-    if fit.basis == "state":
-        return f"{_held(snapshot)} alone need at least {needed} on one device."
+    if fit.basis in ("state", "alive"):
+        return f"{_held(fit, snapshot)} alone need at least {needed} on one device."
     return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)}"
 
 
-def _held(snapshot: Snapshot) -> str:
+def _held(fit: Fit, snapshot: Snapshot) -> str:
+    if fit.basis == "alive":
+        return "The arrays that were alive at one time"
     return "Arguments and results" if snapshot.layout is None else "State and batch"
 
 

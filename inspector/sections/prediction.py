@@ -116,11 +116,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
 def _unsure(predicted: Predicted) -> str:
     """Return why the prediction was not checked, or the costs that it leaves out."""
     if predicted.outside is not None:
-        bounds = (
-            " The ends are bounds: the longest part at the peaks of the chip, and the sum of all parts, with "
-            "more than the largest error of a published run."
-        )
-        return f", because {predicted.outside}.{bounds}"
+        return f", because {predicted.outside}."
     if not predicted.at_least:
         return ""
     more = "".join(map(_iteration_text, predicted.each_iteration))
@@ -187,17 +183,14 @@ def _bars(step: Step | None) -> tuple[Block, ...]:
 
 def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:
     constants, defaults = before_compile_constants(), default_constants(predicted.chip)
-    if predicted.short:
-        communication = (
-            "All of the modelled communication counts, because the computation of such a short step ends "
-            "before it could hide transfers."
-        )
-    else:
-        communication = (
+    communication = (
+        []
+        if predicted.short
+        else [
             f"{constants.exposed_share:.0%} of the modelled communication counts, a share that is fitted to "
-            "published runs. Transfers between slices count in full, and the step takes at least as long as "
-            "its longest transfers."
-        )
+            "published runs. Transfers between slices count in full."
+        ]
+    )
     alike = "GPUs" if predicted.chip.kind == "gpu" else "TPUs"
     of_chip = predicted.chip.name in constants.efficiency
     fitted_text = "fitted to published runs" + ("" if of_chip else f" on other {alike}")
@@ -215,11 +208,9 @@ def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]
                     f"{kernels}.",
                     "HBM is read and written as if all was fused that compilers can fuse, at "
                     f"{defaults.hbm_efficiency:.0%} of its bandwidth.",
-                    communication,
-                    "The compiler can fuse, combine, overlap or replace operations. After a compile its own "
-                    "schedule is simulated.",
+                    *communication,
                     *_assumed(program),
-                    interval_text(predicted),
+                    *([] if predicted.outside else [interval_text(predicted)]),
                 ),
             ),
         ),
@@ -264,7 +255,7 @@ def prediction_text(predicted: Predicted) -> str:
         return f"{seconds_text(predicted.seconds)}, interval unknown"
     low, high = seconds_text(predicted.low), seconds_text(predicted.high)
     if predicted.outside is not None:
-        return f"about {seconds_text(predicted.seconds)}, at least {low} and at most about {high}"
+        return f"about {seconds_text(predicted.seconds)}, at least {low}"
     return f"{seconds_text(predicted.seconds)}, {low} to {high} with {CLAIMED:.0%}"
 
 

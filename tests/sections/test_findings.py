@@ -18,8 +18,8 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     for snapshot in (plan, checkpoint):
         (said,) = findings.not_checked(snapshot)
         assert said in improvements.section(snapshot).blocks and said in improvements.audited(snapshot, [])
-        assert "activation traffic" not in str(audit.questions(snapshot))
-    assert "activation traffic" in str(audit.questions(known))
+        assert "lost the sharding" not in str(audit.questions(snapshot))
+    assert "lost the sharding" in str(audit.questions(known))
     # After propagation the compiler can still form reduce-scatters, so this is not checked.
     assert "all-reduced" not in str(audit.questions(known))
     # A Snapshot without a mesh has no problem only because nothing is checked.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.checks.audit import (
-    activation_traffic,
     collective_uses,
     donation,
     dropped_axis,
@@ -58,12 +57,6 @@ def _has_rules(context: AuditContext) -> bool:
 
 def _has_state(context: AuditContext) -> bool:
     return bool(context.of_group(*replicated.GROUPS))
-
-
-def _has_step(context: AuditContext) -> bool:
-    """Return whether the collectives of a train step are known."""
-    step = context.snapshot.program("train_step")
-    return step is not None and step.collectives is not None
 
 
 CHECKS = (
@@ -133,13 +126,6 @@ CHECKS = (
         unused_rules.left_out_findings,
         fixable=False,
         applies=_has_rules,
-    ),
-    Check(
-        "activation traffic above that of FSDP",
-        (activation_traffic.CODE,),
-        activation_traffic.findings,
-        fixable=False,
-        applies=_has_step,
     ),
     Check(
         "gradients that are all-reduced instead of reduce-scattered",

@@ -201,6 +201,8 @@ class Snapshot(Record):
         after the passes for other platforms (`Program.platform`). Without origins. None if they are unknown.
       other_meshes: The meshes of a job that uses several, without `mesh`. Arrays and programs on them have
         their index in `Array.mesh` and `Program.mesh`.
+      most_alive_bytes: Most bytes of arrays that were alive at one time on one device of a recorded program.
+        None if not recorded.
       reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those
         with the most bytes first. Empty if it moved none, or if it was not recorded.
       assembly: Of the guide about arrays from parts: the request, and the parts that JAX joined. None for
@@ -230,6 +232,7 @@ class Snapshot(Record):
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
     propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
     other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_DEFAULT)
+    most_alive_bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
     assembly: dict[str, Any] | None = field(default=None, metadata=OMIT_NONE)
     host_local: dict[str, Any] | None = field(default=None, metadata=OMIT_NONE)

@@ -36,7 +36,7 @@ NEEDED = "needed, according to the compiler"
 OUTPUTS_AND_TEMPORARIES = "outputs and temporaries"
 # The compiler's figure less that of its schedule: alignment, and buffers that the text does not show.
 UNSCHEDULED = "not in the schedule"
-Basis = Literal["compiler", "peak", "parts", "estimate", "state", "unknown"]
+Basis = Literal["compiler", "peak", "parts", "estimate", "state", "alive", "unknown"]
 # The compiler's peak over the estimate before a compile: 10th and 90th percentile of 23 published train steps
 # on v5e and v5p. Their median is 1.00; whole layers recomputed with tensor parallelism have the lowest, 0.79.
 ESTIMATE_LOW, ESTIMATE_HIGH = 0.82, 1.14
@@ -199,8 +199,9 @@ class Fit:
       than our figures. "peak": the most bytes that a program has in use at one time, and its code. "parts":
       the sum of the parts of a program whose peak is unknown. "estimate": the memory of the propagated train
       step, because nothing was compiled. "state": the train state and the batch alone, which are too large or
-      all that is known. "unknown": nothing.
-    needed: bytes on one device, a lower bound for the basis "state".
+      all that is known. "alive": the arrays that were alive at one time, which need more than any program.
+      "unknown": nothing.
+    needed: bytes on one device, a lower bound for the bases "state" and "alive".
     capacity: bytes of the device; None without a chip.
     program: the program with the most bytes. largest: name and bytes of its largest part.
     message: the compiler's finding if it rejected a program.
@@ -220,7 +221,7 @@ class Fit:
     @property
     def at_least(self) -> bool:
         """Whether nothing was compiled, so that more memory may be needed."""
-        return self.basis in ("state", "unknown")
+        return self.basis in ("state", "alive", "unknown")
 
 
 def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
@@ -419,10 +420,20 @@ def capacity_of(chip: Chip) -> int:
 
 
 def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
-    """Return what the program with the most bytes needs, and whether that fits into one device of a chip.
+    """Return what a layout or job needs, and whether that fits into one device of a chip.
+
+    This is what the program with the most bytes needs, or the arrays that were alive at one time.
 
     chip: None if no chip is known. Whether it fits is then unknown, unless a compiler decided.
     """
+    fit, alive = _fit(snapshot, chip), snapshot.most_alive_bytes or 0
+    if fit.basis == "compiler" or alive <= (fit.needed or 0):
+        return fit
+    return Fit(False if fit.capacity and alive > fit.capacity else None, "alive", alive, fit.capacity)
+
+
+def _fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
+    """Return what the program with the most bytes needs. The arguments are those of `fit`."""
     capacity = None if chip is None else capacity_of(chip)
     of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
     snapshot = for_chip(snapshot, chip)

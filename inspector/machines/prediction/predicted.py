@@ -125,7 +125,8 @@ class Predicted:
       at_least: Why only a lower bound is known, one clause for each reason: kernels, loops and branches whose
         cost is unknown. `seconds` is that bound, and there is no interval.
       outside: Why published runs say nothing about this program, as a clause. Its ends are bounds then.
-      least: Lower bound of the step in seconds: its longest term at the peaks of the chip.
+      least: Lower bound of the step in seconds: its longest term at the peaks of the chip. Before a compile,
+        communication does not count, which the compiler can change.
       most: If the conditions of all loops of unknown trip count limit it, seconds with the most iterations.
         If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
         is wrong by more than the worst one of a published run, the more the farther it is from these.
@@ -524,8 +525,9 @@ def before_compile(
 
     Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
     in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
-    transfers of a short step count in full, because its computation ends before it could hide them. No step
-    takes less than its longest term (`step_model`), and neither does the lower end of its interval.
+    transfers of a short step count in full, because its computation ends before it could hide them. The
+    estimate is not below the longest term (`step_model`). The lower end of the interval is not below what
+    every compiler must do: read the arguments, write the results and compute the products.
 
     Args:
       constants: by default those that were fitted to published runs.
@@ -545,7 +547,7 @@ def before_compile(
     found = Predicted(
         program.name,
         chip,
-        max(totals.seconds, least),
+        max(totals.seconds, least, *(term.least or 0.0 for term in bounds.terms)),
         None,
         None,
         before_compile=totals,
@@ -564,8 +566,7 @@ def before_compile(
 
 def _longest(bounds: Modelled, least: float) -> Term | None:
     """Return the term that makes up a lower bound; None if the traffic of HBM does."""
-    longest = bounds.ruling
-    return longest if longest is not None and longest.least == least else None
+    return next((term for term in bounds.terms if term.least == least), None)
 
 
 def boundary_seconds(program: Program, chip: Chip) -> float:

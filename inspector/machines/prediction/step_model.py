@@ -111,7 +111,8 @@ class Modelled:
     ideal_flops: FLOPs of the program before partitioning, for all devices together.
     wasted: share of all devices' FLOPs beyond the ideal; negative if the compiler removed work.
     utilisation: ideal FLOPs over the peak FLOPs of all devices in `lower_seconds`.
-    ruling: the longest term. lower_seconds: its time. upper_seconds: the sum of all terms.
+    ruling: the longest term. lower_seconds: its time, before a compile without communication.
+    upper_seconds: the sum of all terms.
     runs_as: the operand types whose peaks were used.
     """
 
@@ -157,9 +158,10 @@ def modelled(
     known = [value for value in seconds if value is not None]
     whole = len(known) == len(seconds)
     lower = None
-    # Without a compile the HBM bytes are unknown; a step still takes at least its longest known term.
+    # A compiler can drop collectives, but no FLOPs of matrix products, arguments, results or constants.
     if known and (whole or program.before_compile):
-        least = max(term.least for term in terms if term.least is not None)
+        certain = terms[:2] if program.before_compile else terms
+        least = max((term.least for term in certain if term.least is not None), default=0.0)
         lower = max(least, least_traffic_seconds(program, chip))
     flops, ideal = (work.matmul_flops if work else None for work in (program.work, program.ideal))
     devices, ratio = program.devices_on(mesh) or mesh.size, program.repeated_on(mesh)

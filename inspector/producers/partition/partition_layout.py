@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from inspector.compiled.hlo import ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
+from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
@@ -27,7 +28,7 @@ from inspector.compiled.hlo.pipelines import pipelines
 from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
 from inspector.compiled.hlo.shards import shards_of
 from inspector.compiled.matched_origins import with_lines
-from inspector.compiled.memory_use import estimated_peak, estimated_use, estimated_values
+from inspector.compiled.memory_use import estimated_peak, estimated_use
 from inspector.core import rules, typed_json
 from inspector.core.abstract import PartitionedPrograms
 from inspector.core.array_groups import group_of_path
@@ -193,7 +194,15 @@ class Setting:
         if self.offloads or lowered.offloads:
             return None
         uses = lowered.uses[0].by_path if lowered.uses else {}
-        return estimated_use(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel, uses)
+        return estimated_use(
+            analysis, lowered.inputs, lowered.outputs, self._donated(lowered), self.kernel, uses
+        )
+
+    def _donated(self, lowered: Lowered) -> Mapping[int, int]:
+        """Return the number of each result that is written over an argument, with that of the argument."""
+        numbers = {path: number for number, path in enumerate(lowered.inputs)} if self.donate else {}
+        by_path = {place: numbers[path] for place, path in enumerate(lowered.outputs) if path in numbers}
+        return lowered.donated or by_path
 
     def traffic(self, analysis: Analysis) -> FusedTraffic | None:
         """Return an estimate of the HBM traffic of a program; None if it is unknown."""
@@ -203,7 +212,7 @@ class Setting:
         """Return the buffers that a program will probably need; None if they are unknown."""
         if self.offloads or lowered.offloads:
             return None
-        return estimated_values(analysis, lowered.inputs, lowered.outputs, self.donate, self.kernel)
+        return fused_values(analysis, self._donated(lowered), self.kernel)
 
 
 def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:

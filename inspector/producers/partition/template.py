@@ -63,6 +63,7 @@ class Lowered:
       offloads: whether arguments or results are in host memory.
       kernel_costs: those that the model states.
       checkpoint_names: those in its code. None if its trace is unknown.
+      donated: number of each result that its code writes over an argument, with that of the argument.
       uses: what it does with its inputs, the same on every mesh. Empty until a partitioned text was read.
     """
 
@@ -74,6 +75,7 @@ class Lowered:
     offloads: bool = False
     kernel_costs: KernelCosts = ()
     checkpoint_names: tuple[CheckpointName, ...] | None = None
+    donated: Mapping[int, int] = field(default_factory=dict)
     uses: list[ArgumentUses] = field(default_factory=list, compare=False)
 
     @functools.cached_property

@@ -20,7 +20,13 @@ from inspector.core.snapshot import Array, Mesh, Program
 from inspector.machines.hardware import Kind
 from inspector.producers.jax_internals import hlo_conversion
 from inspector.producers.mlir.kernel_bodies import with_costs
-from inspector.producers.mlir.walk import operations, text_of
+from inspector.producers.mlir.walk import (
+    function_type,
+    main_function,
+    operations,
+    signature_attributes,
+    text_of,
+)
 from inspector.producers.partition import shardy
 from inspector.producers.partition.one_mesh import meshes_of, on_first_mesh
 from inspector.producers.partition.partition_layout import Setting, partitioned_program, with_causes
@@ -100,7 +106,7 @@ def partitioned_module(
     if _OWN_PARTITIONING in written:
         raise InvalidInput("it has operations with partitioning functions of the program's own")
     prepared = _prepared(module)
-    lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {})
+    lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {}, donated=_donated(module))
     setting = Setting(mesh, platforms=platforms)
     origins = not any(word in written for word in _RANDOM)
     try:
@@ -113,6 +119,24 @@ def partitioned_module(
     partitioned = partitioned_program(lowered, setting, logical=False)
     described = with_causes(partitioned, propagated, lowered, setting, origins, watched=True)
     return PartitionedModule(propagated.module, described.program, described.arrays, described.on_platforms)
+
+
+def _donated(module: ir.Module) -> dict[int, int]:
+    """Return the number of each result that XLA can write over a donated argument, with that of the argument.
+
+    JAX names the result if it knows it. Otherwise it is the first one of the same type.
+    """
+    main = main_function(module.operation)
+    types, donated = function_type(main), dict[int, int]()
+    for number, attributes in enumerate(signature_attributes(main, "arg_attrs")):
+        alike = [place for place, result in enumerate(types.results) if result == types.inputs[number]]
+        if "tf.aliasing_output" in attributes:
+            alike = [ir.IntegerAttr(attributes["tf.aliasing_output"]).value]
+        elif "jax.buffer_donor" not in attributes:
+            continue
+        place = next((place for place in alike if place not in donated), None)
+        donated.update({} if place is None else {place: number})
+    return donated
 
 
 def _prepared(module: ir.Module) -> ir.Module:

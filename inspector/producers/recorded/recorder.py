@@ -26,6 +26,7 @@ import jax
 from inspector.core import output
 from inspector.core.program_run import LOWERED, when_compiled
 from inspector.core.snapshot import CheckpointName, Snapshot
+from inspector.core.totals import bytes_by_device, in_device_memory
 from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
@@ -71,6 +72,7 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
+        self._most_alive = 0  # on one device, at any reading
         self._read_bytes = 0  # at the last reading
         self._first_read = time.time()
         self._spent = 0.0  # seconds, on reading live arrays
@@ -244,6 +246,8 @@ class Recorder:
             if snapshot is None:
                 return
             size = sum(array.bytes or 0 for array in snapshot.arrays)
+            on_devices = bytes_by_device(snapshot, in_device_memory(snapshot, snapshot.arrays))
+            self._most_alive = max(self._most_alive, *on_devices.values())
             # At the end, as many as at the last reading are still in use.
             goes_on = size >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
             self._read_bytes = size
@@ -254,6 +258,7 @@ class Recorder:
                     "at": now - self._started,
                     "names": names._asdict(),
                     "bytes": size,
+                    "alive": self._most_alive,
                     "devices": jax.device_count(),
                 }
                 self._write_json("arrays.json", meta, snapshot)

@@ -298,7 +298,7 @@ class Folder:
         meta = plain["meta"]
         live_arrays = snapshot.from_json(plain["snapshot"], str(taken))
         source = replace(live_arrays.source, devices=meta["devices"])
-        self._live = replace(live_arrays, source=source)
+        self._live = replace(live_arrays, source=source, most_alive_bytes=meta["alive"])
         names = meta["names"]
         self._own_names, self._outputs = names["own"], names["outputs"]
         live = LiveRecord(meta["when"], meta["at"], meta["bytes"], names["counts"])

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
+from inspector.assessment import assess
 from inspector.core.sharding import shards
 from inspector.core.snapshot import (
     Array,
@@ -33,6 +34,7 @@ from inspector.producers.arrays import records
 from inspector.producers.compile.compiled_program import CompiledProgram
 from inspector.producers.compile.run_layout import run_layout
 from inspector.producers.model.abstract import abstract_state
+from tests.compare import glances
 from tests.figures import samples
 
 pytestmark = pytest.mark.close_to_jax
@@ -355,3 +357,17 @@ def test_aliased_outputs_are_not_the_largest_part() -> None:
     )  # fmt: skip
     assert breakdown.largest == ("optimizer state", 20)
     assert breakdown.total == 35 and breakdown.not_donated == 0
+
+
+def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:
+    """A job keeps results of programs, each of which needs less."""
+    chip = hardware.CHIPS["v5e"]
+    known = glances.planned()
+    needed = memory.fit(known, chip).needed
+    assert needed is not None
+    for alive, fits in ((needed - 1, memory.fit(known, chip).fits), (needed + 1, None), (2**40, False)):
+        fit = memory.fit(dataclasses.replace(known, most_alive_bytes=alive), chip)
+        assert fit.fits is fits and fit.needed == max(alive, needed)
+        assert fit.at_least == (alive > needed) or memory.fit(known, chip).at_least
+        shown = assess(dataclasses.replace(known, most_alive_bytes=alive), chip).memory
+        assert shown is not None and shown.peak_bytes == sum(shown.parts.values()) == max(alive, needed)
