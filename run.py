@@ -127,7 +127,7 @@ def _run_test_set(everything: bool) -> int:
     everything: run those marked `nightly` too, with other examples of each property each time.
     """
     marked = () if everything else ("-m", "not nightly")
-    # It stands for few and equal examples, and for a second try of each browser test.
+    # It stands for few and equal examples.
     ci = {"CI": "true"}
     parts: tuple[tuple[str, tuple[str, ...], dict[str, str]], ...] = (
         ("Browser tests", ("tests/browser",), ci),

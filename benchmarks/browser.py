@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DASHBOARD = ROOT / "app.py"
 BARE_PAGE = Path(__file__).with_name("bare_page.py")
 VIEWPORT: ViewportSize = {"width": 1440, "height": 900}  # pixels
-PATIENCE = 60.0  # seconds to wait for a server or a chart
+PATIENCE = 240.0  # seconds to wait for a server, a chart or a run
 FLAGS = (
     "--no-sandbox",
     "--disable-gpu",

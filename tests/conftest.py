@@ -95,13 +95,6 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the end of the first failure of each repeated test, which pytest leaves out if it then passes."""
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.section(f"first failure of {report.nodeid}", "-")
-        terminalreporter.write_line(report.longreprtext[-3000:])
-
-
 @pytest.fixture(scope="session")
 def _shared_workers() -> Iterator[None]:
     """Stop the workers of the shared service after the tests."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Generator, Iterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -16,17 +14,6 @@ from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
 from tests.browser.server import Server
 
 _FAILED = pytest.StashKey[bool]()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Repeat a failed browser test once in CI, whose two cores run two browsers at the same time.
-
-    The summary lists every repeated test, because a click at an unusual moment can show a defect of the page.
-    """
-    if "CI" in os.environ:
-        for item in items:
-            if Path(__file__).parent in item.path.parents:
-                item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 # Both end with this package, because Playwright's event loop would break other tests.

@@ -58,7 +58,7 @@ def head(dashboard: Dashboard) -> dict[str, str]:
     return {
         "memory": needed.partition(" of ")[0].strip(),
         "step": step.strip().removeprefix("about "),
-        "traffic": sent.strip(),
+        "traffic": sent.strip().removeprefix("up to "),
     }
 
 
