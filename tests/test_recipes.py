@@ -33,7 +33,11 @@ GENERATED = {
     "inspector/core/snapshot.schema.json": "inspector.core.schema",
 }
 # Chips and models of published runs.
-MEASURED = {"inspector/machines/prediction/accuracy.json", "inspector/compare/measured/published_runs.py"}
+MEASURED = {
+    "inspector/machines/prediction/accuracy.json",
+    "inspector/machines/prediction/efficiencies.json",
+    "inspector/compare/measured/published_runs.py",
+}
 # By recipe: NAME in its paths, and the text by which files name the entry.
 ENTRIES = {
     "chip": ("b200", "b200"),

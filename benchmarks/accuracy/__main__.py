@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 
 from benchmarks.accuracy import layout_trials, sections, sweeps
 from benchmarks.accuracy.fitting import MeasuredProgram
-from benchmarks.accuracy.table import fitted_table, measured_program
+from benchmarks.accuracy.table import fitted_table, measured_program, table_text
 from inspector.compare.measured import published_runs
 from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core import output
@@ -70,7 +69,7 @@ def _fit(options: argparse.Namespace) -> None:
     found = compare_runs(runs, options.snapshots, options.no_compile, seen)
     kept = accuracy_table() if options.no_compile and options.snapshots is None else None
     table = fitted_table(runs, programs[False], programs[True], found, kept)
-    output.write_text(json.dumps(table, indent=1) + "\n", options.file)
+    output.write_text(table_text(table), options.file)
 
 
 def _sweeps(options: argparse.Namespace) -> None:

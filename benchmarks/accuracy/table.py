@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -12,8 +13,10 @@ from inspector.compare.measured.accuracy import NOT_COMPILED, Accuracy, row_of
 from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
-from inspector.machines.prediction.calibration import default_constants
+from inspector.machines.prediction.calibration import accuracy_table, default_constants
 from inspector.machines.prediction.predicted import Amounts, combined, interval, predicted
+from inspector.machines.prediction.ratios import KINDS, Needs
+from inspector.machines.prediction.step_parts import step_parts
 
 
 def fitted_table(
@@ -59,11 +62,13 @@ def fitted_table(
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     chips = {run.name: run.chip for run in runs}
     amounts = {one.name: Amounts.of(one.program, one.mesh, one.chip) for one in propagated}
+    needs_of = {one.name: _needs(one) for one in propagated}
     rows = []
     for run in runs:
         row = row_of(run)
         if run.name in amounts:
-            row = replace(row, flops=amounts[run.name].flops, moved=amounts[run.name].moved)
+            needs = needs_of[run.name]
+            row = replace(row, flops=amounts[run.name].flops, moved=amounts[run.name].moved, needs=needs)
         if run.name in judged:
             others = [
                 (chips[one.name], one.seconds / judged[one.name]) for one in twice if one.model != run.model
@@ -87,8 +92,15 @@ def fitted_table(
         "constants": constants,
         "before_compile": asdict(fitted_before) if fitted_before else {},
         "agreement": within,
+        "trials": accuracy_table()["trials"],
         "rows": [_rounded(asdict(row)) for row in rows],
     }
+
+
+def _needs(one: MeasuredProgram) -> dict[str, tuple[float, float]]:
+    """Return the whole and the exposed seconds of a partitioned train step by kind."""
+    needs = Needs.of(step_parts(predicted(one.program, one.mesh, one.chip), None))
+    return {kind: (needs.whole[kind], needs.exposed[kind]) for kind in KINDS if needs.whole[kind]}
 
 
 def _from_schedules(
@@ -120,7 +132,15 @@ def _from_schedules(
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     """Return the row with five digits of each number."""
-    return {name: float(f"{value:.5g}") if isinstance(value, float) else value for name, value in row.items()}
+
+    def short(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: short(inner) for name, inner in value.items()}
+        if isinstance(value, tuple):
+            return [short(inner) for inner in value]
+        return float(f"{value:.5g}") if isinstance(value, float) else value
+
+    return {name: short(value) for name, value in row.items()}
 
 
 def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram | None:
@@ -131,3 +151,10 @@ def measured_program(run: PublishedRun, snapshot: Snapshot) -> MeasuredProgram |
     if predicted(program, snapshot.mesh, chip).seconds is None:
         return None
     return MeasuredProgram(run.name, run.model, chip, program, snapshot.mesh, run.seconds, run.mixture)
+
+
+def table_text(table: Mapping[str, Any]) -> str:
+    """Return the table as JSON with a line for each row."""
+    head = json.dumps({name: value for name, value in table.items() if name != "rows"}, indent=1)
+    rows = ",\n  ".join(json.dumps(row) for row in table["rows"])
+    return f'{head.removesuffix("}").rstrip()},\n "rows": [\n  {rows}\n ]\n}}\n'

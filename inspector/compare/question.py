@@ -205,7 +205,7 @@ def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list
 
 
 def change_text(before: float, after: float) -> str:
-    """Return the signed change: `−25%`, `+100%`, `×12` from a factor of 10, `from 0`; "" below 0.1%."""
+    """Return the signed change: `−25%`, `+100%`, `×12` from a factor of 10, `from 0`; "" below 1%."""
     if before == after:
         return ""
     if before == 0:

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
-from inspector.core.assessment import Answer, Assessment
-from inspector.machines.prediction.ratios import ratio_interval
+from inspector.compare.question import change_text
+from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.machines.prediction.ratios import (
+    Decider,
+    Needs,
+    RatioInterval,
+    box,
+    common,
+    decider,
+    less_of_everything,
+    published,
+)
+
+# What an answer is based on.
+LESS, COMMON, PAIRS, MEASURED = (
+    "less of everything",
+    "common efficiencies",
+    "published pairs",
+    "measured",
+)
 
 
 @dataclass(frozen=True)
@@ -17,8 +36,9 @@ class Ratio:
       value: The ratio.
       low: Lower end of its interval. None if unknown.
       high: Upper end. None if unknown.
-      pairs: Number of published pairs behind the interval. 0 for measured steps and bounds.
-      reason: What qualifies the answer, as a clause. None if there is nothing to add.
+      pairs: Number of published pairs behind the interval. 0 for others.
+      reason: What the answer is based on, or why there is none.
+      decider: What decides between two predicted steps that are not distinguishable. None if unknown.
     """
 
     answer: Answer
@@ -27,6 +47,7 @@ class Ratio:
     high: float | None = None
     pairs: int = 0
     reason: str | None = None
+    decider: Decider | None = None
 
 
 def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio | None:
@@ -39,21 +60,68 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
     if was is None or now is None or "at least" in (was.kind, now.kind) or was.kind != now.kind:
         return None
     value = scale * now.seconds / was.seconds
-    if now.kind == "measured" or was.outside or now.outside:
-        measured = now.kind == "measured"
+    if now.kind == "measured":
         if not (was.low and was.high and now.low and now.high):
-            answer: Answer = "not comparable" if measured else "not distinguishable"
-            why = "one measured step has no spread" if measured else "their bounds are unknown"
-            return Ratio(answer, value, reason=why)
-        reason = None if measured else f"only bounds: {now.outside or was.outside}"
-        return _answered(value, scale * now.low / was.high, scale * now.high / was.low, 0, reason)
-    before_compile = after.evidence is None or after.evidence.before_compile
-    interval = ratio_interval(not before_compile)
-    if interval is None:
-        return None
-    return _answered(value, value / interval.factor, value * interval.factor, interval.pairs)
+            return Ratio("not comparable", value, reason="one measured step has no spread")
+        ends = scale * now.low / was.high, scale * now.high / was.low
+        return answered(value, *ends, MEASURED, "their measured steps overlap")
+    compiled = after.evidence is not None and not after.evidence.before_compile
+    checked = None if was.outside or now.outside else published(compiled)
+    if not was.parts or not now.parts:
+        if checked is None:
+            return Ratio("not distinguishable", value, reason="the parts of their steps are unknown")
+        return _of_pairs(value, checked)
+    return of_needs(value, Needs.of(was.parts), Needs.of(now.parts, scale), after.chip or "", checked)
 
 
-def _answered(value: float, low: float, high: float, pairs: int, reason: str | None = None) -> Ratio:
+def of_needs(value: float, was: Needs, now: Needs, chip: str, checked: RatioInterval | None) -> Ratio:
+    """Return the ratio of two predicted steps from what they need.
+
+    The answer is that of the common efficiencies or of the published pairs, whichever decides more closely.
+
+    checked: the interval of published pairs; None for programs outside of their range.
+    """
+    ends = box(chip)
+    low, high = common(was, now, ends)
+    if less_of_everything(was, now, high):
+        return answered(value, low, min(high, math.nextafter(1, 0)), LESS)
+    if less_of_everything(now, was, 1 / low if low else math.inf):
+        return answered(value, max(low, math.nextafter(1, 2)), high, LESS)
+    ratios = [answered(value, low, high, COMMON, "what is known of the machine allows both")]
+    ratios += [] if checked is None else [_of_pairs(value, checked)]
+    best = min(
+        ratios, key=lambda one: (one.answer == "not distinguishable", (one.high or 1) / (one.low or 1))
+    )
+    if best.answer == "not distinguishable" and not _equal(value):
+        best = replace(best, decider=decider(was, now, ends))
+    return best
+
+
+def _of_pairs(value: float, checked: RatioInterval) -> Ratio:
+    ends = value / checked.factor, value * checked.factor
+    why = "in published pairs, a difference as small decides too little"
+    return replace(answered(value, *ends, PAIRS, why), pairs=checked.pairs)
+
+
+def answered(value: float, low: float, high: float, basis: str, why: str = "") -> Ratio:
+    """Return the answer of an interval. A difference below 1% is no answer.
+
+    why: why there is none if the interval contains 1.
+    """
+    if _equal(value):
+        return Ratio(
+            "not distinguishable", value, low, high, reason=f"they differ by less than {LEAST_CHANGE:.0%}"
+        )
     answer: Answer = "worse" if low > 1 else "better" if high < 1 else "not distinguishable"
-    return Ratio(answer, value, low, high, pairs, reason)
+    return Ratio(answer, value, low, high, reason=why if answer == "not distinguishable" else basis)
+
+
+def change_of(ratio: Ratio | Verdict) -> str:
+    """Return the signed change between the ends of a ratio that is better or worse: `−72% to −44%`, or ""."""
+    if ratio.answer not in ("better", "worse") or ratio.low is None or ratio.high is None:
+        return ""
+    return " to ".join(dict.fromkeys(change_text(1.0, end) or "0%" for end in (ratio.low, ratio.high)))
+
+
+def _equal(value: float) -> bool:
+    return abs(value - 1) < LEAST_CHANGE

@@ -25,13 +25,12 @@ from inspector.compare.compared import (
     work_unit,
 )
 from inspector.compare.question import Answer
-from inspector.compare.ratio import ratio_of
+from inspector.compare.ratio import LESS, ratio_of
 from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
 from inspector.core.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
-from inspector.machines.prediction.ratios import ratio_interval
 
 _COMPARED = ("better", "worse", "equal")
 _LEAST: Mapping[Kind, str] = {"memory": "memory", "traffic": "traffic", "flops": "FLOPs"}
@@ -76,7 +75,7 @@ def of_step(baseline: Compared, candidate: Compared) -> Verdict:
         verdict = _judged(verdict, baseline, candidate)
         if other := other_sizes(baseline, candidate):
             reason = f"{and_text(other)} differ{'s' if len(other) == 1 else ''} too"
-            verdict = replace(verdict, reason="; ".join(filter(None, (reason, verdict.reason))))
+            verdict = replace(verdict, reason=f"{verdict.reason}; {reason}")
     return verdict
 
 
@@ -205,15 +204,12 @@ def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdic
     """Return the verdict with ratio, interval and answer; both steps are known."""
     ratio = ratio_of(baseline.assessment, candidate.assessment, work_scale(baseline, candidate))
     assert ratio is not None  # checked in `_not_comparable`
-    return replace(
-        verdict,
-        answer=ratio.answer,
-        ratio=ratio.value,
-        low=ratio.low,
-        high=ratio.high,
-        pairs=ratio.pairs,
-        reason=ratio.reason,
-    )
+    reason = ratio.reason
+    if ratio.decider is not None:
+        better = candidate if ratio.decider.candidate else baseline
+        reason = f"{better.name} is better if {ratio.decider.condition}"
+    known = {name: getattr(ratio, name) for name in ("answer", "low", "high", "pairs")}
+    return replace(verdict, ratio=ratio.value, reason=reason, **known)
 
 
 def _of_usable(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdict:
@@ -283,15 +279,12 @@ def _unsure(compared: Compared) -> str | None:
     step, program = compared.assessment.step, step_program(compared.snapshot)
     if step is not None and step.kind == "at least":
         return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
-    outside = step is not None and step.outside is not None
     if step is None or step.low is None:
         return f"{compared.name} was not compiled for this chip, so the interval of its step is unknown"
     if program is not None and compared.evidence.before_compile:
         work = program.work
         if work is None or work.boundary_bytes is None:
             return f"the memory traffic of {compared.name} is unknown before a compile"
-    if not outside and ratio_interval(not compared.evidence.before_compile) is None:
-        return "no two published runs of one model show how wrong a ratio can be"
     return None
 
 
@@ -308,7 +301,10 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     of_time = _time_sentence(verdict, baseline, candidate)
     if verdict.answer != "not comparable":
         equal = verdict.answer == "not distinguishable" and same_instructions(baseline, candidate)
-        clauses = [] if equal else _clauses(baseline, candidate, ("memory", "traffic"))
+        kinds: tuple[Kind, ...] = (
+            ("memory",) if (verdict.reason or "").startswith(LESS) else ("memory", "traffic")
+        )
+        clauses = [] if equal else _clauses(baseline, candidate, kinds)
         said = [f"{verdict.candidate} {and_text([words for _, words in clauses])}."] if clauses else []
         return " ".join([of_time, *said])
     clauses = [] if other_model(baseline, candidate) else _clauses(baseline, candidate, tuple(_LEAST))
@@ -397,24 +393,32 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
             f"{seconds_text(step.seconds)} for {side.tokens or 0:,.0f} {unit}s"
             for side, step in ((baseline, before), (candidate, after))
         )
-    ratio = f"ratio {ratio_text(verdict.ratio)}"
+    ratio = ""
     if verdict.low is not None and verdict.high is not None:
-        ratio += f", {ratio_text(verdict.low)} to {ratio_text(verdict.high)}"
+        ends = ratio_text(verdict.low), ratio_text(verdict.high)
+        ratio = f" (ratio {ratio_text(verdict.ratio)}, {ends[0]} to {ends[1]})"
     if verdict.answer == "not distinguishable":
-        why = f". {capitalized(verdict.reason)}" if verdict.reason and not verdict.pairs else ""
         return (
-            f"{verdict.baseline} and {verdict.candidate} are not distinguishable{per}: their steps take "
-            f"{times} ({ratio}){why}."
+            f"{verdict.baseline} and {verdict.candidate} are not distinguishable{per}: {verdict.reason}. "
+            f"Their steps take {times}{ratio}."
         )
+    takes = f"its step takes {seconds_text(after.seconds)} instead of {seconds_text(before.seconds)}"
     if per:
-        return (
-            f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: their steps take "
-            f"{times} ({ratio})."
-        )
-    return (
-        f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}: its step takes "
-        f"{seconds_text(after.seconds)} instead of {seconds_text(before.seconds)} ({ratio})."
-    )
+        takes = f"their steps take {times}"
+    elif (verdict.reason or "").startswith(LESS):
+        takes = f"{_everything(verdict, baseline, candidate)}; it takes {takes.partition(' takes ')[2]}"
+    return f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: {takes}{ratio}."
+
+
+def _everything(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
+    """Return that a step needs less or more of everything, with the figures in which that shows."""
+    figures = []
+    for kind, end in (("traffic", " of traffic"), ("flops", "")):
+        was, now = amounts.answers(cast(Kind, kind), (baseline, candidate), 0)
+        if now.verdict == verdict.answer:
+            figures.append(f"{now.text} instead of {was.text}{end}")
+    what = "less" if verdict.answer == "better" else "more"
+    return f"its step needs {what} of everything{', ' * bool(figures)}{and_text(figures)}"
 
 
 def _chip_title(assessment: Assessment) -> str:

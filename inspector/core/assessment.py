@@ -30,8 +30,8 @@ FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
 # What the ends of an interval are.
 INTERVAL, BOUNDS, RANGE = "80% interval", "bounds", "minimum and maximum"
 
-# A difference below this share is not a difference: the figures are rounded to more than that.
-LEAST_CHANGE = 0.001
+# A difference below this share is not a difference, and has no mark.
+LEAST_CHANGE = 0.01
 # The names of the figures, on every page, in every report and verb.
 MEMORY, STEP, TRAFFIC, FINDINGS = "Memory per device", "Step", "Traffic", "Findings"
 FLOPS = "FLOPs per device"
@@ -56,7 +56,8 @@ class StepPart(Record):
       hidden: Seconds of communication during which the device works. They are no part of the step.
       bytes: Bytes that one device sends. None if unknown, and for other parts.
       messages: Number of collectives in one step, as a compiler combines them. 0 for other parts.
-      latency: Seconds that these take even with no bytes, hidden or not.
+      latency: Seconds that these take even with no bytes, hidden or not. Of memory, those in which kernels
+        start.
       kinds: Number of different ones, by operation and partners, which no larger one can combine. 0 for other
         parts.
     """

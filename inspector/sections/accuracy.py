@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip
+from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip, called
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.grouping import by_key
 from inspector.core.program_names import title
@@ -52,6 +52,7 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
             Picture.of("accuracy", "Predicted against measured step times", accuracy_scatter, accuracy),
             summary(accuracy),
             *estimates(accuracy),
+            *calls(accuracy),
             runs(reproduced),
             *corrections(reproduced),
         ]
@@ -152,6 +153,27 @@ def estimates(accuracy: Accuracy) -> tuple[Block, ...]:
     )
     said = "A prediction combines the estimates from the schedule and from the partitioned program."
     return (Folded("Errors by chip and estimate", (text(said), table)),)
+
+
+def calls(accuracy: Accuracy) -> tuple[Block, ...]:
+    """Return how many pairs of layouts are called better or worse before a compile, and how many rightly."""
+    rows = called(accuracy)
+    if not rows:
+        return ()
+    total = f"{sum(row.called for row in rows)} of {sum(row.pairs for row in rows)}"
+    table = Table.of(
+        "accuracy_calls",
+        rows,
+        {
+            "Pairs on": lambda row: row.chip,
+            "Pairs": lambda row: row.pairs,
+            "By published pairs alone": lambda row: row.by_pairs,
+            "Called": lambda row: row.called,
+            "Right": lambda row: row.right,
+        },
+    )
+    said = "A pair is called better or worse by what both layouts need, or by the published pairs."
+    return (Folded(f"{total} pairs of layouts are called better or worse", (text(said), table)),)
 
 
 def runs(rows: list[Row]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from inspector.assessment import because
 from inspector.compare.question import change_text
-from inspector.compare.ratio import ratio_of
+from inspector.compare.ratio import change_of, ratio_of
 from inspector.compare.search import order
 from inspector.compare.search.answer import answer_text, name_of, round_of
 from inspector.compare.search.goal import examples_of
@@ -160,8 +160,8 @@ def summary(result: SearchResult) -> Facts:
             facts.append(
                 Fact(
                     "Against the current layout",
-                    change_text(current.seconds, best.seconds) or "0%",
-                    f"{time_text(current)}, {_STAGES[current.stage]}{_answer_text(current, best)}",
+                    _against(current, best),
+                    f"{time_text(current)}, {_STAGES[current.stage]}",
                 )
             )
     counts = result.counts
@@ -175,14 +175,13 @@ def summary(result: SearchResult) -> Facts:
     return Facts(tuple(facts))
 
 
-def _answer_text(current: Candidate, best: Candidate) -> str:
-    """Return that two layouts are not distinguishable, as *Compare* says; "" if they are."""
-    if current.assessment is None or best.assessment is None:
-        return ""
-    ratio = ratio_of(current.assessment, best.assessment)
-    if ratio is None or ratio.answer != "not distinguishable":
-        return ""
-    return ", not distinguishable"
+def _against(current: Candidate, best: Candidate) -> str:
+    """Return the change of the step, `−72% to −44%`, or that two layouts are not distinguishable."""
+    ratio = None
+    if current.assessment is not None and best.assessment is not None:
+        scale = examples_of(layout_of(current)) / examples_of(layout_of(best))
+        ratio = ratio_of(current.assessment, best.assessment, scale)
+    return "unknown" if ratio is None else change_of(ratio) or ratio.answer
 
 
 def known_text(result: SearchResult) -> str | None:

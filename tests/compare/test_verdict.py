@@ -17,7 +17,7 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
 from inspector.machines.prediction.calibration import accuracy_table
-from inspector.machines.prediction.ratios import Pair, interval, pairs, ratio_interval
+from inspector.machines.prediction.ratios import Pair, interval, pairs, published
 from tests.compare.glances import compiled, planned, sent
 
 V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
@@ -51,15 +51,16 @@ def test_a_lower_bound_gives_no_verdict() -> None:
 @given(st.floats(1e-4, 1e2), st.floats(1e-4, 1e2))
 def test_an_answer_needs_the_whole_interval(first: float, second: float) -> None:
     a, b = of(step(1e15), step(1e15))
-    result = verdict(with_step(a, seconds=first), with_step(b, seconds=second))
+    result = verdict(with_step(a, seconds=first, parts=()), with_step(b, seconds=second, parts=()))
     assert result.ratio == pytest.approx(second / first)
     assert result.low <= result.ratio <= result.high and result.pairs > 0
-    factor = ratio_interval(compiled=False).factor
+    factor = published(compiled=False).factor
     assert result.high / result.ratio == pytest.approx(factor)
     expected = "worse" if result.low > 1 else "better" if result.high < 1 else "not distinguishable"
     assert result.answer == expected
+    assert (result.reason == "published pairs") == (expected != "not distinguishable")
     # The other way round it is the opposite.
-    back = verdict(with_step(b, seconds=second), with_step(a, seconds=first))
+    back = verdict(with_step(b, seconds=second, parts=()), with_step(a, seconds=first, parts=()))
     mirror = {"worse": "better", "better": "worse"}
     assert back.answer == mirror.get(result.answer, result.answer)
 
@@ -94,7 +95,7 @@ def test_the_interval_contains_half_of_the_measured_ratios() -> None:
 @pytest.mark.parametrize("compiled", [True, False])
 def test_of_the_published_pairs_that_are_called_95_percent_are_right(compiled: bool) -> None:
     key = "left_out" if compiled else "before_compile"
-    found, own = pairs(accuracy_table()["rows"], key), ratio_interval(compiled)
+    found, own = pairs(accuracy_table()["rows"], key), published(compiled)
     called = [pair for pair in found if abs(pair.predicted) > math.log(own.factor)]
     right = sum((pair.predicted > 0) == (pair.measured > 0) for pair in called)
     assert len(found) == own.pairs and len(called) == own.called > 10

@@ -12,7 +12,7 @@ from inspector.compare.search.result import (
     Objective,
     SearchResult,
 )
-from inspector.core.assessment import Step, StepPart
+from inspector.core.assessment import Assessment, Step, StepPart
 from inspector.sections import search
 from tests.figures import samples
 
@@ -94,14 +94,24 @@ def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
     assert "hidden" not in str(search.why(search_result, other))
 
 
-def test_the_change_of_the_step_has_the_sign_of_other_tables() -> None:
-    best, current = (
-        Candidate("compiled", seconds=seconds, layout=layout("8", "fsdp"), current=is_current)
-        for seconds, is_current in ((1.0, False), (4.0, True))
+def test_the_change_of_the_step_has_an_interval_and_the_sign_of_other_tables() -> None:
+    def measured(seconds: float) -> Assessment:
+        step = Step(seconds, 0.99 * seconds, 1.01 * seconds, "measured")
+        return Assessment(None, 8, "measured", "train_step", step, None, None, None, None)
+
+    best, current, same = (
+        Candidate(
+            "compiled",
+            seconds=seconds,
+            layout=layout("8", "fsdp"),
+            current=seconds == 4.0,
+            assessment=measured(seconds),
+        )
+        for seconds in (1.0, 4.0, 4.01)
     )
-    search_result = SearchResult("cpu", None, "now", Counts(), (best, current), 0)
-    assert "−75%" in [fact.value for fact in search.summary(search_result).facts]
-    assert "Step, compiled: 4.00 s → 1.00 s (−75%)" in str(search.why(search_result, best))
+    for candidate, change in ((best, "−75% to −74%"), (same, "not distinguishable")):
+        search_result = SearchResult("cpu", None, "now", Counts(), (candidate, current), 0)
+        assert change in [fact.value for fact in search.summary(search_result).facts]
 
 
 def test_each_place_says_that_a_time_is_that_of_a_round() -> None:

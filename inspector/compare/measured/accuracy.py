@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -10,12 +11,14 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from inspector.compare.measured.published_runs import PublishedRun
+from inspector.compare.ratio import of_needs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.prediction.calibration import accuracy_table
 from inspector.machines.prediction.predicted import predicted
+from inspector.machines.prediction.ratios import pairs, published
 
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1
@@ -44,6 +47,7 @@ class Row:
       flops: In the table of this version, FLOPs of matrix products of one device.
       moved: Bytes of HBM of one device, if all is fused that compilers can fuse.
       mixture: Whether it is a mixture of experts.
+      needs: Seconds by kind before a compile, the whole and the exposed ones, as `ratios.Needs` has them.
     """
 
     id: str
@@ -63,6 +67,7 @@ class Row:
     flops: float | None = None
     moved: float | None = None
     mixture: bool = False
+    needs: dict[str, tuple[float, float]] | None = None
 
     @property
     def known(self) -> bool:
@@ -82,10 +87,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """All rows of a file of runs, and the versions of the compilers."""
+    """All rows of a file of runs, the versions of the compilers, and counts of trials, as of `Called`."""
 
     rows: tuple[Row, ...]
     versions: dict[str, str]
+    trials: tuple[dict[str, Any], ...] = ()
 
     @property
     def errors(self) -> list[float]:
@@ -140,6 +146,38 @@ class Accuracy:
         return ordered(self.rows)
 
 
+@dataclass(frozen=True)
+class Called:
+    """Pairs of runs of one model on one chip, and those that are called better or worse before a compile.
+
+    Attributes:
+      by_pairs: Those that are called by the published pairs alone.
+      called: Those that a verdict calls. right: Those of them that are measured so.
+    """
+
+    chip: str
+    pairs: int
+    by_pairs: int
+    called: int
+    right: int
+
+
+def called(accuracy: Accuracy) -> list[Called]:
+    """Return how many pairs of runs are called by chip, the published trials of layouts last."""
+    checked = published(compiled=False)
+    by_chip: dict[str, list[tuple[bool, bool, bool]]] = {}
+    for pair in pairs([asdict(row) for row in accuracy.rows], "before_compile"):
+        if pair.needs is None or checked is None:
+            continue
+        ratio = of_needs(math.exp(pair.predicted), *pair.needs, pair.chip, checked)
+        decided = ratio.answer in ("better", "worse")
+        right = decided and (ratio.answer == "worse") == (pair.measured > 0)
+        alone = abs(pair.predicted) > math.log(checked.factor)
+        by_chip.setdefault(pair.chip, []).append((alone, decided, right))
+    rows = [Called(chip, len(own), *map(sum, zip(*own, strict=True))) for chip, own in by_chip.items()]
+    return rows + [Called(**trials) for trials in accuracy.trials]
+
+
 def percentile_90(errors: Sequence[float]) -> float | None:
     """Return the error that nine of ten are not above; None without errors. They ascend."""
     return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
@@ -167,7 +205,7 @@ def ordered(rows: Sequence[Row]) -> tuple[int, int]:
 def shipped() -> Accuracy:
     """Return the table of this version."""
     table = accuracy_table()
-    return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"])
+    return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"], tuple(table["trials"]))
 
 
 def row_of(run: PublishedRun) -> Row:
@@ -290,7 +328,7 @@ def _median(errors: Sequence[float]) -> float | None:
 def json_of(accuracy: Accuracy) -> dict[str, Any]:
     """Return the table and its summary as plain JSON."""
     inside, known = accuracy.inside
-    right, pairs = accuracy.ordered
+    right, ordered = accuracy.ordered
     before = accuracy.errors_before_compile
     predicted, measured = accuracy.predicted
     return {
@@ -308,6 +346,7 @@ def json_of(accuracy: Accuracy) -> dict[str, Any]:
         "inside_interval": inside,
         "with_interval": known,
         "ordered_pairs": right,
-        "pairs": pairs,
+        "pairs": ordered,
+        "called": [asdict(row) for row in called(accuracy)],
         "rows": [asdict(row) | {"error": row.error} for row in accuracy.rows],
     }

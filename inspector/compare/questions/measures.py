@@ -9,7 +9,8 @@ from functools import partial
 from inspector.compare import amounts
 from inspector.compare.amounts import TITLES, Amount, Kind
 from inspector.compare.compared import Compared, work_of
-from inspector.compare.question import Answer, Question, change_text
+from inspector.compare.question import Answer, Question
+from inspector.compare.ratio import change_of
 from inspector.compare.verdict import of_step
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
@@ -80,7 +81,7 @@ def _of_time(reference: Compared, compared: Compared, amount: Amount) -> Answer:
         return Answer(amount.value, amount.text, "unknown", remark=remark)
     if judged.ratio is None:
         return Answer(amount.value, amount.text, "not comparable", remark=remark)
-    change, work = change_text(1.0, judged.ratio), work_of(reference, compared)
+    change, work = change_of(judged), work_of(reference, compared)
     remark = "; ".join(filter(None, (work.why, remark)))
-    verdict = judged.answer if change else "equal"
+    verdict = "equal" if judged.low == judged.high == 1 else judged.answer
     return Answer(amount.value, amount.text, verdict, change, remark, work.per if change else "")

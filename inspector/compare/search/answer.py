@@ -11,7 +11,7 @@ from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import value
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
 from inspector.core.formatting import and_text, counted, mesh_sizes_text, ratio_text, seconds_text
-from inspector.machines.prediction.ratios import ratio_interval
+from inspector.machines.prediction.ratios import published
 
 _SAME = 1.005  # a ratio that is shown as 1
 
@@ -191,7 +191,7 @@ def _may_be_alike(best: Candidate, candidate: Candidate) -> bool:
     step = None if best.assessment is None else best.assessment.step
     if candidate.stage != "planned" or step is None or best.stage != "propagated":
         return False
-    interval = ratio_interval(compiled=False)
+    interval = published(compiled=False)
     if step.outside or interval is None:
         return True
     return _seconds(candidate) <= interval.factor * _seconds(best)

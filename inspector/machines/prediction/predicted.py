@@ -582,13 +582,18 @@ def traffic_seconds(program: Program, chip: Chip) -> float:
     these are read and written once. Without them, a step with a replicated train state would take no longer
     than one with a sharded state.
     """
-    work, constants = program.work, default_constants(chip)
     least = boundary_seconds(program, chip)
-    if work is None or work.fused_bytes is None:
+    if program.work is None or program.work.fused_bytes is None:
         return least
-    starting = (work.fusions or 0.0) * constants.kernel_seconds
-    moving = hbm_time(work.fused_bytes, chip).seconds / constants.hbm_efficiency
-    return max(least, moving) + starting
+    moving = hbm_time(program.work.fused_bytes, chip).seconds / default_constants(chip).hbm_efficiency
+    return max(least, moving) + starting_seconds(program, chip)
+
+
+def starting_seconds(program: Program, chip: Chip) -> float:
+    """Return the seconds in which the fusions of a partitioned program start on a GPU; 0 if unknown."""
+    work = program.work
+    known = work is not None and work.fused_bytes is not None
+    return (work.fusions or 0.0) * default_constants(chip).kernel_seconds if work and known else 0.0
 
 
 def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
@@ -648,7 +653,8 @@ def _totals_before_compile(
     Args:
       exposed_share: of the transfers inside of a slice.
     """
-    totals, unknown = Totals(memory=traffic_seconds(program, chip)), []
+    starting = starting_seconds(program, chip)
+    totals, unknown = Totals(memory=traffic_seconds(program, chip), starting=starting), []
     replaced, attention = attention_seconds(program, chip)
     efficiency = default_constants(chip).hbm_efficiency
     for name, moved in _uncounted(program).items():

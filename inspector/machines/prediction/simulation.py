@@ -86,6 +86,7 @@ def kind_of(collective: Collective) -> CollectiveKind:
 class Totals:
     """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
 
+    starting: the part of `memory` in which kernels start, before a compile.
     waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
     transfers: how long communication takes, whether or not the core waits. messages: in how many collectives.
     latency: how long these would take without any bytes. kinds: the operations and partners of these.
@@ -99,6 +100,7 @@ class Totals:
     matrix: float = 0.0
     memory: float = 0.0
     copies: float = 0.0
+    starting: float = 0.0
     waits: dict[tuple[str, bool], float] = field(default_factory=dict)
     transfers: dict[tuple[str, bool], float] = field(default_factory=dict)
     messages: dict[tuple[str, bool], float] = field(default_factory=dict)
@@ -115,6 +117,7 @@ class Totals:
         self.matrix += times * other.matrix
         self.memory += times * other.memory
         self.copies += times * other.copies
+        self.starting += times * other.starting
         self.by_roofline += times * other.by_roofline
         for mine, others in (
             (self.waits, other.waits),

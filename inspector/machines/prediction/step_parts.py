@@ -36,7 +36,7 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
         return ()
     parts = [
         StepPart("compute", totals.matrix),
-        StepPart("memory", totals.memory),
+        StepPart("memory", totals.memory, latency=totals.starting),
         StepPart("copies", totals.copies),
     ]
     waits = [

@@ -104,7 +104,7 @@ def test_a_rule_can_go_with_its_mesh_axis() -> None:
 def test_collectives_and_causes_are_ranked_by_bytes() -> None:
     before = ran(planned(), collective("all-reduce", ("data",), 2**10))
     moved = planned(mesh="8", axes="fsdp", rules="batch=fsdp,embed=fsdp")
-    for wire, place in ((2**40, 2), (2**10 + 10, 3)):
+    for wire, place in ((2**40, 2), (2**10 + 100, 3)):
         after = ran(moved, collective("all-gather", ("fsdp",), wire))
         sentences = difference.sentences(before, after)
         assert sentences[1].startswith("Rule embed → fsdp added")

@@ -50,13 +50,13 @@ def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
 
 
 def test_memory_of_a_compiled_step_is_the_sum_of_the_compiler() -> None:
-    memory = by_kind([compiled(10_000, aliased=96), compiled(30_000)])["memory"]
+    memory = by_kind([compiled(10_000, aliased=96), compiled(3_000_000)])["memory"]
     arguments = sum(array.bytes_per_device for array in compiled(0).arrays)
     # Arguments, outputs, temporaries and code, less what is aliased.
-    totals = [arguments + 4096 + 10_000 + 128 - 96, arguments + 4096 + 30_000 + 128]
+    totals = [arguments + 4096 + 10_000 + 128 - 96, arguments + 4096 + 3_000_000 + 128]
     assert [amount.value for amount in memory.amounts] == totals
     assert [amount.known for amount in memory.amounts] == totals
-    assert parts(memory, 1)["temporaries"] == 30_000
+    assert parts(memory, 1)["temporaries"] == 3_000_000
     assert [answer.verdict for answer in memory.answers] == ["baseline", "worse"]
 
 

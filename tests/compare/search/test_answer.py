@@ -10,11 +10,11 @@ from inspector import layout as layouts
 from inspector.compare.search.answer import answer_of, answer_text, round_of
 from inspector.compare.search.evaluated import ProgramCost
 from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
-from inspector.core.assessment import Assessment, Step
+from inspector.core.assessment import Assessment, Step, StepPart
 from inspector.core.evidence import Stage
-from inspector.machines.prediction.ratios import ratio_interval
+from inspector.machines.prediction.ratios import published
 
-FACTOR = ratio_interval(compiled=False).factor  # type: ignore[union-attr]
+FACTOR = published(compiled=False).factor  # type: ignore[union-attr]
 
 
 def candidate(mesh: str, axes: str, seconds: float, stage: str = "propagated", **fields: object) -> Candidate:
@@ -60,17 +60,18 @@ def test_layouts_that_were_not_partitioned_may_be_among_them_if_their_bounds_all
     assert ("At least 1" in (answer_text(found(BEST, near, excluded)) or "")) == (times < FACTOR)
 
 
-def test_a_step_shorter_than_published_ones_is_told_apart_by_its_bounds_alone():
-    def bounds(seconds: float, least: float, most: float) -> Step:
-        return Step(seconds, least, most, "predicted", outside="it is short")
+def test_a_step_shorter_than_published_ones_is_told_apart_by_what_both_need():
+    def short(hbm: float, sent: float) -> Step:
+        parts = StepPart("memory", hbm), StepPart("inside", sent, "fsdp")
+        return Step(hbm + sent, 1e-3, 1e3, "predicted", outside="it is short", parts=parts)
 
-    best = candidate("8", "fsdp", 1.0, step=bounds(1.0, 0.5, 4.0))
-    slower = candidate("2x4", "fsdp,tensor", 3.0, step=bounds(3.0, 1.0, 9.0))
-    longer = candidate("4x2", "fsdp,tensor", 9.0, step=bounds(9.0, 5.0, 9.0))
+    best = candidate("8", "fsdp", 1.0, step=short(0.5, 0.5))
+    trade = candidate("2x4", "fsdp,tensor", 1.1, step=short(0.2, 0.9))
+    longer = candidate("4x2", "fsdp,tensor", 9.0, step=short(4.0, 5.0))
     excluded = candidate("8", "data", 100.0, "planned")
-    answer = answer_of(found(best, slower, longer, excluded))
+    answer = answer_of(found(best, trade, longer, excluded))
     # What is known of the last one is a bound of the prediction, not of the step.
-    assert answer is not None and answer.alike == (slower,) and answer.more == 1
+    assert answer is not None and answer.alike == (trade,) and answer.more == 1
     assert not answer.others
 
 
