@@ -22,13 +22,12 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
+from inspector.compiled.op_name import TRANSPOSED
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import ArgumentUse
 
 # Parts of the targets of custom calls that are matrix products: cuBLAS, oneDNN and Triton.
 _PRODUCT_TARGETS = ("gemm", "matmul", "$dot", "conv")
-# JAX's mark of the transposed, that is, backward part of a program.
-_BACKWARD = "transpose("
 _FLOATING = ("f", "bf")
 # Limits for hostile text.
 _MIN_STEPS = 20_000
@@ -326,8 +325,8 @@ class _Reader(Forward[_Flow]):
         if does == "product" or (does == "custom" and _is_product(instruction.target)):
             self._use(arrays)
             if len(arrays) >= 2:
-                backward = _BACKWARD in instruction.metadata.get("op_name", "")
-                self.products.append(_Product(arrays[0], arrays[1], backward))
+                backward = TRANSPOSED.search(instruction.metadata.get("op_name", ""))
+                self.products.append(_Product(arrays[0], arrays[1], backward is not None))
         elif does == "gather" and not _are_constant(arrays[1:2]):
             self._use(arrays[:1])
             self.tables |= _argument(arrays[0])

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.op_name import BACKWARD, FUNCTIONS, parse_op_name, phases_of
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.traffic import outputs_of, parts_of
@@ -46,23 +46,26 @@ def by_role(program: Program, snapshot: Snapshot) -> Mapping[str | None, tuple[C
     experts = _modules_with_experts(snapshot)
     # Without a model, such as in a recorded solver, nothing is known to be an activation.
     inside = ACTIVATIONS if {"params", "activation"} & {*groups.values()} else OTHER_ARRAYS
+    trains = has_backward(program)
     collectives: dict[str | None, list[Collective]] = {}
     for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
         if collective.wire_bytes_per_device != 0:
-            collectives.setdefault(_role(collective, groups, experts, inside), []).append(collective)
+            role = _role(collective, groups, experts, inside, trains)
+            collectives.setdefault(role, []).append(collective)
     return {role: tuple(group) for role, group in collectives.items()}
 
 
 def _role(
-    collective: Collective, groups: Mapping[str, str], experts: frozenset[str], inside: str
+    collective: Collective, groups: Mapping[str, str], experts: frozenset[str], inside: str, trains: bool
 ) -> str | None:
     """Return the role. If arrays of several groups are moved, parameters count before optimizer state.
 
     inside: the role of what moves no array.
+    trains: whether the program has a backward pass.
     """
     if collective.arrays is None:
         return None
-    if not collective.arrays and in_optimizer(collective):
+    if not collective.arrays and trains and outside_gradient(collective):
         return OTHER_ARRAYS if collective.op in REDUCTIONS else OPTIMIZER
     if not collective.arrays:
         among_experts = any(place.module in experts for place in parse_op_name(collective.op_name))
@@ -87,10 +90,15 @@ def moves_gradients(collective: Collective) -> bool:
     return makes_results(collective) and all(place.phase == "backward" for place in places)
 
 
-def in_optimizer(collective: Collective) -> bool:
-    """Return whether all operations that a collective serves are in the optimizer."""
-    places = parse_op_name(collective.op_name)
-    return bool(places) and all(place.phase == "optimizer" for place in places)
+def has_backward(program: Program) -> bool:
+    """Return whether a collective of a program is in a backward pass."""
+    return any(phases_of(collective.op_name) & BACKWARD for collective in program.collectives or ())
+
+
+def outside_gradient(collective: Collective) -> bool:
+    """Return whether all operations that a collective serves are neither of a forward nor a backward pass."""
+    # A name without its beginning says nothing.
+    return (collective.op_name or "").startswith(FUNCTIONS) and phases_of(collective.op_name) == {"unknown"}
 
 
 def _modules_with_experts(snapshot: Snapshot) -> frozenset[str]:

@@ -69,7 +69,8 @@ def _matches(
     alike: dict[tuple[str, ...], list[PartKey]] = defaultdict(list)
     for collective in compiled:
         for key, part in numbered_parts(collective):
-            fits = [(_fit(other, part), other.name) for other in partitioned]
+            called = part.requested_by in ("code", "autodiff")
+            fits = [(_fit(other, part), other.name) for other in partitioned if not called]
             best = max((fit for fit, _ in fits), default=0)
             if best:
                 alike[tuple(name for fit, name in fits if fit == best)].append(key)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +16,7 @@ from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
 from inspector.compiled.hlo.module import Instruction
 from inspector.compiled.hlo.opcodes import WRITES
-from inspector.compiled.op_name import BACKWARD, parse_op_name
+from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
 from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
@@ -29,7 +31,7 @@ _MOST_VALUES = 400
 _EQUAL = 0.01
 # Values below this share of the largest are temporaries, without looking at their use.
 _SMALL = 1e-5
-_NAMED_PHASES: tuple[Phase, ...] = ("init", "forward", "backward", "optimizer")
+_NAMED_PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 # Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.
 _WORK = frozenset({"fusion", "product", "custom", "reduce", "scatter", "gather", "collective"})
 
@@ -206,18 +208,25 @@ class _Use:
     def _phase(self, position: int) -> Phase:
         if position not in self._phases:
             name, instruction = self._instructions[position]
-            own = parse_op_name(instruction.metadata.get("op_name"))[0].phase
-            self._phases[position] = self._phase_of(name) if own == "unknown" else own
+            place = parse_op_name(instruction.metadata.get("op_name"))[0]
+            phase = self._phase_of(name) if place.phase == "unknown" else place.phase
+            # Only what follows on a backward pass can be an optimizer.
+            if phase == "unknown" and place.primitive and position > self._first_backward:
+                phase = "optimizer"
+            self._phases[position] = phase
         return self._phases[position]
+
+    @functools.cached_property
+    def _first_backward(self) -> float:
+        names = (instruction.metadata.get("op_name") for _, instruction in self._instructions)
+        return next((at for at, name in enumerate(names) if phases_of(name) & BACKWARD), math.inf)
 
     def _phase_of(self, computation: str) -> Phase:
         """Return the phase that all operations of a loop body have, for those without a name."""
         if computation not in self._computations:
             instructions = self._module.by_name[computation].instructions
-            phases = {
-                parse_op_name(instruction.metadata.get("op_name"))[0].phase for instruction in instructions
-            }
-            phases.discard("unknown")
+            names = (instruction.metadata.get("op_name") for instruction in instructions)
+            phases = {parse_op_name(name)[0].phase for name in names} - {"unknown"}
             self._computations[computation] = phases.pop() if len(phases) == 1 else "unknown"
         return self._computations[computation]
 

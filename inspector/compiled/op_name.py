@@ -4,10 +4,9 @@ JAX names each operation by the stack of names under which it was traced, such a
 `jit(step)/transpose(jvp(MLP))/while/body/closed_call/Block_0/Dense_0/dot_general`. If XLA merges
 operations, it joins their names: `jit(step)/(jvp(MLP)/Block_0/dot_general:jvp()/reduce_sum)`.
 
-The phase is a guess from names. `jvp` and `transpose` mark the differentiated part. For the rest the name
-of the jitted function decides: in a train step, an operation inside a module is in the forward pass, and
-any other operation belongs to the optimizer. Therefore parameter-free code of the loss outside of all
-modules, such as rotary angles, counts as optimizer.
+The phase is proved by the marks of JAX's autodiff alone: `jvp(…)` in a forward pass, `transpose(jvp(…))` in a
+backward pass. All other operations are `unknown`, such as those of an optimizer, of a metric, or of a program
+without a gradient. Names that a user chose, of functions and modules, say nothing about the phase.
 """
 
 from __future__ import annotations
@@ -21,14 +20,15 @@ from typing import get_args
 from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.snapshot import Phase
 
+FUNCTIONS = ("jit(", "pjit(", "pmap(")  # how JAX begins the name of an operation of a program
 PHASES: tuple[Phase, ...] = get_args(Phase)
 # The backward pass, with what it computes again.
 BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
 
 
 def phase_text(phase: Phase) -> str:
-    """Return a phase in words: `computed again` for what JAX calls `rematted_computation`."""
-    return "computed again" if phase == "rematerialised" else phase
+    """Return a phase in words: what JAX calls `rematted_computation` is computed again."""
+    return {"rematerialised": "computed again", "unknown": "other"}.get(phase, phase)
 
 
 # Names that JAX itself adds to the stack, for control flow and custom derivatives.
@@ -42,11 +42,8 @@ _BRANCH = re.compile(r"branch_\d+_fun\Z")
 _ROOT_MODULE = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
 _LAYER_NUMBER = re.compile(r"(?<=[_/])\d+(?=/|$)")
 _CALL = re.compile(r"([A-Za-z_][\w.]*)\((.*)\)\Z", re.S)
-
-_INIT = re.compile(r"init", re.I)
-_TRAIN = re.compile(r"step|train|update", re.I)
-_UPDATE = re.compile(r"train|update|gradient|optimi", re.I)
-_INFERENCE = re.compile(r"apply|forward|infer|predict|eval|generate|prefill|decode", re.I)
+# How JAX names what differentiates a function, which may have been transformed before.
+TRANSPOSED = re.compile(r"\btranspose\((?:\w+\()*jvp\(")
 
 # Limits for names from untrusted files; names from JAX are far smaller.
 _MAX_DEPTH = 20
@@ -95,35 +92,29 @@ def without_layer_numbers(module: str) -> str:
 
 def _operation(parts: tuple[str, ...]) -> OpName:
     function = _CALL.match(parts[0])
+    phase: Phase = "rematerialised" if "rematted_computation" in parts else "unknown"
     if function is None or function[1] not in ("jit", "pjit", "pmap") or len(parts) < 2:
         # An argument, a name made by the compiler, or a name without its beginning.
-        phase: Phase = "rematerialised" if "rematted_computation" in parts else "unknown"
         # In a shard_map that XLA has inlined, a collective has the name of its primitive alone.
         named = len(parts) > 1 or parts[0] in PRIMITIVES
         return OpName(phase, "", parts[-1] if named else "")
-    transforms: set[str] = set()
     scopes: list[str] = []
     for part in parts[1:-1]:
         if part.startswith("jit("):
             scopes = _without_repetition(scopes)
-        own = _scopes(part, transforms)
+        own = _scopes(part)
         if "." in part and own == scopes[-1:]:
             continue  # `attention/attention.product`: a module calls a method of its own
         scopes += own
-    primitive = (_scopes(parts[-1], set(), called=True) or [parts[-1]])[-1]
-    in_module = bool(scopes) and _ROOT_MODULE.match(scopes[0]) is not None
-    if in_module:
+    primitive = (_scopes(parts[-1], called=True) or [parts[-1]])[-1]
+    if scopes and _ROOT_MODULE.match(scopes[0]):
         root = scopes[0]
         while scopes and scopes[0] == root:  # rematerialisation repeats the root
             scopes = scopes[1:]
-    if "rematted_computation" in parts:
-        phase = "rematerialised"
-    elif "transpose" in transforms:
+    if phase == "unknown" and any(map(TRANSPOSED.search, parts[1:-1])):
         phase = "backward"
-    elif "jvp" in transforms:
+    elif phase == "unknown" and any("jvp(" in part for part in parts[1:-1]):
         phase = "forward"
-    else:
-        phase = _phase_of_function(function[2], in_module)
     return OpName(phase, "/".join(scopes), primitive)
 
 
@@ -135,26 +126,14 @@ def _without_repetition(scopes: list[str]) -> list[str]:
     return scopes
 
 
-def _phase_of_function(name: str, in_module: bool) -> Phase:
-    if _INIT.search(name):
-        return "init"
-    # `decode_step` does not train, and `update_apply` does.
-    if _INFERENCE.search(name) and not _UPDATE.search(name):
-        return "forward"
-    if _TRAIN.search(name):
-        return "forward" if in_module else "optimizer"
-    return "forward" if in_module else "unknown"
-
-
-def _scopes(part: str, transforms: set[str], called: bool = False) -> list[str]:
-    """Return the module names in one part; add the transformations around them to `transforms`."""
+def _scopes(part: str, called: bool = False) -> list[str]:
+    """Return the module names in one part, without the transformations around them."""
     for _ in range(_MAX_DEPTH):
         call = _CALL.match(part)
         if call is None:
             break
         if call[1] in ("jit", "pjit") and not called:
             return []  # the name of a function, not of a module
-        transforms.add(call[1])
         part = call[2]
     # An einsum equation is a name, too. An empty part is a transformation outside of all modules.
     if not part or "->" in part or part in _JAX_NAMES or _BRANCH.match(part):

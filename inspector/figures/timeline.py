@@ -7,6 +7,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from inspector.compiled.op_name import BACKWARD, phases_of
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Schedule
@@ -66,12 +67,11 @@ def windows(
         inside = [span for span in simulated.spans if span.computation in (operation.runs or ())]
         if not inside:
             continue
-        names = " ".join(
-            inner.op_name or "" for name in operation.runs or () for inner in by_name[name].operations
-        )
-        title = "backward" if "transpose(" in names else "forward"
+        runs = (inner for name in operation.runs or () for inner in by_name[name].operations)
+        phases = {phase for inner in runs for phase in phases_of(inner.op_name)}
+        title = ", backward" if phases & BACKWARD else ", forward" if "forward" in phases else ""
         start = min(span.start for span in inside if span.resource == CORE)
-        chosen.setdefault(f"one layer, {title}", (start, span.start))
+        chosen.setdefault(f"one iteration{title}", (start, span.start))
     return dict(sorted(chosen.items(), key=lambda item: (item[1][0], -item[1][1])))
 
 

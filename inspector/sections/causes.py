@@ -10,7 +10,6 @@ from inspector.compiled.causes import (
     conflicts_of,
     wire_bytes_of_conflicts,
 )
-from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.program_names import title, who_runs
 from inspector.core.sharding_text import spec_text
@@ -84,21 +83,15 @@ def of_array(array: Array) -> Section | None:
     return Section(f"cause-{array.path}", "Where its sharding comes from", blocks)
 
 
-_CONFLICTS = "Conflicting shardings"
+_CONFLICTS = "Values that change their sharding"
 COMPUTING = Section("conflicts", _CONFLICTS, (text("Computing.", quiet=True),))
 
 
 def conflicts(program: Program) -> Section | None:
-    """Return the operations of a program with conflicting shardings; None if they were not looked for."""
-    if program.conflicts is None:
-        return None
+    """Return the operations whose operands or results change their sharding; None if there are none."""
     groups = conflicts_of(program)
-    heading = _CONFLICTS
     if not groups:
-        said = "For Shardy, no operation has operands and results with conflicting shardings."
-        if any(collective.op not in REDUCTIONS for collective in program.collectives or ()):
-            said += " XLA's partitioner moves shards all the same; each collective has its reason."
-        return Section("conflicts", heading, (text(said),))
+        return None
     shared: dict[str | Column, Callable[[Conflicts], int | None]] = {}
     if any(group.shared_bytes != 0 for group in groups):
         column = Column("Shared", "bytes", "Bytes that several of these places share.")
@@ -117,14 +110,13 @@ def conflicts(program: Program) -> Section | None:
                 "Source": lambda group: group.conflict.source or "unknown",
                 Column("Places", "count", "Operations with the same conflict."): lambda group: group.count,
                 "Resharded": lambda group: "; ".join(map(_change, _changed(group))),
-                "Because of": lambda group: _demand(group),
                 "By": lambda group: ", ".join(
                     dict.fromkeys(collective.op for collective in group.collectives)
                 ),
             },
         ),
     )
-    return Section("conflicts", heading, blocks)
+    return Section("conflicts", _CONFLICTS, blocks)
 
 
 def sides(conflicts: Conflicts) -> Table:
@@ -207,10 +199,7 @@ def _headline(program: Program, groups: Sequence[Conflicts]) -> tuple[Inline, ..
     sent = wire_bytes_of_conflicts(program)
     unknown = any(not conflicts.collectives for conflicts in groups)
     who = who_runs(program.name)
-    resharded = (
-        f"{who} reshards a value at {counted(places, 'operation')}, because the operands and results there "
-        "do not have the same sharding"
-    )
+    resharded = f"{who} reshards operands or results of {counted(places, 'operation')}"
     if sent is None:
         return (f"{resharded}. How many bytes leave each device for this is unknown.",)
     return (
@@ -225,23 +214,5 @@ def _changed(conflicts: Conflicts) -> list[ConflictSide]:
 
 
 def _change(side: ConflictSide) -> str:
-    return f"{side.value} {spec_text(side.spec)} to {spec_text(side.used)}"
-
-
-def _demand(conflicts: Conflicts) -> str:
-    """Return the rules or sources of the sides that keep their sharding over the axes in conflict."""
-    lost = {
-        axis
-        for side in _changed(conflicts)
-        for before, after in zip(side.spec, side.used, strict=True)
-        for axis in before or ()
-        if axis not in (after or ())
-    }
-    kept = [
-        f"{side.value}: {origin.rule or origin.from_}"
-        for side in conflicts.conflict.sides
-        if side.spec == side.used
-        for origin in side.origins or ()
-        if origin.mesh_axis in lost
-    ]
-    return ", ".join(dict.fromkeys(kept)) or "the sharding in which it is used"
+    before, after = (side.spec, side.used) if side.value.startswith("operand") else (side.used, side.spec)
+    return f"{side.value} {spec_text(before)} to {spec_text(after)}"

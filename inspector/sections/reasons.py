@@ -2,36 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
+from typing import NamedTuple
 
 import cachetools
 
-from inspector.compiled.collective_roles import makes_results, moves_gradients
+from inspector.compiled.collective_roles import makes_results
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Collective, CollectivePart, Conflict, ConflictSide, Program, Spec
-from inspector.core.traffic import axes_text, outputs_of, wire_bytes_of_run
+from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
+from inspector.core.traffic import axes_text, inputs_of, outputs_of, wire_bytes_of_run
 
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
-_UPDATES = frozenset({"scatter", "scatter-add", "scatter_add", "dynamic_update_slice"})
-# The result of each reduction other than a sum.
-_OTHERS = {
+_UPDATES = frozenset({"scatter-add", "scatter_add"})
+_SUMS = frozenset({"psum", "psum_invariant"})
+# What each device has of its part, by the reduction.
+_REDUCED = {
+    "reduce_sum": "the sum",
     "reduce_max": "the largest value",
     "reduce_min": "the smallest value",
-    "argmax": "the place of the largest value",
-    "argmin": "the place of the smallest value",
     "reduce_and": "whether all are true",
     "reduce_or": "whether one is true",
     "reduce_prod": "the product",
+}
+# What an operation does, whatever it is for.
+_DOES = {
+    "all-gather": "collects {what} from the devices",
+    "all-reduce": "combines {what} from the devices",
+    "reduce-scatter": "combines {what} from the devices, and each keeps its part",
+    "all-to-all": "exchanges {what} between the devices",
+    "collective-permute": "sends {what} from some devices to others",
 }
 
 
@@ -56,20 +66,16 @@ _Part = tuple[str, str, tuple[CollectivePart, ...] | None]
 @cachetools.cached(cachetools.LRUCache(8), id, Lock())
 def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | None]]:
     conflicts = _conflicts(program)
-    alike: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
-    specs = _specs(program)
+    alike: dict[tuple[str, str, str | None, bool], list[Collective]] = defaultdict(list)
     resolved: dict[int, Conflict | None] = {}
     for collective in program.collectives or ():
         for key, part in numbered_parts(collective):
             resolved[id(part)] = conflicts.get(key)
-            unnamed = _reason(part, conflicts.get(key), (), specs)
-            alike[part.op, axes_text(part), unnamed].append(part)
+            unnamed = _reason(part, conflicts.get(key), False)
+            alike[part.op, axes_text(part), unnamed, makes_results(part)].append(part)
     rows = []
     for members in alike.values():
-        # If some move values that are no arrays, the names of the others are not those of all.
-        named = members if all(member.arrays for member in members) else ()
-        arrays = _patterns(path for member in named for path in member.arrays or ())
-        sentence = _reason(members[0], resolved[id(members[0])], arrays, specs)
+        sentence = _reason(members[0], resolved[id(members[0])], True, members)
         rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
     of_parts = {
         (part.computation, part.name, part.parts): row.reason for row in rows for part in row.collectives
@@ -118,183 +124,173 @@ def of_parts(program: Program, collective: Collective) -> list[tuple[str | None,
 
     The bytes are those of the payload of one execution; None if they are unknown.
     """
-    conflicts, specs = _conflicts(program), _specs(program)
+    conflicts = _conflicts(program)
     sent: dict[str | None, int | None] = {}
     for key, part in numbered_parts(collective):
-        why, size = _reason(part, conflicts.get(key), part.arrays or (), specs), part.payload_bytes
+        why, size = _reason(part, conflicts.get(key)), part.payload_bytes
         before = sent.get(why, 0)
         sent[why] = None if before is None or size is None else before + size
     return sorted(sent.items(), key=lambda row: -(row[1] or 0))
 
 
 def reason(program: Program, collective: Collective) -> str | None:
-    """Return why a collective is there; None if its operation is unknown.
-
-    A matrix product whose operands are sharded over the dimension that it sums is followed by an all-reduce,
-    and an operand that an operation uses in another sharding is gathered or moved.
-    """
+    """Return why a collective is there; None if its operation is unknown."""
     parts = list(numbered_parts(collective))
     # That of a combined collective is the reason of its largest part.
     key, part = max(parts, key=lambda pair: pair[1].payload_bytes or 0)
-    resharded = _conflicts(program).get(key)
-    return _reason(part, resharded, part.arrays or (), _specs(program))
+    return _reason(part, _conflicts(program).get(key))
 
 
-def _specs(program: Program) -> dict[str, Spec | None]:
-    """Return the PartitionSpec of each input and output by its path."""
-    return {sharding.path: sharding.compiled for sharding in program.shardings}
+class _Case(NamedTuple):
+    """What conditions and sentences need of one collective, or of several for the same reason.
+
+    Attributes:
+      primitive: the operation that it serves, or the collective of JAX that it is; "" if unknown.
+      called: the function of JAX in the code that it comes from; "" if unknown.
+      by: who runs it: `code`, `autodiff` or `either`; "" for one of the partitioner.
+      reduces: whether it combines values.
+      gathers: whether it sends arguments as they are. Then a sum gathers parts, and others have zeros.
+      ends_loop: whether it runs in the condition of a loop.
+      results: whether what it sends becomes results of the program.
+      does: what its operation does with what it sends, in words.
+      combines: the same for a reduction whose parts the sentence names before.
+      change: the sharding before and after it; "" if unknown.
+    """
+
+    op: str
+    axes: str
+    primitive: str
+    called: str
+    by: str
+    reduces: bool
+    gathers: bool
+    ends_loop: bool
+    results: bool
+    does: str
+    combines: str
+    change: str
+
+    @property
+    def part(self) -> str:
+        return _REDUCED.get(self.primitive, "")
+
+
+_MOVES = "For {case.primitive}, the {case.op} over {case.axes} {case.does}{case.change}."
+# Key, condition and template of each sentence. The first whose condition holds is the reason.
+SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
+    "called": (lambda case: case.by == "code", "The code calls {case.called} over {case.axes}."),
+    "transposed": (
+        lambda case: case.by == "autodiff" and case.called != case.primitive,
+        "Autodiff adds {case.primitive} over {case.axes}: it is the transpose of the code's {case.called}.",
+    ),
+    "cotangents": (
+        lambda case: case.by == "autodiff" and case.primitive in _SUMS,
+        "Autodiff adds {case.primitive} over {case.axes}; the code has none here. The forward pass uses a "
+        "value that is equal on the devices along {case.axes}, so the gradients of all of them are added.",
+    ),
+    "either": (
+        lambda case: case.by,
+        "{case.primitive} runs over {case.axes}: the code calls it, or autodiff adds it.",
+    ),
+    "condition": (
+        lambda case: case.primitive and case.reduces and case.ends_loop,
+        "The condition of a loop depends on values that are sharded over {case.axes}: the {case.op} combines "
+        "them before each iteration, so that all devices run equally many.",
+    ),
+    "resharded": (lambda case: case.change, _MOVES),
+    "products": (
+        lambda case: case.reduces and case.primitive in _PRODUCTS and not case.gathers,
+        "{case.primitive} sums over a dimension that is sharded over {case.axes}: each device has a partial "
+        "sum, and the {case.op} {case.combines}.",
+    ),
+    "reads": (
+        lambda case: case.reduces and case.primitive in _READS,
+        "{case.primitive} reads along a dimension that is sharded over {case.axes}: only one device has each "
+        "element, the others have zeros, and the {case.op} {case.combines}.",
+    ),
+    "updates": (
+        lambda case: case.reduces and case.primitive in _UPDATES,
+        "{case.primitive} gets updates that are sharded over {case.axes}: each device has a sum of some of "
+        "them, and the {case.op} {case.combines}.",
+    ),
+    "reduced": (
+        lambda case: case.reduces and case.part,
+        "{case.primitive} reduces a dimension that is sharded over {case.axes}: each device has {case.part} "
+        "of its part, and the {case.op} {case.combines}.",
+    ),
+    "operation": (lambda case: case.primitive, _MOVES),
+    "results": (lambda case: case.results, "The {case.op} over {case.axes} {case.does}."),
+}
 
 
 def _reason(
     collective: Collective,
-    resharded: Conflict | None,
-    arrays: Sequence[str],
-    specs: Mapping[str, Spec | None],
+    conflict: Conflict | None,
+    named: bool = True,
+    members: Sequence[Collective] = (),
 ) -> str | None:
-    """Return why a collective is there.
+    """Return why a collective is there; None if no condition holds.
 
     Args:
-      arrays: the paths, or patterns of paths, by which the sentence names what it moves.
-      specs: the PartitionSpecs of the inputs and outputs of the program.
+      conflict: the operation that needs it in another sharding; None if it is not known to be for one.
+      named: whether the sentence names the arrays that it moves.
+      members: the collectives that the sentence is for, if it is for several.
     """
     if collective.mesh_axes is None and collective.axis_parts is None:
         return None
-    # Parts of mesh axes are not in the text of a spec.
-    if resharded is not None and any(
-        spec_text(side.spec) != spec_text(side.used) for side in resharded.sides
-    ):
-        return _of_conflict(resharded, collective, arrays, specs)
-    primitive = parse_op_name(collective.op_name)[0].primitive
-    if not primitive:
-        return _of_results(collective, arrays, specs)
-    axes = axes_text(collective)
+    what = "values"
+    # The names of what some of them move are not those of all.
+    for paths, words in ((inputs_of, "parts of"), (outputs_of, "what becomes")):
+        every = [paths(member) for member in (members or (collective,)) if named]
+        if what == "values" and every and all(every):
+            what = f"{words} {_named(_patterns(itertools.chain.from_iterable(every)))}"
+    op, by = collective.op, ""
+    primitive = called = parse_op_name(collective.op_name)[0].primitive
+    change = _change(collective, conflict)
     if primitive in PRIMITIVES:
-        return _of_request(collective, primitive, axes)
-    if collective.op in REDUCTIONS and collective.use in ("condition", "loop-end"):
-        return (
-            f"The condition of a loop depends on values that are sharded over {axes}: the {collective.op} "
-            "combines them before each iteration, so that all devices run equally many."
-        )
-    if collective.op in REDUCTIONS:
-        return _of_sum(primitive, axes, collective.op)
-    if makes_results(collective):
-        gathers = collective.op == "all-gather"
-        ends = "needed whole" if gathers else "needed in another sharding"
-        if moves_gradients(collective):
-            named = f"The gradient of {_named(arrays)}" if arrays else "A gradient"
-        else:
-            named = f"What becomes {_named(arrays)}" if arrays else "A result"
-        verb = "collects its shards" if gathers else "moves its shards"
-        return (
-            f"{named} is computed in shards, and {ends} ({primitive}): the {collective.op} {verb} along "
-            f"{axes}."
-        )
-    # These need not be its shards: the program can slice an array that is not cut along these axes.
-    what = f"parts of {_named(arrays)}" if arrays else "shards"
-    return f"{primitive} needs operands in another sharding: the {collective.op} moves {what} along {axes}."
-
-
-def _of_results(
-    collective: Collective, arrays: Sequence[str], specs: Mapping[str, Spec | None]
-) -> str | None:
-    """Return why a nameless all-gather makes results, as parameters in ZeRO-1; None if it is unknown."""
-    results, axes = outputs_of(collective), set(collective.axis_names)
-    known = [spec for path in results if (spec := specs.get(path)) is not None]
-    sharded = {axis for spec in known for entry in spec for axis in entry or ()}
-    if collective.op != "all-gather" or not results or len(known) < len(results) or axes & sharded:
-        return None
-    named, over = _named(arrays) if arrays else "A result", axes_text(collective)
-    verb, pronoun = ("are", "them") if len(arrays) > 1 else ("is", "it")
-    return (
-        f"{named} {verb} computed in shards along {over}, and returned replicated along {over}: the "
-        f"all-gather collects {pronoun}."
+        change, called = "", collective.call or primitive
+        by = collective.requested_by or "either"
+        if (
+            by == "either"
+            and "/" in (collective.op_name or "")
+            and not phases_of(collective.op_name) & BACKWARD
+        ):
+            by = "code"
+    elif change and conflict is not None:
+        primitive = conflict.operation
+    case = _Case(
+        op,
+        axes_text(collective),
+        primitive,
+        called,
+        by,
+        op in REDUCTIONS,
+        any(part.inputs for part in collective.parts or ()),
+        collective.use in ("condition", "loop-end"),
+        bool(collective.parts) and bool(outputs_of(collective)),
+        _DOES.get(op, "moves {what}").format(what=what),
+        "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
+        change,
     )
+    template = next((template for holds, template in SENTENCES.values() if holds(case)), None)
+    return None if template is None else template.format(case=case)
 
 
-def _of_request(collective: Collective, primitive: str, axes: str) -> str:
-    """Return who calls a collective of JAX: the code, or autodiff for an operation of the code."""
-    call, backward = collective.call, parse_op_name(collective.op_name)[0].phase == "backward"
-    if collective.requested_by == "autodiff" and call:
-        return f"Autodiff adds {primitive} over {axes}: it is the transpose of the code's {call}."
-    if collective.requested_by == "autodiff":
-        return (
-            f"Autodiff adds {primitive} over {axes}; the code has none here. The forward pass uses a "
-            f"value that is equal on the devices along {axes}, so the {collective.op} adds the gradients of "
-            "all of them."
-        )
-    if backward and not call:
-        return (
-            f"The backward pass runs {primitive} over {axes}: autodiff adds it, or a derivative rule of the "
-            "code calls it."
-        )
-    if backward:
-        return f"The backward pass runs {primitive} over {axes}, because the code calls {call} here."
-    if collective.requested_by is None and "/" not in (collective.op_name or ""):
-        return f"{primitive} runs over {axes}: the code calls it here, or autodiff adds it."
-    return f"The code calls {call or primitive} over {axes}."
+def _change(collective: Collective, conflict: Conflict | None) -> str:
+    """Return the sharding before and after a collective, if it moves one operand or result of an operation.
 
-
-def _of_sum(primitive: str, axes: str, op: str) -> str:
-    adds = "adds them" if op == "all-reduce" else "adds them, and each device keeps its part"
-    if primitive in _PRODUCTS:
-        return (
-            f"{primitive} sums over a dimension that is sharded over {axes}: each device has a partial sum, "
-            f"and the {op} {adds}."
-        )
-    if primitive in _READS:
-        return (
-            f"{primitive} reads along a dimension that is sharded over {axes}: only one device has each "
-            f"element, the others have zeros, and the {op} {adds}."
-        )
-    if primitive in _UPDATES:
-        return (
-            f"{primitive} gets updates that are sharded over {axes}: each device has a sum of some of them, "
-            f"and the {op} {adds}."
-        )
-    if primitive in _OTHERS:
-        return (
-            f"{primitive} reduces a dimension that is sharded over {axes}: each device has "
-            f"{_OTHERS[primitive]} of its part, and the {op} combines them."
-        )
-    return (
-        f"{primitive} reduces a dimension that is sharded over {axes}: each device has the result of its "
-        f"part, and the {op} {adds if 'sum' in primitive else 'combines them'}."
-    )
-
-
-def _of_conflict(
-    conflict: Conflict,
-    collective: Collective,
-    arrays: Sequence[str],
-    specs: Mapping[str, Spec | None],
-) -> str:
-    side = next((side for side in conflict.sides if side.spec != side.used), conflict.sides[0])
-    before, after = spec_text(side.spec), spec_text(side.used)
-    if side.value.startswith("result"):
-        before, after = after, before
-    moves = (
-        f"the {collective.op} over {axes_text(collective)} "
-        f"{'collects' if collective.op == 'all-gather' else 'moves'}"
-    )
-    if conflict.operation == "sharding_constraint":
-        where = f" ({conflict.source})" if conflict.source else ""
-        asked = f"a sharding constraint{where} asks for {after}"
-        return f"The value is sharded as {before}, and {asked}: {moves} it."
-    whole = all(specs.get(path) == side.spec for path in collective.arrays or ())
-    name, several = (_named(arrays), len(arrays) > 1) if arrays else (_side_name(side), False)
-    if arrays and not whole:
-        # Such as the part of one layer, or another sharding of the array inside of the program.
-        name = f"{'Values' if several else 'A value'} from {name}"
-    verb, pronoun = ("are", "them") if several else ("is", "it")
-    return (
-        f"{name} {verb} sharded as {before}, and {conflict.operation} uses {pronoun} as {after}: "
-        f"{moves} {pronoun}."
-    )
-
-
-def _side_name(side: ConflictSide) -> str:
-    kind, _, number = side.value.partition(" ")
-    return f"{kind.capitalize()} {number}"
+    An operation can have several that others move: it moves the one that gains or loses all its mesh axes.
+    """
+    constrained = conflict is not None and conflict.operation == "sharding_constraint"
+    changes: set[tuple[str, ...]] = set()
+    for side in conflict.sides if conflict is not None and (constrained or collective.mesh_axes) else ():
+        specs = (side.spec, side.used) if side.value.startswith("operand") else (side.used, side.spec)
+        before, after = ({axis for entry in spec for axis in entry or ()} for spec in specs)
+        if constrained or before ^ after == {*collective.axis_names}:
+            changes.add(tuple(map(spec_text, specs)))
+    # Parts of mesh axes are not in the text of a spec.
+    ((old, new),) = changes if len(changes) == 1 else [("", "")]
+    return f": {old} becomes {new}" if old != new else ""
 
 
 def _named(arrays: Sequence[str]) -> str:

@@ -12,8 +12,11 @@ BACKWARD = "jit(train_step)/transpose(jvp(Model))/block/dot_general"
 OPTIMIZER = "jit(train_step)/dot_general"
 
 
-def role_of(op: str, *parts: CollectivePart) -> dict[str | None, int]:
-    """Return the bytes by role of a collective in a program with a parameter `params/w`."""
+def role_of(op: str, *parts: CollectivePart, other: str = BACKWARD) -> dict[str | None, int]:
+    """Return the bytes by role of a collective in a program with a parameter `params/w`.
+
+    other: the name of another collective of the program, which sends nothing.
+    """
     payload = sum(part.payload_bytes or 0 for part in parts)
     arrays = {path for part in parts for path in (*part.inputs, *part.outputs)}
     collective = Collective(
@@ -26,7 +29,8 @@ def role_of(op: str, *parts: CollectivePart) -> dict[str | None, int]:
         None,
         (Array("params/w", "params", (8,), "float32"),),
     )
-    by_role = roles.by_role(Program("train_step", collectives=(collective,)), snapshot)
+    idle = Collective("all-reduce", False, "d", "main", 1, False, ("x",), 1, 2, 0, 0, op_name=other)
+    by_role = roles.by_role(Program("train_step", collectives=(collective, idle)), snapshot)
     return {
         role: sum(part.wire_bytes_per_device or 0 for part in collectives)
         for role, collectives in by_role.items()
@@ -61,3 +65,10 @@ def test_a_combined_sum_is_one_of_gradients_only_for_their_part() -> None:
 )
 def test_role(op: str, part: CollectivePart, role: str) -> None:
     assert role_of(op, part) == {role: 8}
+
+
+@pytest.mark.parametrize("op", ["all-gather", "all-reduce"])
+@pytest.mark.parametrize("other", [FORWARD, OPTIMIZER, "jit(train_step)/transpose()/dot_general"])
+def test_no_optimizer_without_a_backward_pass(op: str, other: str) -> None:
+    """Such as in a simulation whose function is named `train_step`."""
+    assert role_of(op, CollectivePart(8, op_name=OPTIMIZER), other=other) == {roles.ACTIVATIONS: 8}

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from inspector.compiled.hlo.module import Module
-from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.op_name import FUNCTIONS, parse_op_name
 from inspector.compiled.source_calls import CALLS, PRIMITIVES, written_at
 from inspector.core.snapshot import Requester
-
-_FUNCTIONS = ("jit(", "pjit(", "pmap(")  # how JAX begins the name of an operation of a program
 
 
 class Request(NamedTuple):
@@ -34,7 +32,7 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     name = metadata.get("op_name", "")
     operation = parse_op_name(name)[0]
     if operation.primitive not in PRIMITIVES:
-        of_program = bool(operation.primitive) and name.startswith(_FUNCTIONS)
+        of_program = bool(operation.primitive) and name.startswith(FUNCTIONS)
         return Request(source, library, "partitioner" if of_program else None, None)
     runs = inside or frame
     written = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from jax.extend.mlir import ir
 
-from inspector.core.collectives import REDUCTIONS
+from inspector.core.collectives import OPERATIONS, REDUCTIONS
 from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.mlir.locations import named_at
 from inspector.producers.partition.history import History
@@ -84,7 +84,8 @@ def conflicts_of(
             continue
         for number in _numbers(collective, purpose, history):
             operation = history.by_number.get(number)
-            if operation is None:
+            # The code calls those of its own `shard_map`.
+            if operation is None or operation.name.partition(".")[2].replace("_", "-") in OPERATIONS:
                 continue
             before = conflicts.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
             if operation.name == _CONSTRAINT:
@@ -132,7 +133,8 @@ def _gathered(
 ) -> tuple[Side, ...] | None:
     """Return the sides with the one that an all-gather changes; None if it cannot be told."""
     axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
-    if collective.op != "all-gather" or dimension is None:
+    # Parts of an axis are not lost: the rest of it still shards the value.
+    if collective.op != "all-gather" or dimension is None or not axes:
         return None
     for number, side in enumerate(sides):
         if dimension >= len(side.used):
