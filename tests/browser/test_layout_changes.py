@@ -8,7 +8,8 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.dashboard import cells
+from benchmarks.processes import until
+from tests.browser.dashboard import PATIENCE, cells
 
 
 @pytest.mark.nightly
@@ -241,20 +242,21 @@ def test_the_wheel_moves_the_page_over_a_table_until_a_click_in_it(dashboard):
     page.set_viewport_size({"width": 1440, "height": 700})
     dashboard.wait_for_stillness()
 
-    def scrolled() -> tuple[float, float]:
-        """Turn the wheel over the table. Return how far page and table then are."""
-        table.hover(position={"x": 100, "y": 100})
-        page.mouse.wheel(0, 60)
-        page.wait_for_timeout(500)
-        places = "['[data-testid=stMain]', '.dvn-scroller']"
-        tops = page.evaluate(f"{places}.map(place => document.querySelector(place).scrollTop)")
-        return tuple(tops)
+    def top(place: str) -> float:
+        return page.locator(place).first.evaluate("found => found.scrollTop")
 
-    first = scrolled()
-    assert first[0] > 0 and first[1] == 0
+    def turn_until_moved(place: str) -> None:
+        """Turn the wheel over the table, and wait until this has moved."""
+        table.hover(position={"x": 100, "y": 100})
+        before = top(place)
+        page.mouse.wheel(0, 60)
+        until(lambda: top(place) > before, f"{place} moving", PATIENCE)
+
+    turn_until_moved("[data-testid=stMain]")
+    assert top(".dvn-scroller") == 0
     table.click(position={"x": 100, "y": 100})
     dashboard.settle()
-    assert scrolled()[1] > 0
+    turn_until_moved(".dvn-scroller")
 
 
 # Notes every text of the main part of the page that has the word, after each change of the page.

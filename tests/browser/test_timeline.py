@@ -7,8 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Locator, expect
 
+from benchmarks.processes import until
 from inspector.core import snapshot
-from tests.browser.dashboard import Dashboard
+from tests.browser.dashboard import PATIENCE, Dashboard
 from tests.machines.prediction.schedules import long_step
 
 pytestmark = pytest.mark.nightly
@@ -69,7 +70,10 @@ def zoom(dashboard: Dashboard, share: float, turns: int) -> None:
     for _ in range(abs(turns)):
         dashboard.page.mouse.wheel(0, -200 if turns > 0 else 200)
         dashboard.page.wait_for_timeout(20)
-    dashboard.page.wait_for_timeout(400)
+    before = (0.0, 0.0)
+    while (after := period(dashboard)) != before:  # a busy machine applies the turns one by one
+        before = after
+        dashboard.page.wait_for_timeout(400)
     dashboard.settle()
 
 
@@ -144,8 +148,7 @@ def test_the_page_scrolls_where_nothing_is_left_to_zoom_out(opened: Dashboard) -
     opened.page.mouse.move(*point(opened, 0.5))
     before = main.evaluate("main => main.scrollTop")
     opened.page.mouse.wheel(0, 150)
-    opened.page.wait_for_timeout(500)
-    assert main.evaluate("main => main.scrollTop") > before
+    until(lambda: main.evaluate("main => main.scrollTop") > before, "the page scrolling", PATIENCE)
     assert period(opened) == whole
 
 

@@ -19,7 +19,7 @@ from inspector.producers.model.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
 from inspector.service.request import Request
-from tests.media.streamlit.scripted_page import ScriptedPage
+from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 pytestmark = [pytest.mark.close_to_jax, pytest.mark.first_jax_is_enough]
 
@@ -89,7 +89,7 @@ def run_snapshot(layout: Layout) -> Snapshot:
 
 
 def wait(page) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while is_waiting(page):
         assert time.monotonic() < until
         time.sleep(0.1)
@@ -263,7 +263,7 @@ def test_the_other_programs_follow_the_train_step(open_page, asked):
     page = open_page(**SMALL, learning_rate="0.25")
     page.open_panel("Communication")
     wait(page)
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while () not in asked:
         assert time.monotonic() < until
         assert "not partitioned yet" in "".join(one.value for one in page.test.main.caption)
