@@ -13,16 +13,17 @@ def step_program(snapshot: Snapshot) -> Program | None:
     """Return the program of a step; None without programs.
 
     It is the train step, else the inference, else the decode step. Of other programs, such as those of a
-    user's script, it is the one whose measured steps take longest together, else that with the most FLOPs on
-    a device, and the first one if no FLOPs are known.
+    user's script, whose names say nothing, it is the one whose measured steps take longest together, else the
+    one with the most FLOPs on a device, and the first one if no FLOPs are known.
     """
-    for name in STEPS:
-        if (program := snapshot.program(name)) is not None:
-            return program
+    if snapshot.source.file is None:
+        for name in STEPS:
+            if (program := snapshot.program(name)) is not None:
+                return program
     others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
-    return max(others, key=_amount, default=None)
+    return max(others, key=lambda one: (measured_seconds(one), one.flops_per_device or 0.0), default=None)
 
 
-def _amount(program: Program) -> tuple[float, float]:
-    """Return the seconds of its measured steps and its FLOPs."""
-    return sum(program.seconds.steps) if program.seconds else 0.0, program.flops_per_device or 0.0
+def measured_seconds(program: Program) -> float:
+    """Return the seconds of all measured steps of a program together, 0 without any."""
+    return sum(program.seconds.steps) if program.seconds else 0.0

@@ -26,7 +26,7 @@ from inspector.figures.collective_bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.machines.mesh_links import by_network
 from inspector.sections import causes, pipelines, reasons, unknown
-from inspector.sections.programs import BEFORE_COMPILE, main_first
+from inspector.sections.programs import BEFORE_COMPILE, heading, once
 from inspector.sections.section import (
     Block,
     Cell,
@@ -58,9 +58,9 @@ def section(snapshot: Snapshot, listed: bool = False) -> Section:
     """
     missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     blocks: list[Block] = [] if missing is None else [missing]
-    for number, program in enumerate(main_first(snapshot)):
+    for number, program in enumerate(once(snapshot)):
         inside = of_program(program, snapshot, figures=number == 0, listed=listed)
-        blocks.append(Section(f"collectives-{program.name}", title(program.name), inside))
+        blocks.append(Section(f"collectives-{program.name}", heading(program, snapshot), inside))
     return Section("collectives", "Collectives", tuple(blocks))
 
 
@@ -98,7 +98,7 @@ def of_program(
         )
         for row in rows
     }
-    blocks += _why(program, computing)
+    blocks += moves(program, computing)
     if figures:
         blocks.append(_figures(program, collectives, rows, snapshot))
     if disagreeing is not None:
@@ -109,10 +109,16 @@ def of_program(
     return tuple(blocks)
 
 
-def _why(program: Program, computing: bool = False) -> tuple[Block, ...]:
-    """Return a table of the reasons for which a program sends most, with their source lines."""
+def moves(
+    program: Program, computing: bool = False, most: int = _MOST_REASONS, least: float = 0.0
+) -> tuple[Block, ...]:
+    """Return a table of the reasons for which a program sends most, with their source lines.
+
+    least: the share of all bytes from which a reason has a row.
+    """
     ranked = reasons.shared(program)
-    shown = ranked[:_MOST_REASONS]
+    whole = sum(row.sent or 0 for row in ranked)
+    shown = [row for row in ranked if row.sent is None or row.sent >= least * whole][:most]
     if not computing and all(row.reason is None for row in ranked):
         return ()
     table = Table.of(

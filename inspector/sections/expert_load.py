@@ -11,7 +11,7 @@ from inspector.core.formatting import bytes_text, counted
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Collective, ExpertLoad, Program, Snapshot
 from inspector.core.traffic import wire_bytes_of_run
-from inspector.sections.programs import main_first
+from inspector.sections.programs import once
 from inspector.sections.section import Block, Section, Table, more_text, text, unknown, with_code
 
 KEY = "expert_load"
@@ -96,7 +96,7 @@ def json_of(snapshot: Snapshot, programs: Sequence[Program] = ()) -> dict[str, o
 
 
 def _first(snapshot: Snapshot, programs: Sequence[Program]) -> Exchange | None:
-    every = (exchange(snapshot, program) for program in programs or main_first(snapshot))
+    every = (exchange(snapshot, program) for program in programs or once(snapshot))
     return next((own for own in every if own is not None), None)
 
 

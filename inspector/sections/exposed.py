@@ -11,7 +11,7 @@ from inspector.core.formatting import and_text, capitalized, counted, seconds_te
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.machines.hardware import Chip
-from inspector.sections.programs import main_first
+from inspector.sections.programs import main_first, once
 from inspector.sections.section import (
     Block,
     Cell,
@@ -43,7 +43,7 @@ def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] =
       chip: on which programs are predicted that were not profiled. None if none is chosen.
       programs: empty for all.
     """
-    every = [exposed(snapshot, program, chip) for program in programs or main_first(snapshot)]
+    every = [exposed(snapshot, program, chip) for program in programs or once(snapshot)]
     inside = [block for known in every if known is not None and known.basis for block in blocks(known)]
     return (Section("exposed", HEADING, tuple(inside)),) if inside else ()
 

@@ -87,7 +87,7 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
     """
     assessed = assess(snapshot, chip)
     by_memory = assessed.memory is not None and assessed.memory.fits is False
-    rows = [(_rank(mistake, snapshot, by_memory), of_mistake(mistake)) for mistake in _mistakes(listed)]
+    rows = [(_rank(mistake, snapshot, by_memory), of_mistake(mistake)) for mistake in mistakes(listed)]
     if snapshot.effects is not None:
         for change in effects.improving(snapshot.effects, assessed):
             gain, *rest = effects.altered(snapshot.effects, change.effect, assessed)
@@ -153,7 +153,7 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
     return place + (place == 3 and mistake[0].level == "note"), share
 
 
-def _mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
+def mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
     """Return the findings of one mistake together, the one that saves the most first."""
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(listed):

@@ -12,7 +12,7 @@ from inspector.figures.verdict_bars import Layout
 from inspector.machines.cost import si_text
 from inspector.machines.hardware import Chip
 from inspector.sections import verdict_bars
-from inspector.sections.programs import main_first, named
+from inspector.sections.programs import named, once
 from inspector.sections.section import Block, Cell, Column, Folded, Section, Strong, Table, listing, text
 
 _MOST_ROWS = 20  # operations and collectives in a table
@@ -26,31 +26,39 @@ def section(snapshot: Snapshot, chip: Chip | None, programs: Sequence[Program] =
       chip: the chip of the Snapshot, on which it was measured. None if it is unknown.
       programs: empty for all.
     """
-    steps = [measured_step(snapshot, program, chip) for program in programs or main_first(snapshot)]
+    steps = [measured_step(snapshot, program, chip) for program in programs or once(snapshot)]
     inside = [block for step in steps if step is not None for block in blocks(step)]
     heading = "Measured step" if chip is None else "Measured and predicted step"
     return (Section("measured-step", heading, tuple(inside)),) if inside else ()
+
+
+def said(measured: MeasuredStep) -> tuple[Block, ...]:
+    """Return the measured step, its spread, where it differs from the prediction, and who was late."""
+    trace = measured.program.trace
+    assert trace is not None
+    device = "emulated device" if on_cpu(measured.mesh) else "device"
+    runs = f"{counted(trace.steps, 'run')} on {counted(len(trace.devices), device)}"
+    seconds = Strong(measured.measured.text)
+    known = (measured.sentence, *measured.late)
+    return (
+        text("Profiled: ", named(measured.program.name), f", {runs}: ", seconds, "."),
+        *(text(sentence) for sentence in known if sentence),
+    )
 
 
 def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
     """Return where both differ most, the bars of both, their parts, and what the machine achieved."""
     trace = measured.program.trace
     assert trace is not None
-    device = "emulated device" if on_cpu(measured.mesh) else "device"
-    runs = f"{counted(trace.steps, 'run')} on {counted(len(trace.devices), device)}"
-    said = text(
-        "Profiled: ", named(measured.program.name), f", {runs}: ", Strong(measured.measured.text), "."
-    )
     pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]
-    known = (measured.sentence, _not_predicted(measured), *measured.late)
-    sentences = [sentence for sentence in known if sentence]
+    not_predicted = _not_predicted(measured)
     layouts = [Layout("Measured" if measured.predicted else "", measured.measured)]
     if measured.predicted is not None:
         layouts.insert(0, Layout("Predicted", measured.predicted))
     key = f"measured-bars:{measured.program.name}"
     return (
-        said,
-        *(text(sentence) for sentence in sentences),
+        *said(measured),
+        *([text(not_predicted)] if not_predicted else []),
         verdict_bars.picture(layouts, key),
         _parts(measured),
         listing(*pause, *_achieved(measured)),

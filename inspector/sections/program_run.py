@@ -15,6 +15,7 @@ from inspector.sections.section import (
     Facts,
     Inline,
     LabelAndValue,
+    Listing,
     Notice,
     Section,
     Table,
@@ -169,6 +170,13 @@ def _reason(record: CompiledRecord) -> tuple[Inline, ...]:
         parts += _parts(reasons[0], len(reasons) - 1)
     more = len(groups) - _MOST_REASONS
     return (*parts, f"; {counted(more, 'more difference')}") if more > 0 else tuple(parts)
+
+
+def again(run: ProgramRun | None) -> tuple[Listing, ...]:
+    """Return why functions were compiled again, one line for each; () if none was."""
+    records = [record for record in ([] if run is None else run.programs) if record.reasons]
+    items = tuple((Code(record.name), " compiled again: ", *_reason(record)) for record in records)
+    return (Listing(items),) if items else ()
 
 
 def _lowering(record: CompiledRecord) -> float | None:

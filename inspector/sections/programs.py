@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.core.program_names import noun, subject
+from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.step_program import step_program
 from inspector.sections.section import Code, Inline
@@ -27,3 +27,22 @@ def main_first(snapshot: Snapshot) -> list[Program]:
     """Return all programs, the one of a step first."""
     main = step_program(snapshot)
     return sorted(snapshot.programs, key=lambda program: program is not main)
+
+
+def once(snapshot: Snapshot) -> list[Program]:
+    """Return the programs as `main_first`, and of those with equal instructions only the first."""
+    return [alike[0] for alike in _alike(snapshot)]
+
+
+def heading(program: Program, snapshot: Snapshot) -> str:
+    """Return the title of a program of `once`, with the number of its compiles: `step, 4 compiles`."""
+    compiles = next((len(alike) for alike in _alike(snapshot) if alike[0] is program), 1)
+    return title(program.name) + (f", {compiles} compiles" if compiles > 1 else "")
+
+
+def _alike(snapshot: Snapshot) -> list[list[Program]]:
+    alike: dict[object, list[Program]] = {}
+    for program in main_first(snapshot):
+        same = (program.fingerprint, program.platform, program.mesh, program.devices, program.memory)
+        alike.setdefault(program.name if program.fingerprint is None else same, []).append(program)
+    return [*alike.values()]

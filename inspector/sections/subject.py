@@ -137,7 +137,8 @@ def made(snapshot: Snapshot) -> str:
 
 def mesh_if_known(snapshot: Snapshot) -> str:
     """Return all meshes with their axes: `data 2 × model 4`; "" if they are unknown."""
-    return "" if snapshot.mesh is None else f"mesh {meshes_text(snapshot)}"
+    named = "" if snapshot.other_meshes else "mesh "
+    return "" if snapshot.mesh is None else f"{named}{meshes_text(snapshot)}"
 
 
 def _mesh_text(snapshot: Snapshot) -> str:

@@ -21,7 +21,7 @@ from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import exposed, pipelines, prediction, unknown
 from inspector.sections import measured as measured_section
-from inspector.sections.programs import BEFORE_COMPILE, main_first, named
+from inspector.sections.programs import BEFORE_COMPILE, heading, named, once
 from inspector.sections.section import (
     Block,
     Column,
@@ -58,13 +58,13 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     else:
         models = models_of(snapshot, chip)
         inside: list[Block] = []
-        for number, program in enumerate(main_first(snapshot)):
+        for number, program in enumerate(once(snapshot)):
             parts: tuple[Block, ...] = ()
             if program.schedule is not None or program.before_compile:
                 parts = _predicted(snapshot, program, chip)
             terms = how_computed(snapshot, models[program.name], models.values() if not number else ())
             parts = (*parts, terms)
-            inside.append(Section(f"modelled-{program.name}", title(program.name), parts))
+            inside.append(Section(f"modelled-{program.name}", heading(program, snapshot), parts))
         blocks.append(Section("modelled", f"Predicted on {chip.title}", tuple(inside)))
     machine = targets.chip_of(snapshot)
     profiled = measured_section.section(ran, machine)

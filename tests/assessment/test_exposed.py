@@ -431,7 +431,11 @@ def test_every_door_has_the_same_sentence(tmp_path: Path, capsys: pytest.Capture
         assert main([*arguments, "--chip", "v5e"]) == 0
         return capsys.readouterr().out
 
-    verbs = (["predict", str(file)], ["show", str(file)], ["explain", str(file), "--collective", "start"])
+    verbs = (
+        ["predict", str(file)],
+        ["show", str(file), "--all"],
+        ["explain", str(file), "--collective", "start"],
+    )
     for verb in verbs:
         assert sentence in printed(*verb), verb
         (plain,) = json.loads(printed(*verb, "--json"))["exposed_collectives"]

@@ -172,8 +172,8 @@ def texts(
     for path in paths:
         snapshots.write(snapshot, path)
     options = [] if chip is None else ["--chip", chip]
-    for verb, files in (("show", paths[:1]), ("compare", paths)):
-        assert main([verb, *map(str, files), *options]) == 0
+    for verb, files in (("show", paths[:1]), ("show --all", paths[:1]), ("compare", paths)):
+        assert main([*verb.split(), *map(str, files), *options]) == 0
         yield verb, capsys.readouterr().out
     if any(program.name == "train_step" for program in snapshot.programs) and chip is not None:
         assert main(["predict", str(paths[0]), "--json", *options]) == 0

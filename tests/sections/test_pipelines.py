@@ -37,7 +37,7 @@ def test_equal_pipelines_have_one_sentence() -> None:
 def test_the_command_line_shows_the_schedule(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = printed(tmp_path, capsys, PROGRAM, verb)
+    out = printed(tmp_path, capsys, PROGRAM, verb, "--all")
     assert "0 1 2 3 4 5 6 7 . . ." in out
     assert "7 6 5 4 3 2 1 0 . . ." in out
     rows: list[dict[str, Any]] = json.loads(printed(tmp_path, capsys, PROGRAM, verb, "--json"))["pipelines"]

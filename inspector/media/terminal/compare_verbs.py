@@ -68,6 +68,7 @@ _TIMING = "--time-together"
         help="run the layouts in turn on emulated devices and print their times as ratios; "
         f"{LEAST_ROUNDS} to {MOST_ROUNDS} rounds, {DEFAULT_ROUNDS} by default",
     ),
+    shared.ALL,
     JSON,
 )
 def compare(options: argparse.Namespace) -> Output | None:
@@ -111,7 +112,7 @@ def compare(options: argparse.Namespace) -> Output | None:
         reports.write(ordered, options.output, chip)
         return None
     of_times = [] if times is None else [paired_times.section(times, named, baseline)]
-    return Output(plain, lambda: [*blocks(ordered, chip), *of_times])
+    return shared.on_screen(options, plain, lambda: [*of_times, *blocks(ordered, chip)])
 
 
 def _board(name: str) -> Board:

@@ -40,7 +40,7 @@ def explain(options: argparse.Namespace) -> Output:
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
     program = options.program or program_of(layout)
     effects = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
-    return Output(lambda: typed_json.encode(effects), lambda: [section.section(effects)])
+    return shared.on_screen(options, lambda: typed_json.encode(effects), lambda: [section.section(effects)])
 
 
 def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:

@@ -86,6 +86,7 @@ Answer = tuple[Any, list[Block]]
         help="rules, or a file of rules, for a Snapshot without rules: batch=data,embed=fsdp+tensor or a "
         "JSON list of [logical axis, mesh axes]",
     ),
+    shared.ALL,
     JSON,
 )
 def explain(options: argparse.Namespace) -> Output:
@@ -95,7 +96,7 @@ def explain(options: argparse.Namespace) -> Output:
     if options.program is not None:
         raise InvalidInput(f"--program is {shown(options.program)}, but needs --effects")
     plain, blocks = _answer(options, shared.read_snapshot(options.snapshot))
-    return Output(lambda: plain, lambda: blocks)
+    return shared.on_screen(options, lambda: plain, lambda: blocks)
 
 
 def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:

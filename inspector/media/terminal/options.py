@@ -37,10 +37,14 @@ _HEAD = 4096  # bytes; a JSON file has its first brace in them
 
 @dataclass(frozen=True)
 class Output:
-    """What a verb prints: JSON with the option --json, else blocks. Each is made when it is needed."""
+    """What a verb prints: JSON with the option --json, else blocks. Each is made when it is needed.
+
+    brief: whether the blocks are cut to one screen. The last one says how to get the rest.
+    """
 
     plain: Callable[[], Any]
     blocks: Callable[[], Iterable[Block]]
+    brief: bool = False
 
 
 Run: TypeAlias = Callable[[argparse.Namespace], "int | Output | None"]
@@ -88,6 +92,9 @@ SNAPSHOT = argument(
     help="a Snapshot, a folder of `run`, or what the page Open takes, such as a zip",
 )
 JSON = argument("--json", action="store_true", help="print JSON")
+ALL = argument(
+    "--all", action="store_true", help="print everything, not only the answers that fit on a screen"
+)
 CHIP = argument(
     "--chip",
     metavar="NAME",
@@ -335,6 +342,17 @@ def print_json(value: Any) -> None:
     sys.stdout.write("\n")
 
 
+def on_screen(
+    options: argparse.Namespace, plain: Callable[[], Any], blocks: Callable[[], Iterable[Block]]
+) -> Output:
+    """Return what a verb with the option --all prints: without it, what fits on one screen."""
+    from inspector.sections.section import text
+
+    if options.all:
+        return Output(plain, blocks)
+    return Output(plain, lambda: [*blocks(), text("Everything: --all.", quiet=True)], brief=True)
+
+
 def print_output(printed: Output, as_json: bool) -> None:
     """Print what a verb has returned."""
     if as_json:
@@ -342,7 +360,7 @@ def print_output(printed: Output, as_json: bool) -> None:
         return
     from inspector.media.terminal import render
 
-    render.show(printed.blocks())
+    (render.show_on_screen if printed.brief else render.show)(printed.blocks())
 
 
 _kept: list[Inspection] = []  # the last one has the workers of all commands

@@ -34,6 +34,7 @@ from inspector.sections.programs import main_first
         metavar="TRACE.json",
         help="also write the timeline to a file that Perfetto opens",
     ),
+    shared.ALL,
     JSON,
 )
 def predict(options: argparse.Namespace) -> Output:
@@ -62,7 +63,8 @@ def predict(options: argparse.Namespace) -> Output:
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
     own_chip, timed = targets.chip_of(snapshot), _program(ran, program.name)
 
-    return Output(
+    return shared.on_screen(
+        options,
         lambda: (
             prediction.json_of(predicted, program)
             | {"recomputing_seconds": recomputing_seconds(predicted, program)}
@@ -102,7 +104,8 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
     if options.trace is not None:
         raise InvalidInput("--trace needs the chip of the timeline: choose one with --chip")
     chips = [*hardware.CHIPS]
-    return Output(
+    return shared.on_screen(
+        options,
         lambda: {
             "program": program.name,
             "seconds": None,

@@ -14,7 +14,7 @@ from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
 from inspector.core import device_holdings, program_run, typed_json
 from inspector.core.assumed import Assumed, with_assumed
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, require_one_of
 from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import number_of_devices
 from inspector.core.placement import inside_shard_map
@@ -22,7 +22,6 @@ from inspector.core.program_run import ProgramRun
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.machines import targets
-from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
@@ -30,44 +29,49 @@ from inspector.sections import (
     activations,
     array,
     arrays,
-    assessed,
-    collectives,
+    catalogue,
     devices,
     expert_load,
     exposed,
     improvements,
-    memory,
-    partitioned_traffic,
     pipelines,
     reshards,
-    sharding_errors,
-    summary,
-    time,
-    verdict_bars,
+    screen,
 )
 from inspector.sections import program_run as program_run_section
-from inspector.sections.section import Block
+from inspector.sections.catalogue import SECTIONS, Subject
+from inspector.sections.section import Block, text
 
 
 @verb(
     "show",
-    "print a summary of a Snapshot: source, mesh, bytes, arrays, programs, findings; or of the folder of "
-    "a recorded program",
+    "print the answers about a Snapshot, or about the folder of a recorded program, on one screen",
     SNAPSHOT,
     CHIP,
+    argument(
+        "--section",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"print this section whole; repeat it for several: {', '.join(SECTIONS)}",
+    ),
+    shared.ALL,
     shared.assumptions,
     JSON,
 )
 def show(options: argparse.Namespace) -> Output:
-    """Return the summary."""
+    """Return the answers, or sections."""
     shared.chip_of(options)
+    for name in options.section:
+        require_one_of("--section", name, [*SECTIONS])
     assumed = shared.assumed_of(options)
 
     def plain() -> dict[str, Any]:
         (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
         return facts_of(snapshot, shared.chip_of(options, snapshot))
 
-    return Output(plain, lambda: _summary_blocks(options, assumed))
+    brief = not (options.all or options.section)
+    return Output(plain, lambda: _shown(options, assumed, brief), brief)
 
 
 def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
@@ -84,14 +88,23 @@ def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
     }
 
 
-def _summary_blocks(options: argparse.Namespace, assumed: Assumed) -> list[Block]:
+def _shown(options: argparse.Namespace, assumed: Assumed, brief: bool) -> list[Block]:
     run = _run_of(options.snapshot)
-    blocks: list[Block] = [] if run is None else [program_run_section.section(run)]
-    recorded: Snapshot | None = None
-    if run is None or run.programs or (Path(options.snapshot) / program_run.SNAPSHOT).is_file():
-        (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-        blocks += summary_of(recorded, shared.chip_of(options, recorded))
-    return [*blocks, *_next(run, recorded)]
+    if run is not None and not run.programs and not (Path(options.snapshot) / program_run.SNAPSHOT).is_file():
+        return [program_run_section.section(run)]
+    (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
+    about = Subject.of(recorded, shared.chip_of(options, recorded), run)
+    if options.section:
+        return catalogue.blocks(about, options.section)
+    following = _next(run, recorded)
+    return answers(about, following) if brief else [*catalogue.blocks(about), *following]
+
+
+def answers(about: Subject, following: Sequence[Block] = ()) -> list[Block]:
+    """Return the answers for one screen, what to do next, and the sections with the rest."""
+    known = [key for key, make in SECTIONS.items() if any(make(about))]
+    more = text(f"More: --section {', '.join(known)}; everything: --all.", quiet=True)
+    return [*screen.of_snapshot(about), *following, more]
 
 
 def _run_of(path: str) -> ProgramRun | None:
@@ -106,32 +119,6 @@ def _next(run: ProgramRun | None, snapshot: Snapshot | None) -> list[Block]:
     devices = None if snapshot is None else number_of_devices(snapshot)
     command = program_run_section.next_command(run, devices)
     return [] if command is None else [command]
-
-
-def summary_of(snapshot: Snapshot, chip: Chip | None = None) -> list[Block]:
-    """Return the summary, with memory and time modelled on `chip` if there is one."""
-    chip = targets.chip_for(snapshot, chip)
-    before, snapshot = snapshot, for_chip(snapshot, chip)
-    blocks: list[Block] = [
-        summary.facts(snapshot),
-        assessed.facts(before, chip),
-        *verdict_bars.blocks(assess(before, chip), "verdict"),
-        *sharding_errors.sections(snapshot),
-    ]
-    if snapshot.arrays:
-        blocks += arrays.tree_texts(snapshot, snapshot.arrays)
-        blocks += arrays.host_memory(snapshot.arrays)
-        blocks += arrays.packed(snapshot.arrays)
-    if snapshot.programs:
-        blocks.append(collectives.section(snapshot, listed=True))
-        blocks += [*expert_load.section(snapshot), *partitioned_traffic.sections(before)]
-    blocks += reshards.sections(snapshot, chip)
-    if snapshot.programs or chip is not None:
-        blocks.append(memory.section(snapshot, chip, replicated=False))
-        blocks.append(time.section(before, chip))
-    if snapshot.findings or snapshot.effects is not None:
-        blocks.append(improvements.section(snapshot, chip))
-    return blocks
 
 
 @verb(
@@ -199,6 +186,7 @@ def device(options: argparse.Namespace) -> Output:
     "find wasted memory and unused rules, ranked by bytes, with a fix for each",
     SNAPSHOT,
     shared.own_model("to find fixes for its Snapshots"),
+    shared.ALL,
     JSON,
 )
 def audit(options: argparse.Namespace) -> Output:
@@ -214,7 +202,8 @@ def audit(options: argparse.Namespace) -> Output:
             for finding in findings
         ]
 
-    return Output(
+    return shared.on_screen(
+        options,
         lambda: [_plain(*row) for row in with_fixes(findings)],
         lambda: [
             *improvements.audited(snapshot, with_fixes(audits.merged_by_logical_axis(findings))),

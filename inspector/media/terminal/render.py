@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from inspector.core.printable import one_line, printable
+from inspector.media.terminal import screen
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
 
@@ -37,21 +38,32 @@ def show(blocks: Iterable[section.Block], stream: TextIO | None = None) -> None:
     if not stream.isatty():
         stream.write(text(blocks))
         return
-    from rich.console import Console
-
-    console = Console(file=stream, highlight=False, markup=False, emoji=False, force_jupyter=False)
+    console = _console(file=stream)
     for part in _renderables(blocks, console):
         console.print(part)
 
 
-def text(blocks: Iterable[section.Block]) -> str:
-    """Return the blocks as plain text; every line ends with a line end."""
+def show_on_screen(blocks: Iterable[section.Block]) -> None:
+    """Write what fits on one screen to standard output."""
+    width = _console().width if sys.stdout.isatty() else None
+    show(screen.fitting(list(blocks), lambda shown: text(shown, width)))
+
+
+def _console(**settings: Any) -> Console:
     from rich.console import Console
 
+    return Console(highlight=False, markup=False, emoji=False, force_jupyter=False, **settings)
+
+
+def text(blocks: Iterable[section.Block], width: int | None = None) -> str:
+    """Return the blocks as plain text; every line ends with a line end.
+
+    width: that of a terminal. None for a pipe or a file, where no line is wrapped.
+    """
     buffer = io.StringIO()
-    console = Console(
-        file=buffer, width=_PIPE_WIDTH, color_system=None, force_terminal=False, highlight=False,
-        markup=False, emoji=False, legacy_windows=False, force_jupyter=False,
+    console = _console(
+        file=buffer, width=width or _PIPE_WIDTH, color_system=None, force_terminal=width is not None,
+        legacy_windows=False,
     )  # fmt: skip
     for part in _renderables(blocks, console):
         console.print(part)
@@ -113,7 +125,7 @@ def _table(block: section.Table, terminal: bool) -> RenderableType:
 
     table = RichTable(
         box=box.SIMPLE_HEAD if terminal else None, pad_edge=False, padding=(0, 1, 0, 0 if terminal else 1),
-        header_style="bold",
+        header_style="bold", show_header=any(column.heading for column in block.columns),
     )  # fmt: skip
     for column in block.columns:
         table.add_column(

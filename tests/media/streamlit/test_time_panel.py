@@ -17,9 +17,9 @@ from inspector.machines.prediction import own_runs
 from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.markdown.render import render
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.terminal import read_verbs
 from inspector.producers.compile.run_layout import run_layout
-from inspector.sections import report, time
+from inspector.sections import catalogue, report, time
+from inspector.sections.catalogue import Subject
 from inspector.sections.section import Block, Folded, Picture, Section
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
@@ -74,7 +74,7 @@ def test_show_and_reports_have_the_times_of_the_page(
     page = {
         key for key in charts(shown(found, chip=chip and chip.name)) if key.startswith(("measured", "op"))
     }
-    for blocks in (read_verbs.summary_of(found, chip), report.of_snapshot(found, chip, 0)):
+    for blocks in (catalogue.blocks(Subject.of(found, chip)), report.of_snapshot(found, chip, 0)):
         assert page and page <= pictures(blocks)
 
 

@@ -46,7 +46,7 @@ def test_a_run_contains_both_and_they_agree(run, capsys) -> None:
 def test_text_and_reports_have_the_table(run, capsys) -> None:
     assert main(["explain", str(run), "--agreement"]) == 0
     assert HEADING in capsys.readouterr().out
-    assert main(["show", str(run)]) == 0
+    assert main(["show", str(run), "--all"]) == 0
     assert HEADING in capsys.readouterr().out
     named = [("run", snapshots.read(run))]
     for suffix in report.SUFFIXES:

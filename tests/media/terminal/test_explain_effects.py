@@ -44,7 +44,7 @@ def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     capsys.readouterr()
     assert main(["explain", str(path), "--effects", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["changes"]) == 9
-    assert main(["show", str(path)]) == 0
+    assert main(["show", str(path), "--section", "findings"]) == 0
     assert "Remove hidden → model" in capsys.readouterr().out
 
 

@@ -36,7 +36,7 @@ def test_the_snapshot_says_how_many_and_the_schema_describes_it(ran: dict[int, P
     assert plain["mesh"]["devices"] == [0, 1, 2, 3, 2048, 2049, 2050, 2051]
     assert plain["mesh"]["processes"] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert {one["level"] for one in plain["findings"]} <= {"note"}  # all is where it was planned
-    lines = inspector("show", str(ran[2])).stdout.splitlines()
+    lines = inspector("show", str(ran[2]), "--section", "source").stdout.splitlines()
     assert ["Processes", "2"] in [line.split() for line in lines]
 
 

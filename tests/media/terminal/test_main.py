@@ -85,6 +85,6 @@ def test_show_and_device_print_memory_kinds_outside_device_memory(
 
     path = str(tmp_path / "run.json")
     snapshots.write(on_host(samples.snapshot()), path)
-    for arguments in (["show", path], ["device", path, "--device", "0"]):
+    for arguments in (["show", path, "--section", "arrays"], ["device", path, "--device", "0"]):
         assert main(arguments) == 0
         assert "pinned_host" in capsys.readouterr().out

@@ -108,7 +108,7 @@ def test_the_text_names_the_parts(path, capsys):
     assert main(["predict", path]) == 0
     text = capsys.readouterr().out
     assert "matrix products" in text and "█" in text
-    assert main(["show", path]) == 0
+    assert main(["show", path, "--section", "time"]) == 0
     assert "Predicted on 16 devices of TPU v5e" in capsys.readouterr().out
     # It was compiled for a v5e, and says nothing about another chip.
     for verb in ("show", "predict"):

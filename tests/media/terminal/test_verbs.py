@@ -87,7 +87,7 @@ def test_shards_equal_those_of_jax(ran: Path) -> None:
 
 
 def test_show_summarizes_a_run(ran: Path) -> None:
-    text = inspector("show", str(ran)).stdout
+    text = inspector("show", str(ran), "--all").stdout
     for part in (
         "data 2 × model 4 (8 devices)",
         "P(None, 'model')",
@@ -163,4 +163,4 @@ def test_a_closed_pipe_is_not_an_error(ran: Path, tmp_path: Path) -> None:
         command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
-    assert done.stdout.startswith("Source") and done.stderr == ""
+    assert done.stdout.startswith("MLP") and done.stderr == ""

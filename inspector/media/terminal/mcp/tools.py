@@ -27,6 +27,7 @@ from inspector.media.terminal.mcp.folder import Folder
 from inspector.media.terminal.options import CHIP, Output, Verb, argument, verb
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.sections import section
+from inspector.sections.catalogue import Subject
 from inspector.sections.section import Block, Picture
 
 PICTURE = "picture"
@@ -230,7 +231,9 @@ def plan(options: argparse.Namespace) -> Output:
         chip = hardware.chip(options.chip)
     if options.whole:
         return Output(planned.to_json, list)
-    return Output(lambda: read_verbs.facts_of(planned, chip), lambda: read_verbs.summary_of(planned, chip))
+    return Output(
+        lambda: read_verbs.facts_of(planned, chip), lambda: read_verbs.answers(Subject.of(planned, chip))
+    )
 
 
 _AS_VERB = "The JSON is that of `{} --json`."

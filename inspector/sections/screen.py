@@ -1,0 +1,328 @@
+"""The answers about one Snapshot for one screen: what it is, four figures, moves, findings and arrays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from inspector.assessment import assess, memory_words, part_text
+from inspector.assessment.assess import traffic_of
+from inspector.assessment.because import axes_text
+from inspector.assessment.measured import measured_step
+from inspector.checks import audit
+from inspector.compare.board_link import layout_of
+from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
+from inspector.core.folding import fold
+from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
+from inspector.core.sharding_text import spec_text
+from inspector.core.snapshot import Array, Finding, Program, Snapshot
+from inspector.core.statistics import statistics, statistics_text
+from inspector.core.step_program import measured_seconds, step_program
+from inspector.core.totals import state_title, state_totals
+from inspector.core.traffic import wire_bytes_of_run
+from inspector.machines import targets
+from inspector.machines.prediction.step_model import modelled
+from inspector.sections import (
+    assessed,
+    collectives,
+    findings,
+    improvements,
+    measured,
+    program_run,
+    sharding_errors,
+    subject,
+    summary,
+    unknown,
+    verdict_bars,
+)
+from inspector.sections.arrays import GROUP_TITLES
+from inspector.sections.catalogue import Subject
+from inspector.sections.programs import heading, named, once
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Code,
+    Inline,
+    Listing,
+    Mark,
+    Section,
+    Strong,
+    Table,
+    columns,
+    text,
+    with_code,
+)
+
+LEAST = 0.01  # share of memory, traffic or work from which something has a line
+_MOST_MOVES, _MOST_FINDINGS, _MOST_GROUPS, _MOST_PROGRAMS, _MOST_CHANGES = 3, 5, 10, 5, 2
+_MOST_WORDS = 32  # of a finding, and of its fix
+_SENTENCE_END = re.compile(r"(?<=[.]) (?=[A-Z`])")
+_BAR, _SIGNS, _REST = 20, "█▓▒", "░"  # signs of the longest bar
+
+Parts = Sequence[tuple[str, float, str]]  # name, amount and its text
+
+
+def of_snapshot(about: Subject) -> list[Block]:
+    """Return the answers, the most important first."""
+    program = step_program(about.snapshot)
+    assessment = assess(about.recorded, about.chip)
+    return [
+        *_head(about, program),
+        *_measured(about, program),
+        *sharding_errors.sections(about.snapshot),
+        _answers(about, program, assessment),
+        *_reason(assessment),
+        *_moves(about, program),
+        *_findings(about),
+        *_programs(about),
+        *_arrays(about.snapshot),
+    ]
+
+
+def _head(about: Subject, program: Program | None) -> Iterator[Block]:
+    """Yield what is shown, and the program whose figures are."""
+    run = about.run
+    ended = [] if run is None else [f" · {program_run.line(run)}"]
+    yield text(Strong(subject.line([("", about.recorded)], about.chip)), *ended)
+    count = len(once(about.snapshot))
+    if program is None or count < 2:
+        return
+    why = "with the most FLOPs"
+    if measured_seconds(program):
+        why = "whose measured steps take longest"
+    elif program.flops_per_device is None:
+        why = "that comes first"
+    if about.recorded.layout is None:
+        title = heading(program, about.snapshot)
+        yield text("The figures are those of ", Strong(title), f", of {count} programs the one {why}.")
+
+
+def _measured(about: Subject, program: Program | None) -> Iterator[Block]:
+    """Yield the measured step, what it waited for, and its spread."""
+    ran = None if program is None else about.recorded.program(program.name)
+    if ran is None or ran.seconds is None or (taken := statistics(ran.seconds.steps)) is None:
+        return
+    profiled = measured_step(about.recorded, ran, targets.chip_of(about.recorded))
+    if profiled is not None:
+        yield from measured.said(profiled)
+    else:
+        yield text("Measured: ", named(ran.name), f", {statistics_text(taken)}.")
+
+
+def _answers(about: Subject, program: Program | None, assessment: Assessment) -> Table:
+    step, need, sent = assessment.step, assessment.memory, assessment.traffic
+    rows: list[tuple[Cell, ...]] = []
+
+    def add(label: str, value: str, parts: Parts = (), whole: float = 0.0) -> None:
+        rows.append((Strong(label), value, *_bar(parts, whole)))
+
+    of_step: Parts = ()
+    if step is not None:
+        across = any(part.kind == "between" for part in step.parts)
+        of_step = [
+            (part_text(part, across, step.kind == "measured"), part.seconds, seconds_text(part.seconds))
+            for part in step.parts
+        ]
+    add(STEP, assessed.step_text(assessment) + _mfu_text(about, program, assessment), of_step)
+    of_memory: Parts = ()
+    if need is not None:
+        of_memory = [
+            (memory_words(kind, need)[0], size, bytes_text(size)) for kind, size in need.parts.items()
+        ]
+    add(MEMORY, assessed.fits_text(assessment), of_memory, (need and need.capacity_bytes) or 0.0)
+    of_traffic = (
+        [(axes_text(axes), size, bytes_text(size)) for axes, size in sent.by_axes.items()] if sent else ()
+    )
+    add(TRAFFIC, assessed.traffic_text(assessment), of_traffic)
+    if about.snapshot.arrays:
+        state = state_totals(about.snapshot)
+        size = summary.state_text(state, summary.device_count(about.snapshot))
+        rows.append((Strong(state_title(about.snapshot)), bytes_text(state.per_device), "", size))
+    return Table("answers", columns("", "", "", ""), tuple(rows), wrap=True)
+
+
+def _reason(assessment: Assessment) -> tuple[Block, ...]:
+    """Return what a step waits for most, or what does not fit. The traffic above says what sends most."""
+    need = assessment.memory
+    known = (
+        assessment.rejected or (need and need.fits is False) or (assessment.step and assessment.step.parts)
+    )
+    return verdict_bars.reason(assessment) if known else ()
+
+
+def _mfu_text(about: Subject, program: Program | None, assessment: Assessment) -> str:
+    """Return the share of the peak FLOPs that the step uses, `, 41% MFU`; "" if it is unknown."""
+    step, mesh = assessment.step, None if program is None else about.snapshot.mesh_of(program)
+    if step is None or program is None or mesh is None or about.chip is None or step.kind == "at least":
+        return ""
+    model = modelled(program, mesh, about.chip)
+    if not model.flops or not model.flops_per_second:
+        return ""
+    # The FLOPs of the devices can be repeated ones, so they are no MFU.
+    flops, name = model.flops, "of the peak FLOPs"
+    if model.ideal_flops:
+        flops, name = model.ideal_flops / model.devices, "MFU"
+    return f", {share_text(flops / (model.flops_per_second * step.seconds), 0)} {name}"
+
+
+def _bar(parts: Parts, whole: float) -> tuple[Cell, Cell]:
+    """Return parts as a bar, and what its signs mean."""
+    ranked = sorted((part for part in parts if part[1]), key=lambda part: -part[1])
+    total = sum(amount for _, amount, _ in ranked)
+    if not ranked:
+        return "", ""
+    scale, bar, end = _BAR / max(whole, total), "", 0.0
+    legend = []
+    for place, (name, amount, words) in enumerate(ranked):
+        sign = _SIGNS[place] if place < len(_SIGNS) and amount >= LEAST * total else _REST
+        end += amount
+        bar += sign * (round(end * scale) - len(bar))
+        if sign != _REST:
+            legend.append(f"{sign} {name} {words}")
+    if len(ranked) > len(legend):
+        legend.append(f"{_REST} the rest")
+    if whole > total:
+        bar = f"{bar or '▏':·<{_BAR}}│"
+    return Code(bar or "▏"), ", ".join(legend)
+
+
+def _moves(about: Subject, program: Program | None) -> Iterator[Block]:
+    if program is None:
+        return
+    if program.collectives is None:
+        yield text(unknown.no_collectives(program, about.snapshot))
+    elif not program.collectives:
+        devices = program.devices_on(about.snapshot.mesh_of(program))
+        yield text(*collectives.headline(program.name, (), devices))
+    else:
+        rows = collectives.moves(program, most=_MOST_MOVES, least=LEAST)
+        yield Section(
+            "moves",
+            "What moves most",
+            rows or (text(*collectives.headline(program.name, program.collectives)),),
+        )
+
+
+def matter(found: Sequence[Finding], about: Subject) -> list[Finding]:
+    """Return the findings about 1% of memory, traffic or work, errors, and warnings without a size.
+
+    Errors come first, then warnings, and of each level those about most.
+    """
+    shares = [(finding, _share(finding, about)) for finding in found]
+    kept = [
+        (finding, share or 0.0)
+        for finding, share in shares
+        if finding.level == "error" or (finding.level == "warning" if share is None else share >= LEAST)
+    ]
+    return [
+        finding for finding, _ in sorted(kept, key=lambda one: (findings.LEVELS.index(one[0].level), -one[1]))
+    ]
+
+
+def _share(finding: Finding, about: Subject) -> float | None:
+    """Return the largest share of memory, traffic or work that a finding is about; None if it has no size."""
+    need = assess(about.recorded, about.chip).memory
+    shares = []
+    if finding.bytes:
+        share = audit.share_of_memory(finding.bytes, about.recorded)
+        shares.append(min(share, finding.bytes / need.peak_bytes) if need and need.peak_bytes else share)
+    if finding.wire_bytes:
+        sent = [wire_bytes_of_run(*program.collectives or ()) or 0 for program in about.recorded.programs]
+        shares.append(finding.wire_bytes / max(*sent, finding.wire_bytes))
+    if finding.ratio and finding.ratio > 1:
+        shares.append(1 - 1 / finding.ratio)
+    return max(shares, default=None)
+
+
+def _findings(about: Subject) -> Iterator[Block]:
+    every = audit.ranked(about.recorded)
+    shown = matter(every, about)
+    mistakes = improvements.mistakes(shown)
+    changes = improvements.ranked(about.snapshot, (), about.chip)[:_MOST_CHANGES]
+    items = (
+        *map(improvements.sentence, changes),
+        *(_finding(mistake, about) for mistake in mistakes[:_MOST_FINDINGS]),
+    )
+    left = len(every) - len(shown) + sum(map(len, mistakes[_MOST_FINDINGS:]))
+    if items:
+        yield Section("findings", "Findings", (Listing(items),))
+    if not items:
+        yield text("No findings." if not left else f"{counted(left, 'finding')}, about less than 1%.")
+
+
+def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
+    """Return the first sentences of a finding, and its fix."""
+    row, layout = improvements.of_mistake(mistake), layout_of(about.recorded)
+    first, *_ = mistake
+    change = layout and audit.smallest_change(about.recorded, first, layout)
+    fix: tuple[Inline, ...] = ()
+    if change:
+        fix = (" ", *findings.fix(change, row.findings))
+    elif first.remedy is not None:
+        fix = (" Fix: ", *with_code(beginning(first.remedy, _MOST_WORDS)))
+    message = beginning(row.message, _MOST_WORDS)
+    # The message often has the amount.
+    gain = "" if not first.bytes or bytes_text(first.bytes) in message else f" ({row.gain})"
+    return (Mark(row.label, row.kind), ": ", *with_code(message), gain, *fix)
+
+
+def beginning(sentences: str, most: int) -> str:
+    """Return the first sentences of a text with at most so many words, but at least the first sentence."""
+    kept = ""
+    for sentence in _SENTENCE_END.split(sentences):
+        if kept and len(f"{kept} {sentence}".split()) > most:
+            break
+        kept = f"{kept} {sentence}".strip()
+    return kept
+
+
+def _programs(about: Subject) -> Iterator[Block]:
+    """Yield the programs of a recorded run, and why functions were compiled again."""
+    every = once(about.snapshot)
+    if about.recorded.layout is not None or len(every) < 2:
+        return
+    others = sorted(every[1:], key=lambda one: -(wire_bytes_of_run(*one.collectives or ()) or 0))
+    ranked = [every[0], *others]
+    table = Table.of(
+        "programs",
+        ranked[:_MOST_PROGRAMS],
+        {
+            "Program": lambda program: heading(program, about.snapshot),
+            "Sent": lambda program: _sent_text(about.snapshot, program),
+        },
+    )
+    yield Section("programs", "Programs", (table, *program_run.again(about.run)))
+
+
+def _sent_text(snapshot: Snapshot, program: Program) -> str:
+    sent = traffic_of(program, snapshot.mesh_of(program))
+    return "unknown" if sent is None else sent.text
+
+
+def _arrays(snapshot: Snapshot) -> Iterator[Block]:
+    """Yield the arrays by group, each with its largest array and how that is sharded."""
+    whole = sum(array.bytes_per_device or 0 for array in snapshot.arrays)
+    groups: dict[str, list[Array]] = {}
+    for array in snapshot.arrays:
+        groups.setdefault(array.group, []).append(array)
+    rows = []
+    for group, arrays in groups.items():
+        size = sum(array.bytes_per_device or 0 for array in arrays)
+        if size >= LEAST * whole:
+            largest = max(fold(arrays), key=lambda one: one.bytes_per_device or 0)
+            rows.append(
+                (
+                    GROUP_TITLES.get(group, group),
+                    len(arrays),
+                    size,
+                    largest.path,
+                    spec_text(largest.first.spec),
+                )
+            )
+    rows.sort(key=lambda row: -row[2])
+    if rows:
+        yield Table(
+            "groups",
+            columns("Arrays", "Number:count", "Bytes per device:bytes", "Largest:code", "PartitionSpec:code"),
+            tuple(rows[:_MOST_GROUPS]),
+        )
