@@ -19,9 +19,9 @@ from inspector.figures import frame, labels, palette, ticks
 from inspector.figures.timings import EMULATED, jitter
 
 COLORS = {
-    "slower": palette.BAD,
-    "faster": palette.GOOD,
-    "within noise": palette.UNKNOWN,
+    "worse": palette.BAD,
+    "better": palette.GOOD,
+    "not distinguishable": palette.UNKNOWN,
 }
 _ROW_PX = 40  # for the two lines at its right
 _HEADING_PX = 24

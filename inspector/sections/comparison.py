@@ -13,6 +13,7 @@ from inspector.compare.difference import SpecRow
 from inspector.compare.question import UNKNOWN, mark
 from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.questions.measures import Measure
+from inspector.compare.questions.train_state import STATE
 from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import headline
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC
@@ -125,14 +126,14 @@ def differences(
 
 
 def board(named: Named, chip: Chip | None) -> Section:
-    """Return one row per question and one column per Snapshot; parts and equal rows open on request."""
+    """Return one row per question and one column per Snapshot; parts and other rows open on request."""
     every = questions(compared(named, chip))
     main, equal = board_rows(every)
     names = [name for name, _ in named]
     blocks: list[Block] = [board_table("board", names, main)]
     parts = part_rows(every)
     if equal or parts:
-        summary = " and ".join(["Parts"] * bool(parts) + [counted(len(equal), "equal answer")] * bool(equal))
+        summary = " and ".join(["Parts"] * bool(parts) + [counted(len(equal), "more answer")] * bool(equal))
         blocks.append(Folded(summary, (board_table("equal", names, [*parts, *equal]),)))
     return Section("board", "Side by side", (*blocks, legend(names[0])))
 
@@ -143,8 +144,20 @@ def legend(baseline: str) -> Text:
 
 
 def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]]:
-    """Return the rows that differ or describe the column, and the others. One without answers is left out."""
-    main = [row for row in rows if row.differs or (row.title in _ALWAYS and not row.unknown)]
+    """Return the rows that differ or describe the column, and the others. One without answers is left out.
+
+    Of the train state, one row is enough as long as the others have the same verdicts.
+    """
+    main: list[Question] = []
+    states: set[tuple[str, ...]] = set()
+    for row in rows:
+        if not row.differs and (row.title not in _ALWAYS or row.unknown):
+            continue
+        verdicts = tuple(answer.verdict for answer in row.answers)
+        if row.section != STATE or verdicts not in states:
+            main.append(row)
+        if row.section == STATE and row.better is not None:
+            states.add(verdicts)
     return main, [row for row in rows if row not in main and not row.unknown]
 
 

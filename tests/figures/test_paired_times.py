@@ -42,8 +42,8 @@ def test_intervals_medians_and_rounds_match_the_record(times: PairedTimes, width
     ticks = figure.layout.xaxis.tickvals
     assert 1 in ticks and all(low <= math.log10(tick) <= high for tick in ticks)
     words = [note.text for note in figure.layout.annotations]
-    assert any(word.startswith("slower<br>") for word in words)
-    assert any("within noise<br>" in word for word in words)
+    assert any(word.startswith("worse<br>") for word in words)
+    assert any("not distinguishable<br>" in word for word in words)
     outside = sum(not low <= math.log10(r) <= high for one in ratios for r in one.rounds)
     assert outside > 1 and f"{outside} dots outside the axis" in words[0].replace("<br>", " ")
     assert EMULATED in figure.layout.title.text

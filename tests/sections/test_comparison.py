@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspector.compare.question import Better, Row, Statement
 from inspector.compare.questions import Answer, Question
 from inspector.sections import comparison
 from inspector.sections.section import Mark, Strong
@@ -47,3 +48,16 @@ def test_any_column_of_the_board_can_be_the_baseline() -> None:
             ("1",),
         ),
     )
+
+
+def test_rows_of_the_train_state_with_the_same_verdicts_are_one() -> None:
+    sizes = {
+        name: row_of("Train state", name, "less", *values)
+        for name, values in (("State", (80, 10)), ("Copies", (8, 1)), ("Largest", (10, 20)))
+    }
+    main, others = comparison.board_rows(list(sizes.values()))
+    assert main == [sizes["State"], sizes["Largest"]] and others == [sizes["Copies"]]
+
+
+def row_of(section: str, title: str, better: Better, *values: int) -> Question:
+    return Row(section, title, better, [Statement.of_number(value) for value in values]).compared(0)

@@ -28,10 +28,10 @@ def test_verdicts_are_words(times: PairedTimes) -> None:
     said = section_of_times.sentences(times, NAMES, 0)
     assert said[0].startswith("first, second and third ran once in each of 15 rounds")
     assert "8 emulated devices" in said[0]
-    assert any(one.startswith("Train step: second takes 2.07 times as long as first: slower") for one in said)
-    assert any("third takes" in one and "within noise" in one for one in said)
+    assert any(one.startswith("Train step: second takes 2.07 times as long as first: worse") for one in said)
+    assert any("third takes" in one and "not distinguishable" in one for one in said)
     reversed_ = section_of_times.sentences(times, NAMES, 1)
-    assert any("Inference: first takes 0.48 times as long as second: faster" in one for one in reversed_)
+    assert any("Inference: first takes 0.48 times as long as second: better" in one for one in reversed_)
 
 
 def test_untimed_layouts_have_a_reason(times: PairedTimes) -> None:
@@ -49,7 +49,7 @@ def test_the_table_has_a_row_for_each_program_and_layout(times: PairedTimes) -> 
     rows = section_of_times.table(times, NAMES, 0).rows
     assert [row[1] for row in rows] == NAMES * 2
     assert [row[2] for row in rows[:2]] == ["1 (baseline)", "2.07"]
-    assert [row[4] for row in rows[:3]] == ["", "slower", "within noise"]
+    assert [row[4] for row in rows[:3]] == ["", "worse", "not distinguishable"]
     assert rows[1][5] == "2.07 s"
 
 

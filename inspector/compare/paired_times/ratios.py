@@ -11,13 +11,13 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from inspector.compare.paired_times.times import PairedTimes
+from inspector.compare.ratio import MEASURED, answered
+from inspector.core.assessment import Answer
 
 COVERAGE = 0.95
-
-Verdict = Literal["within noise", "slower", "faster"]
 
 
 class Interval(NamedTuple):
@@ -45,11 +45,9 @@ class Ratio:
     baseline_seconds: float
 
     @property
-    def verdict(self) -> Verdict:
-        """`within noise` if the interval contains 1."""
-        if self.interval.low > 1:
-            return "slower"
-        return "faster" if self.interval.high < 1 else "within noise"
+    def verdict(self) -> Answer:
+        """The answer of this interval, as for all ratios of steps."""
+        return answered(self.median, self.interval.low, self.interval.high, MEASURED).answer
 
 
 def interval_of_median(values: Sequence[float], coverage: float = COVERAGE) -> Interval:

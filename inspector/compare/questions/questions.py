@@ -40,6 +40,7 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]
     layout = [Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots]) for title, ask in _LAYOUT]
+    layout += _sizes(snapshots)
     findings = [_findings(level, every) for level in LEVELS]
     models = [other_model(every[baseline], compared) or "" for compared in every]
     return (
@@ -65,6 +66,18 @@ def _findings(level: Level, every: Sequence[Compared]) -> Row:
     better: Better | None = None if level == "note" else "less"
     statements = [replace(Statement.of_number(count, "none"), relative=False) for count in counts]
     return Row(FINDINGS, f"{level.capitalize()}s", better, statements)
+
+
+def _sizes(snapshots: Sequence[Snapshot]) -> list[Row]:
+    """Return a row for each size of the model that differs, such as the batch."""
+    known = [origin.sizes(snapshot) or {} for snapshot in snapshots]
+    names = dict.fromkeys(name for sizes in known for name in sizes)
+    every = {name: [sizes.get(name, UNKNOWN) for sizes in known] for name in names}
+    return [
+        Row(LAYOUT, name.replace("_", " ").capitalize(), None, list(map(Statement, texts)))
+        for name, texts in every.items()
+        if len(set(texts) - {UNKNOWN}) > 1
+    ]
 
 
 def _rules(snapshot: Snapshot) -> Statement:

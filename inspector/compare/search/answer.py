@@ -39,7 +39,8 @@ class Answer:
 
     Attributes:
       best: the best layout that fits.
-      alike: the layouts of the same stage whose step cannot be told apart from that of the best one.
+      alike: the layouts that may fit and whose step cannot be told apart from that of the best one, at the
+        same stage.
       more: how many others could be among them: they were not partitioned, and their bounds do not decide it.
       others: other ways to use the devices, the slowest first.
     """
@@ -88,8 +89,7 @@ def answer_text(result: SearchResult) -> str | None:
     count = len(answer.alike)
     if count:
         least = "At least " if answer.more else ""
-        stage = "" if best.stage == "propagated" else f" of those that are {best.stage}"
-        words += f" {least}{counted(count, 'other layout')}{stage} cannot be told apart from it."
+        words += f" {least}{counted(count, 'other layout')} cannot be told apart from it."
     if answer.others:
         other = answer.others[0]
         bound = "at least " if other.at_least else ""
@@ -179,10 +179,17 @@ def _about(candidate: Candidate) -> str:
 
 
 def _is_alike(best: Candidate, candidate: Candidate) -> bool:
-    if candidate.stage != best.stage or best.assessment is None or candidate.assessment is None:
+    figures = [one.assessment for one in (best, candidate)]
+    if candidate.stage != best.stage:
+        figures = [one.assessment if one.stage == "propagated" else one.before for one in (best, candidate)]
+    was, now = figures
+    if was is None or now is None or candidate.stage in ("planned", "rejected"):
+        return False
+    need = now.memory
+    if need is not None and need.capacity_bytes is not None and need.peak_bytes > need.capacity_bytes:
         return False
     scale = examples_of(layout_of(best)) / examples_of(layout_of(candidate))
-    ratio = ratio_of(best.assessment, candidate.assessment, scale)
+    ratio = ratio_of(was, now, scale)
     return ratio is not None and ratio.answer == "not distinguishable"
 
 

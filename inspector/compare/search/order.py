@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from inspector.compare.ratio import Ratio, ratio_of
 from inspector.compare.search.evaluated import Evaluated
 from inspector.compare.search.result import Objective
 from inspector.machines.prediction.memory import peak_interval
@@ -119,7 +120,8 @@ def next_to_compile(
 ) -> list[Figure]:
     """Return the most promising candidates that are not compiled. It is empty if none can be the best.
 
-    A candidate can be the best if the lower end of its interval is below the best compiled figure. Those that
+    A candidate can be the best unless it is worse than the best compiled one, by the figures of both before
+    a compile. Without these, the lower end of its interval is below the best compiled figure. Those that
     probably do not fit come last: a compiled one with the same activations on each device needed too much.
 
     Args:
@@ -128,17 +130,29 @@ def next_to_compile(
     """
     limit = math.inf if everything else best_compiled_value(figures, objective)
     low = _lowest_ratio(figures, objective)
+    best = best_of((one for one in figures if one.compiled), objective)
     waiting = []
     for one in figures:
         cost = one.propagated
         if one.compiled is not None or cost is None or cost.stage != "propagated":
             continue
         figure = value(cost, one.examples, objective)
-        lowest = _low(cost, one.examples, objective) if low is None else figure * low
-        if math.isfinite(figure) and lowest < limit and cost.within is not False:
+        ratio = None if best is None or objective != "time" else before_compile(best, one)
+        if everything or ratio is None:
+            lowest = _low(cost, one.examples, objective) if low is None else figure * low
+            can_be_best = lowest < limit
+        else:
+            can_be_best = ratio.answer != "worse"
+        if math.isfinite(figure) and can_be_best and cost.within is not False:
             waiting.append((_may_fit(one, figures, capacity), figure, cost.state_bytes or 0, one))
     waiting.sort(key=lambda each: (not each[0], each[1], each[2], each[3].key))
     return [figure for *_, figure in waiting[:most]]
+
+
+def before_compile(best: Figure, other: Figure) -> Ratio | None:
+    """Return the ratio of the steps of two candidates before a compile; None if one is unknown."""
+    was, now = (None if one.propagated is None else one.propagated.assessment for one in (best, other))
+    return None if was is None or now is None else ratio_of(was, now, best.examples / other.examples)
 
 
 def least_to_compile(figures: Sequence[Figure], objective: Objective) -> float:

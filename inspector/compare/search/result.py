@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from inspector.compare.search.evaluated import Evaluated
 from inspector.core import output, strict_json, typed_json
+from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.typed_json import OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.layout import Layout, from_json
@@ -31,6 +32,7 @@ class Candidate(Evaluated):
         partitioned, and its bounds do not decide it.
       current: Whether it is the layout that the search began with.
       propagated_seconds: Predicted seconds before the compile.
+      before: The figures before the compile. None if it was not compiled, or not partitioned before.
       tokens_per_second: Tokens that a machine with this layout generates in a second, if `decode` is the
         program of a step: all of its examples in each run. None if unknown, and for other programs.
     """
@@ -40,6 +42,7 @@ class Candidate(Evaluated):
     current: bool = False
     propagated_seconds: FiniteFloat | None = None
     tokens_per_second: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
+    before: Assessment | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,7 @@ def candidate(
         current=current,
         propagated_seconds=None if propagated is None else propagated.seconds,
         tokens_per_second=tokens_per_second,
+        before=None if propagated is None or propagated is cost else propagated.assessment,
     )
 
 

@@ -62,7 +62,9 @@ def test_ratios_are_computed_per_round(drawn: list[float], baseline: int) -> Non
     # Of six, the whole range: each half has all of them with probability 1/64.
     assert np.allclose((ratio.interval.low, ratio.interval.high), (each.min(), each.max()))
     assert ratio.interval.coverage == 1 - 2 / 64
-    verdict = "slower" if each.min() > 1 else "faster" if each.max() < 1 else "within noise"
+    verdict = "worse" if each.min() > 1 else "better" if each.max() < 1 else "not distinguishable"
+    if abs(ratio.median - 1) < 0.01:
+        verdict = "not distinguishable"
     assert ratio.verdict == verdict
     assert paired_times.ratios(times, baseline, "apply") == ()
 

@@ -259,3 +259,9 @@ def test_no_number_of_a_layout_that_jax_rejects_is_better(baseline: int) -> None
     assert len([finding for finding in rejected.findings if finding.level == "error"]) > 1
     assert questions["Errors"].answers[1].text == "1"
     assert questions["Errors"].answers[1 - baseline].verdict == ("worse" if baseline == 0 else "better")
+
+
+def test_sizes_that_differ_have_a_row() -> None:
+    found = rows(planned(batch="8"), planned(batch="16"))
+    assert [answer.text for answer in found["Batch"].answers] == ["8", "16"]
+    assert "Batch" not in rows(planned(), planned()) and "Layers" not in found

@@ -10,7 +10,7 @@ from inspector import layout as layouts
 from inspector.compare.search.answer import answer_of, answer_text, round_of
 from inspector.compare.search.evaluated import ProgramCost
 from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
-from inspector.core.assessment import Assessment, Step, StepPart
+from inspector.core.assessment import Assessment, MemoryNeed, Step, StepPart
 from inspector.core.evidence import Stage
 from inspector.machines.prediction.ratios import published
 
@@ -90,11 +90,24 @@ def test_other_ways_are_the_fastest_layouts_with_another_largest_axis():
     assert "`tensor` (fsdp 2 × tensor 4)" in words and "3.00 times" in words
 
 
-def test_compiled_layouts_are_compared_with_compiled_ones():
+def test_layouts_are_compared_at_the_same_stage():
     best, near = candidate("8", "fsdp", 1.0, "compiled"), candidate("4x2", "fsdp,tensor", 1.001, "compiled")
-    answer = answer_of(found(best, near, candidate("8", "data", 1.0)))
+    partitioned = candidate("2x4", "fsdp,tensor", 1.0)
+    answer = answer_of(found(best, near, partitioned))
     assert answer is not None and answer.alike == (near,)
-    assert "compiled" in (answer_text(found(best, near)) or "")
+    # With its figures before the compile, the best one is compared with those that were only partitioned.
+    best = replace(best, before=candidate("8", "fsdp", 1.002).assessment)
+    answer = answer_of(found(best, near, partitioned))
+    assert answer is not None and answer.alike == (near, partitioned)
+
+
+def test_a_layout_above_the_memory_of_the_device_is_not_among_them():
+    near = candidate("4x2", "fsdp,tensor", 1.001)
+    for peak, count in ((2**30, 1), (2**40, 0)):
+        need = MemoryNeed(peak, peak // 2, 2 * peak, 2**34, None)
+        other = replace(near, assessment=replace(near.assessment, memory=need))
+        answer = answer_of(found(BEST, other))
+        assert answer is not None and len(answer.alike) == count
 
 
 @pytest.mark.parametrize("objective", ["memory", "traffic"])

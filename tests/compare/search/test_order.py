@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector.compare.search.evaluated import Evaluated, rejected
+from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected
 from inspector.compare.search.order import (
     Figure,
     _student,
@@ -20,6 +20,7 @@ from inspector.compare.search.order import (
     scaled_to_measured,
     value,
 )
+from inspector.core.assessment import Assessment, Step, StepPart
 
 seconds = st.floats(1e-6, 1e3)
 sizes = st.integers(1, 2**40)
@@ -189,3 +190,17 @@ def test_estimates_for_emulated_devices_are_scaled_to_measured_steps():
     assert math.isclose(other.cost.high, 2 * factor, rel_tol=0.05)
     assert math.isclose(other.cost.low, 2 / factor, rel_tol=0.05)
     assert [one.compiled for one in every] == [one.compiled for one in more] + [None, None]
+
+
+def test_a_candidate_that_is_worse_before_a_compile_is_not_compiled():
+    def predicted(key: str, hbm: float, sent: float, after: float | None = None) -> Figure:
+        parts = StepPart("memory", hbm), StepPart("inside", sent, "fsdp")
+        step = Step(hbm + sent, 1e-9, 1e9, "predicted", outside="it is short", parts=parts)
+        own = Assessment("v5e", 8, "partitioned", "train_step", step, None, None, None, None)
+        done = None if after is None else replace(compiled(after, 1, True), fits=True)
+        return figure(key, replace(of_assessment(own, "propagated", 1), fits=True), done)
+
+    # Whatever the chip reaches, the second takes longer. The third sends less than the first, but reads more.
+    best, worse, trade = predicted("a", 1.0, 1.0, 2.0), predicted("b", 2.0, 2.0), predicted("c", 1.6, 0.3)
+    assert next_to_compile([best, worse, trade], "time", None, 8) == [trade]
+    assert next_to_compile([best, worse, trade], "time", None, 8, everything=True) == [trade, worse]

@@ -123,7 +123,7 @@ def test_differences_are_above_the_board(named) -> None:
     board = result.said.index("\nTrain state per device\n") + 1
     row = result.said[board:].split("\n")[:3]
     assert row == ["Train state per device", "48.0 MiB", "72.0 MiB ✗ +50% worse"]
-    assert "equal answer" in result.said and "with equal PartitionSpecs" in result.said
+    assert "more answer" in result.said and "with equal PartitionSpecs" in result.said
     changed = report.content(named, ".md").partition("arrays with equal PartitionSpecs")[0]
     assert changed.count("`P('model', None)`") == changed.count("`P(None, None)`") == 1
 

@@ -34,7 +34,7 @@ def test_text_has_sentences_table_and_specs(files: list[str], capsys: pytest.Cap
     assert "tensor compared with data\n- " in printed.out and "wide compared with data\n" in printed.out
     assert "Rule hidden → model added" in printed.out
     assert "Parameters per device" in printed.out and "better" in printed.out
-    assert "equal answers" in printed.out
+    assert "more answers" in printed.out
     assert max(map(len, printed.out.splitlines()[-6:])) < 240
 
 

@@ -84,9 +84,9 @@ def _kept(rows: Sequence[Question], count: int) -> list[Question]:
     with screenshot_mode.controls("table", horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = _choose_program(programs)
         everything = st.toggle(
-            "Parts and equal rows",
+            "All rows",
             key="board_equal_rows",
-            help="Also show the parts of memory, step and traffic, and rows with equal answers.",
+            help="Also show parts of memory, step and traffic, equal answers, and all of the train state.",
         )
     main, _ = comparison.board_rows(rows)
     shown = comparison.every_row(rows) if everything or count == 1 else main
