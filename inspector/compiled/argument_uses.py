@@ -172,7 +172,9 @@ class _Uses:
 
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
         """Return the arrays of arguments of the function that are neither state nor a random key."""
-        roots = {self._root(number) for number in (*uses, *updated, *self._wrote)}
+        # What is multiplied with computed values in a forward pass can be a weight that is not updated.
+        weights = self._against_computed(False) | self._tables
+        roots = {self._root(number) for number in (*uses, *updated, *self._wrote, *weights)}
         if "weight" not in uses.values() and "cache" not in uses.values():
             return {}
         return {

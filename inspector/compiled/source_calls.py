@@ -48,11 +48,15 @@ class Written(NamedTuple):
 
 
 class _Names(NamedTuple):
-    """Names of a file: collectives by their other name, functions with `defvjp`, and imports."""
+    """Names of a file: collectives by their other name, functions with `defvjp`, and imports.
+
+    ruled: first and last line of each function with `custom_gradient` or `custom_vjp`.
+    """
 
     renamed: dict[str, str]
     with_rule: frozenset[str]
     imported: frozenset[str]
+    ruled: tuple[tuple[int, int], ...]
 
 
 def written_at(file: str, line: int, column: int | None) -> Written | None:
@@ -73,6 +77,8 @@ def written_at(file: str, line: int, column: int | None) -> Written | None:
     if parsed is None or statement is None:
         return None
     names = parsed[1]
+    if any(first <= line <= last for first, last in names.ruled):
+        return Written("", True)  # JAX gives what the rule calls the place of the function
     nodes = list(_own_nodes(statement))
     starts = [node for node in nodes if _starts(node, line, column)]
     if not starts:
@@ -100,7 +106,7 @@ def _parsed(file: str, changed: int) -> tuple[ast.Module, _Names] | None:
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     renamed: dict[str, str] = {}
-    with_rule, imported = set(), set()
+    with_rule, imported, ruled = set(), set(), []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             module = getattr(node, "module", None)
@@ -112,7 +118,11 @@ def _parsed(file: str, changed: int) -> tuple[ast.Module, _Names] | None:
                     imported.add(name)
         elif isinstance(node, ast.Attribute) and node.attr == "defvjp":
             with_rule |= {*_dotted(node.value)[-1:]}
-    return tree, _Names(renamed, frozenset(with_rule), frozenset(imported))
+        elif isinstance(node, ast.FunctionDef):
+            marks = {name for mark in node.decorator_list for name in ast.unparse(mark).split(".")}
+            if marks & {"custom_gradient", "custom_vjp"}:
+                ruled.append((node.lineno, node.end_lineno or node.lineno))
+    return tree, _Names(renamed, frozenset(with_rule), frozenset(imported), tuple(ruled))
 
 
 def _dotted(node: ast.AST) -> list[str]:

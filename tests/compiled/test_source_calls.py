@@ -28,6 +28,10 @@ def f(x, w):
     e = jax.lax.all_gather(
         x, "data")
     return jax.tree.map(lambda g: jax.lax.psum(g, "data"), [x @ w])
+
+@jax.custom_gradient
+def gathered(x):
+    return jax.lax.pmax(x, "data"), lambda g: jax.lax.psum_scatter(g, "data")
 """
 
 
@@ -56,6 +60,7 @@ def place(text: str) -> tuple[int, int]:
         ("jax.lax.all_gather", "all_gather", False),
         ("jax.tree.map(lambda", "", False),  # the function has a frame of its own
         ("jax.lax.psum(g", "psum", False),
+        ("jax.lax.pmax", "", True),  # its rule has this place, too
     ],
 )
 def test_an_expression(file: str, text: str, collective: str, own_rule: bool) -> None:

@@ -71,8 +71,7 @@ def accumulation_findings(context: AuditContext) -> Iterator[Finding]:
             f"one reduction after the loop sends {bytes_text(least)}."
         )
         remedy = (
-            "Compute the sum of each device in a `shard_map` around the loop, and call `jax.lax.psum` after "
-            "the loop."
+            "Compute the sum of each device in a `shard_map` around the loop, and reduce it after the loop."
         )
         yield finding(
             "note", ACCUMULATION, message, remedy=remedy, collective=repeated[0].name,

@@ -25,6 +25,7 @@ _MOST_OF_A_PROGRAM = 5
 _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
 # Of the matrix products of all devices. Below it, uneven parts and padding explain the difference.
 _LEAST_REPEATED = 1.1
+_LEAST_SEARCHED = 1e6  # comparisons of a top-k or a sort on one device
 _LEAST_REPEATED_SHARE = 0.1  # of all FLOPs
 _MOST_REPEATED = 2  # kinds in a sentence
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
@@ -224,29 +225,34 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         who = title(program.name)
         share = repeated_share(program)
+        repeated = (program.work.repeated if program.work else None) or ()
         if share is not None and share >= _LEAST_REPEATED_SHARE:
             assert program.work is not None
-            parts = program.work.repeated or ()
-            kinds = " ".join(map(_repeated_text, parts[:_MOST_REPEATED]))
+            kinds = " ".join(map(_repeated_text, repeated[:_MOST_REPEATED]))
             # A lower bound is not rounded up.
             part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             if program.work.not_counted:
                 message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
-            remedy = _IN_SHARD_MAP.get(parts[0].operation)
+            remedy = _IN_SHARD_MAP.get(repeated[0].operation)
             yield finding(
                 "note", REPEATED_WORK, message, remedy=remedy, ratio=1 / (1 - share),
-                axes=parts[0].axes or (), source=parts[0].source,
+                axes=repeated[0].axes or (), source=repeated[0].source,
             )  # fmt: skip
             continue
         ratio = program.repeated_on(context.mesh)
         if ratio is not None and ratio >= _LEAST_REPEATED:
             message = (
-                f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the "
-                "program. No two devices compute the same, so these are padding of uneven parts, or what the "
-                "compiler computes again."
+                f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the program."
             )
             yield finding("note", REPEATED_WORK, message, ratio=ratio)
+            continue
+        searches = [part for part in repeated if part.operation == "search" and part.flops >= _LEAST_SEARCHED]
+        if searches:
+            message = f"{who}: {' '.join(map(_repeated_text, searches))}"
+            yield finding(
+                "note", REPEATED_WORK, message, axes=searches[0].axes or (), source=searches[0].source
+            )
 
 
 def _repeated_text(part: RepeatedWork) -> str:

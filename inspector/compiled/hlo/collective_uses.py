@@ -15,7 +15,7 @@ Key = tuple[str, str]  # the computation and the name of a collective
 
 # Operations that commute with a sum over devices, if their other operands are the same in every iteration.
 _LINEAR = frozenset({"negate", "multiply", "divide", "slice"})
-_REDUCTIONS = frozenset({"all-reduce", "all-reduce-start"})
+_REDUCTIONS = frozenset({"all-reduce", "all-reduce-start", "reduce-scatter"})
 _COPIES = frozenset({"bitcast", "copy"})
 _OF_CONSTANTS = SAME_DATA | {"broadcast"}
 _MOST_STEPS = 200
@@ -81,7 +81,7 @@ def _gathered(analysis: Analysis, source: Value) -> Key | None:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A value in the body of a loop: an element of the state, plus multiples of results of all-reduces.
+    """A value in the body of a loop: an element of the state, plus multiples of reduced values.
 
     element: None without one. constant: whether it has neither and is known before the loop.
     """
@@ -95,7 +95,7 @@ _OTHER = _Sum()
 
 
 class _Accumulation(Forward[_Sum]):
-    """Finds the all-reduces of a loop body whose result is only added to an element of the loop's state."""
+    """Finds the reductions of a loop body whose result is only added to an element of the loop's state."""
 
     enters = frozenset({"call", "fusion"})
 

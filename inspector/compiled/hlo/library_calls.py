@@ -66,6 +66,11 @@ def _plans_work(instruction: Instruction, operands: Sequence[Shape | None]) -> b
     return all(array is not None and array.dtype in _INDICES for array in (*operands, *results))
 
 
+def searches(instruction: Instruction) -> bool:
+    """Return whether an instruction orders its operand, or looks for its largest elements."""
+    return instruction.opcode in ("sort", "topk") or bool(_SEARCHES.fullmatch(instruction.target))
+
+
 def is_solver(instruction: Instruction) -> bool:
     """Return whether a call factorizes or solves.
 

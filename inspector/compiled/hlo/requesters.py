@@ -46,5 +46,8 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
         return Request(source, library, "code", call)
     if written is None or (written.own_rule and not call):
         return Request(source, library, None, call)
-    own = operation.primitive in CALLS.get(written.collective, ())
-    return Request(source, library, "code" if own else "autodiff", call)
+    if operation.primitive in CALLS.get(written.collective, ()):
+        return Request(source, library, "code", call)
+    # Autodiff alone adds sums of cotangents, and transposes what the code calls.
+    added = call or operation.primitive in CALLS["psum"]
+    return Request(source, library, "autodiff" if added else None, call)

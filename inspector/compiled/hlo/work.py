@@ -134,8 +134,8 @@ def repeated_work(
     runs = () if devices == 1 else runs_of_devices(module, analysis, places, arguments)
     if runs is None:
         return None
-    totals: dict[Digits, int] = {}
-    largest: dict[Digits, tuple[int, Instruction]] = {}
+    totals: dict[tuple[Digits, bool], int] = {}
+    largest: dict[tuple[Digits, bool], tuple[int, Instruction]] = {}
     for run, instruction, _, amount in _amounts(analysis, places, runs):
         value = amount.flops.value
         if value is None or run.times is None:
@@ -143,9 +143,11 @@ def repeated_work(
         alike = places.everywhere - run.operands[instruction.name]
         # Compilers convert types that a platform cannot compute, and convert them again for each use.
         if alike and value and instruction.opcode != "convert":
-            totals[alike] = totals.get(alike, 0) + run.times * value
-            largest[alike] = max(
-                largest.get(alike, (0, instruction)), (run.times * value, instruction), key=_first
+            # A search and a sort compare: they take longer than their FLOPs.
+            key = alike, library_calls.searches(instruction)
+            totals[key] = totals.get(key, 0) + run.times * value
+            largest[key] = max(
+                largest.get(key, (0, instruction)), (run.times * value, instruction), key=_first
             )
     ranked = sorted(totals.items(), key=lambda pair: -pair[1])
     return tuple(
@@ -153,11 +155,11 @@ def repeated_work(
             flops=float(flops),
             devices=places.ways(alike),
             axes=places.axes_of(alike),
-            operation=largest[alike][1].opcode,
-            op_name=largest[alike][1].metadata.get("op_name"),
-            source=module.source(largest[alike][1].metadata),
+            operation="search" if searched else largest[alike, searched][1].opcode,
+            op_name=largest[alike, searched][1].metadata.get("op_name"),
+            source=module.source(largest[alike, searched][1].metadata),
         )
-        for alike, flops in ranked[:_MOST_REPEATED]
+        for (alike, searched), flops in ranked[:_MOST_REPEATED]
     )
 
 

@@ -281,7 +281,7 @@ class RepeatedWork(Record):
       flops: Floating-point operations of one device.
       devices: Number of devices that compute the same.
       axes: The mesh axes along which they are. None if unknown.
-      operation: The operation with the most FLOPs among them, as HLO names it.
+      operation: The operation with the most FLOPs among them, as HLO names it; search for a top-k or a sort.
       op_name: Its operation of the model. None if unknown.
       source: Its file and line, such as file.py:31. None if unknown.
     """

@@ -77,11 +77,15 @@ def _names(
         primitive = equation.primitive.name
         source: Any = next((value for value in equation.invars if not hasattr(value, "val")), None)
         result: Any = equation.outvars[0] if len(equation.outvars) == 1 else None
-        same = primitive in _SAME and source is not None and result is not None
-        if same and result.aval.size == source.aval.size:
-            place[result] = place.get(source, _CARRIED)
-            if given is not None and source in given:
-                given.add(result)
+        pairs = [] if source is None or result is None else [(source, result)]
+        if primitive == _MOVES:  # it can move several arrays
+            moved = zip(equation.invars, equation.outvars, strict=True)
+            pairs = [(value, end) for value, end in moved if not hasattr(value, "val")]
+        if primitive in _SAME and pairs and all(end.aval.size == value.aval.size for value, end in pairs):
+            for value, end in pairs:
+                place[end] = place.get(value, _CARRIED)
+                if given is not None and value in given:
+                    given.add(end)
         else:
             place.update(dict.fromkeys(equation.outvars, (own, primitive, _line(equation))))
         if primitive == _NAME:
@@ -90,9 +94,10 @@ def _names(
                 policies[result] = "recomputed"
         elif primitive == _SAVES and source in named:
             policies[source] = "saved"
-        elif primitive == _MOVES and _on_host(result) and not _on_host(source):
-            named.setdefault(source, ("", equation))
-            policies[source] = "offloaded"
+        elif primitive == _MOVES:
+            for value in (value for value, end in pairs if _on_host(end) and not _on_host(value)):
+                named.setdefault(value, ("", equation))
+                policies[value] = "offloaded"
         if depth < _MOST_DEPTH:
             label = f"{own}/jit({equation.params['name']})" if primitive in ("jit", "pjit") else own
             again = primitive in _REMAT and bool(equation.params.get("differentiated"))

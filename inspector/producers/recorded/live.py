@@ -120,9 +120,13 @@ class LiveArrays:
                 _add(named, path, left.pop(key))
                 counts[BY_ARGUMENT] = counts.get(BY_ARGUMENT, 0) + 1
         _move(left, named, counts, _variables(), BY_VARIABLE)
-        for path, key in self._matched(left):
-            _add(named, path, left.pop(key))
-            counts[BY_OUTPUT] = counts.get(BY_OUTPUT, 0) + 1
+        # A result with a name is of its run all the same: the equal run before is that of another program.
+        every = {id(array): array for array in reversed(live)}
+        matched = self._matched(every)
+        for path, key in matched:
+            if key in left:
+                _add(named, path, left.pop(key))
+                counts[BY_OUTPUT] = counts.get(BY_OUTPUT, 0) + 1
         for place, array in enumerate(left.values()):
             _add(named, f"unnamed/{place}", array)
             counts[BY_ORDER] = counts.get(BY_ORDER, 0) + 1
@@ -137,11 +141,10 @@ class LiveArrays:
         arrays = tuple(
             replace(array, group=groups.get(array.path) or array.group) for array in snapshot.arrays
         )
-        every = {id(array): array for array in reversed(live)}
         names = Names(
             counts,
             {path_of[key]: own[key].path for key in path_of.keys() & own.keys()},
-            {path: path_of[key] for path, key in self._matched(every) if key in path_of},
+            {path: path_of[key] for path, key in matched if key in path_of},
         )
         return replace(snapshot, arrays=arrays, findings=findings), names
 

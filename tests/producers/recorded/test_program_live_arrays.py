@@ -189,3 +189,26 @@ def test_an_argument_of_the_first_run_is_no_result() -> None:
     result = compiled(put((24, 40), "data", "model"))
     _, names = live.captured((("y", result),))
     assert names.outputs == {"solve/output": "y"}
+
+
+@pytest.mark.parametrize("named", [(), ("solved",), ("cast",)])
+def test_equal_results_of_two_programs_keep_apart(named: tuple[str, ...]) -> None:
+    """A result that a variable names is no reason to give its place to that of another program."""
+    live, argument = LiveArrays(), {"b": put((40,)), "w": put((24, 40), "data", "model")}
+    programs = {}
+    for name, scale in (("solve", 2), ("cast", 3)):
+        lowered = jax.jit(lambda x, scale=scale: jax.tree.map(lambda y: y * scale, x)).lower(argument)
+        programs[name] = lowered.compile()
+        paths = argument_paths(lowered.in_tree, programs[name].out_tree, ["x['b']", "x['w']"])
+        live.compiled(name, programs[name]._executable, paths, ())
+    solved = programs["solve"](argument)
+    held = {"solved": solved, "cast": programs["cast"](solved)}
+    snapshot, names = live.captured([("x", argument), *((name, held[name]) for name in named)])
+    assert snapshot is not None
+    own = {"solved": "solve/output", "cast": "cast/output"}
+    expected = {
+        f"{path}/{key}": f"{name if name in named else path}/{key}"
+        for name, path in own.items()
+        for key in "bw"
+    }
+    assert names.outputs == expected

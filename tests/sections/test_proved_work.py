@@ -1,0 +1,97 @@
+"""Repeated work, names of values and roles of arguments, each on both sides of its condition."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from inspector.core.snapshot import Finding
+from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
+from inspector.producers.recorded.inspected import inspect
+
+pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="the programs need 8 devices")
+
+
+def mesh() -> Mesh:
+    return Mesh(np.array(jax.devices()[:8]), ("data",))
+
+
+def array(shape: tuple[int, ...], *spec: str | None, dtype: object = jnp.float32) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh(), P(*spec)))
+
+
+def findings(code: str, function: object, *arguments: object) -> list[Finding]:
+    return [finding for finding in inspect(function, *arguments).findings if finding.code == code]
+
+
+@pytest.mark.parametrize(
+    ("search", "spec"),
+    [
+        (lambda x: lax.top_k(x, 50)[0], ()),
+        (lambda x: jnp.sort(x, 1), ()),
+        (lambda x: jnp.sort(x, 1), ("data",)),
+    ],
+)
+def test_a_search_on_every_device_is_repeated(search, spec) -> None:
+    scores = array((64, 65536), *spec)
+    found = findings("repeated-work", jax.jit(search, out_shardings=scores.sharding), scores)
+    assert bool(found) == (not spec)
+    assert all(finding.axes == ("data",) for finding in found)
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_a_reduce_scatter_in_a_loop_is_repeated(read: bool) -> None:
+    def accumulated(x: jax.Array) -> jax.Array:
+        def one(total: jax.Array, part: jax.Array) -> tuple[jax.Array, None]:
+            part = jnp.tanh(part + jnp.sum(total)) if read else part
+            return total + lax.psum_scatter(part.T @ part, "data", tiled=True), None
+
+        start = lax.pcast(jnp.zeros((512 // 8, 512)), "data", to="varying")
+        return lax.scan(one, start, x)[0]
+
+    mapped = jax.shard_map(accumulated, mesh=mesh(), in_specs=P(None, "data"), out_specs=P("data"))
+    found = findings("reduced-each-iteration", jax.jit(mapped), array((8, 64, 512), None, "data"))
+    assert len(found) == (not read)
+    assert all(finding.wire_bytes == 7 * 7 * 512 * 512 // 8 * 4 for finding in found)
+
+
+def test_several_arrays_are_moved_at_once() -> None:
+    on = NamedSharding(mesh(), P("data"))
+
+    def step(x: jax.Array, y: jax.Array) -> jax.Array:
+        x, y = jax.device_put((x, y), on)
+        return (checkpoint_name(jnp.sin(x), "s") * y).sum()
+
+    (name,) = checkpoint_names(jax.make_jaxpr(jax.grad(step))(jnp.ones(8), jnp.ones(8)))
+    assert (name.name, name.primitive) == ("s", "sin")
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_what_meets_computed_values_is_no_batch(reads: bool) -> None:
+    """A decode step multiplies a token with one weight, and what it computes with another one."""
+
+    def decode(cache: jax.Array, heads: dict, token: jax.Array, at: jax.Array) -> tuple[jax.Array, jax.Array]:
+        cache = lax.dynamic_update_slice(cache, (token @ heads["key"])[:, None], (0, at, 0))
+        scores = jnp.einsum("bd,bld->bl", token @ heads["query"], cache)
+        return cache, jax.nn.softmax(scores) @ (heads["out"] if reads else jnp.ones((64, 64)))
+
+    key = array((128, 64), None, "data")
+    heads = {"key": key, "query": key, "out": array((64, 64), None, "data")}
+    snapshot = inspect(
+        jax.jit(decode),
+        array((8, 64, 64), "data"),
+        heads,
+        array((8, 128), "data"),
+        array((), dtype=jnp.int32),
+    )
+    uses = {
+        sharding.path.partition("/input/")[2]: sharding.use for sharding in snapshot.programs[0].shardings
+    }
+    assert uses["cache"] == "cache" and uses["token"] == "data"
+    assert uses["heads/key"] == (None if reads else "data")
