@@ -111,9 +111,9 @@ def _names(
                 }
                 passed: set[Any] | None = set(inner.invars) if again else None
                 if given is not None:
-                    pairs = zip(inner.invars, equation.invars[-len(inner.invars) :], strict=False)
+                    taken = zip(inner.invars, equation.invars[-len(inner.invars) :], strict=False)
                     passed = {
-                        argument for argument, value in pairs if not hasattr(value, "val") and value in given
+                        argument for argument, value in taken if not hasattr(value, "val") and value in given
                     }
                 yield from _names(inner, label, known, passed, repeated, depth + 1)
     for value, (name, equation) in named.items():
