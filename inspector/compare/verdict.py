@@ -25,12 +25,13 @@ from inspector.compare.compared import (
     work_unit,
 )
 from inspector.compare.question import Answer
-from inspector.compare.ratio import LESS, ratio_of
+from inspector.compare.ratio import COMMON, LESS, ratio_of
 from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
 from inspector.core.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.step_program import step_program
 from inspector.machines import hardware
+from inspector.machines.prediction.ratios import assumption
 
 _COMPARED = ("better", "worse", "equal")
 _LEAST: Mapping[Kind, str] = {"memory": "memory", "traffic": "traffic", "flops": "FLOPs"}
@@ -141,13 +142,12 @@ def _shortest_step(every: Sequence[Compared], same: Sequence[Compared]) -> str:
     margin = "" if alone else " by a margin within the uncertainty"
     parts = [f"{best.name} has the shortest step{margin}, {step.value_text} {measured}"]
     for answer, words in (("not distinguishable", "not distinguishable from it"), ("worse", "slower")):
-        names = [
-            _with_step(compared)
-            for compared in every
-            if compared in same and compared is not best and others[compared.name].answer == answer
-        ]
-        if names:
-            parts.append(f"{words}: {and_text(names)}")
+        alike = [one for one in same if one is not best and others[one.name].answer == answer]
+        if not alike:
+            continue
+        parts.append(f"{words}: {and_text(list(map(_with_step, alike)))}")
+        if len(alike) == 1 and answer == "not distinguishable":
+            parts.append(others[alike[0].name].reason or "")
     ranked = ("not distinguishable", "worse")
     reasons = [
         f"{compared.name} ({others[compared.name].reason or _not_comparable(same[0], compared)})"
@@ -209,6 +209,8 @@ def _judged(verdict: Verdict, baseline: Compared, candidate: Compared) -> Verdic
         better = candidate if ratio.decider.candidate else baseline
         reason = f"{better.name} is better if {ratio.decider.condition}"
     known = {name: getattr(ratio, name) for name in ("answer", "low", "high", "pairs")}
+    if ratio.reason == COMMON:
+        known["assumption"] = assumption(candidate.assessment.chip or "")
     return replace(verdict, ratio=ratio.value, reason=reason, **known)
 
 

@@ -343,6 +343,7 @@ class Verdict(Record):
       sentence: The verdict in words.
       per_token: Whether the ratio is of the time of one token or example, because the batches differ.
       figures: How memory, traffic and FLOPs compare, which need no chip.
+      assumption: Which efficiencies behind the interval were not measured on this chip. None if all were.
     """
 
     baseline: str
@@ -356,3 +357,4 @@ class Verdict(Record):
     sentence: str
     per_token: bool = False
     figures: tuple[FigureVerdict, ...] = ()
+    assumption: str | None = field(default=None, metadata=OMIT_NONE)

@@ -25,7 +25,6 @@ from inspector.core.formatting import (
     bytes_text,
     counted,
     left_text,
-    ratio_text,
     seconds_text,
 )
 from inspector.core.rules.rule import rule_text
@@ -64,7 +63,7 @@ _STAGES = {
 }  # fmt: skip
 _WITHOUT_STEP = ("planned", "rejected")
 _BUDGET_SPENT = "Ended because the budget of compiles is spent"
-_NONE_BETTER = "Ended because no other candidate can be better within its interval."
+_NONE_BETTER = "Ended because no other candidate can be better."
 _LESS = {"time": "to take less time", "memory": "to need less memory", "traffic": "to send less"}
 
 
@@ -202,52 +201,16 @@ def known_text(result: SearchResult) -> str | None:
 def end_text(result: SearchResult) -> str | None:
     """Return why the search ended, and whether others could be better; None if it was stopped."""
     if result.finished == "none better":
-        return _none_better(result)
+        return _NONE_BETTER
     if result.finished != "budget":
         return None
     if not result.counts.compiled:
         return _NOTHING_COMPILED
     count = predicted_better(result)
     if not count:
-        if result.objective != "time":
-            return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
-        if _all_slower(result):
-            return f"{_BUDGET_SPENT}; the intervals of all other candidates are above the best step."
-        if result.chip is None:
-            return f"{_BUDGET_SPENT}; others could be better, as their times are not measured."
-        return f"{_BUDGET_SPENT}; others could be better within their intervals."
+        return f"{_BUDGET_SPENT}; others could be better, as they are not compiled."
     others = counted(count, "candidate") + (" was" if count == 1 else " were")
     return f"{_BUDGET_SPENT}: {others} predicted {_LESS[result.objective]}, but not compiled."
-
-
-def _all_slower(result: SearchResult) -> bool:
-    """Return whether the intervals of the step of all candidates without a compile are above the best one."""
-    best = result.best_candidate
-    waiting = [candidate for candidate in result.candidates if candidate.stage in ("planned", "propagated")]
-    if best is None or not waiting:
-        return False
-    step = order.value(best, examples_of(layout_of(best)), "time")
-    return all(
-        candidate.low is not None and candidate.low / examples_of(layout_of(candidate)) > step
-        for candidate in waiting
-    )
-
-
-def _none_better(result: SearchResult) -> str:
-    """Return why no other candidate can be better: the intervals, or the steps of this search."""
-    ratios = sorted(
-        candidate.step / candidate.propagated_seconds
-        for candidate in result.candidates
-        if candidate.stage == "compiled" and candidate.step and candidate.propagated_seconds
-    )
-    if result.objective != "time" or len(ratios) < order.ENOUGH_COMPILED:
-        return _NONE_BETTER
-    least, most = ratio_text(ratios[0]), ratio_text(ratios[-1])
-    how = "measured" if result.chip is None else "compiled"
-    return (
-        f"Ended because no other candidate is likely to be better: {how} steps take {least} to {most} times "
-        "as long as partitioned."
-    )
 
 
 def predicted_better(result: SearchResult) -> int:

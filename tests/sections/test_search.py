@@ -63,21 +63,10 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     assert "1 candidate was predicted" in (search.end_text(found(faster)) or "")
     assert search.predicted_better(found(slower)) == 0
     assert search.summary(found(slower)).facts[0].label == "Best layout"
-    # A time that is not measured matters only for the objective time.
-    assert "times are not measured" in (search.end_text(found(slower)) or "")
-    assert "not compiled" in (search.end_text(found(slower, objective="memory")) or "")
-    # Then the intervals count, if all others have one.
-    ends = [
-        search.end_text(found(*(replace(slower, low=low) for low in lows)))
-        for lows in ((None,), (0.9,), (1.1,), (1.1, 1.2), (1.1, 0.9))
-    ]
-    assert [ends.index(end) for end in ends] == [0, 0, 2, 2, 0]
-    # The intervals have shown that no other one can be better.
+    assert "not compiled" in (search.end_text(found(slower)) or "")
+    # The search has shown that no other one can be better.
     assert search.predicted_better(found(faster, finished="none better")) == 0
-    # From three compiled candidates on, their ratios of compiled to propagated time have shown it.
-    more = [replace(compiled, propagated_seconds=each) for each in (0.5, 4.0)]
-    assert "2" not in search.end_text(found(*more[:1], finished="none better"))
-    assert "0.25 to 2.00" in search.end_text(found(*more, finished="none better"))
+    assert "no other" in (search.end_text(found(slower, finished="none better")) or "")
 
 
 def test_dimensions_that_stay_unsharded_are_no_difference() -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inspector.core.assessment import LEAST_CHANGE, StepPart
-from inspector.core.formatting import seconds_text, share_text
+from inspector.core.formatting import and_text, seconds_text, share_text
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import accuracy_table
 
@@ -96,29 +96,30 @@ class Decider(NamedTuple):
 
 
 @functools.cache
+def _efficiencies() -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(_EFFICIENCIES.read_text(encoding="utf-8"))
+    return table
+
+
+@functools.cache
 def box(chip: str) -> Box:
     """Return the least and the greatest time of each kind on a chip, relative to the predicted one.
 
     If nothing was measured on the chip, they are the widest of all TPUs or GPUs, or else of all chips.
     """
     ends, own = {}, CHIPS.get(chip)
-    for kind, known in _efficiencies().items():
+    for kind in KINDS:
+        known = _efficiencies()[kind]
         alike = [name for name in known if own is not None and CHIPS[name].kind == own.kind]
         rows = [known[name] for name in ([chip] if chip in known else alike or known)]
         ends[kind] = min(row["low"] for row in rows), max(row["high"] for row in rows)
     return ends
 
 
-@functools.cache
-def _efficiencies() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(_EFFICIENCIES.read_text(encoding="utf-8"))
-    return {kind: table[kind] for kind in KINDS}
-
-
-@functools.cache
-def _growth() -> dict[str, float]:
-    table = json.loads(_EFFICIENCIES.read_text(encoding="utf-8"))
-    return {kind: row["power"] for kind, row in table["shape"].items()}
+def assumption(chip: str) -> str | None:
+    """Return which efficiencies were not measured on a chip, as a clause; None if all were."""
+    missing = [words for kind, words in KINDS.items() if chip not in _efficiencies()[kind]]
+    return f"not measured on {chip}, so the widest of its kind: {and_text(missing)}" if missing else None
 
 
 def common(was: Needs, now: Needs, ends: Box) -> tuple[float, float]:
@@ -156,7 +157,8 @@ def _quotient(
     for kind in dict.fromkeys((*group, *other)):
         most, least = over[kind] * (kind in group), under[kind] * (kind in other)
         if 0 < over[kind] < under[kind]:
-            most *= (under[kind] / over[kind]) ** _growth().get(kind, 0.0)
+            power = _efficiencies()["shape"].get(kind, {}).get("power", 0.0)
+            most *= (under[kind] / over[kind]) ** power
         if most or least:
             terms.append((most, least, *ends[kind]))
     terms.sort(key=lambda term: -(term[0] / term[1] if term[1] else math.inf))
@@ -219,14 +221,10 @@ class RatioInterval:
     Attributes:
       factor: A predicted ratio says which step is shorter if it is above this factor, or below its inverse.
       pairs: Number of published pairs.
-      called: Number of these pairs whose predicted ratio is outside of the factor.
-      inside: Share of the pairs whose measured ratio is within the factor of the predicted one.
     """
 
     factor: float
     pairs: int
-    called: int = 0
-    inside: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -278,10 +276,8 @@ def interval(pairs: Sequence[Pair], least: float = 0.0) -> RatioInterval | None:
     half = max(errors[(len(errors) - 1) // 2], least)
     sizes = sorted({half, *(abs(pair.predicted) for pair in pairs)})
     limit = next(size for size in sizes if size >= half and _share_right(pairs, size) >= RIGHT)
-    inside = sum(abs(pair.error) <= limit for pair in pairs) / len(pairs)
-    called = sum(abs(pair.predicted) > limit for pair in pairs)
     # A pair at the limit is not called, also if the factor is rounded.
-    return RatioInterval(math.exp(limit) * (1 + 1e-12), len(pairs), called, inside)
+    return RatioInterval(math.exp(limit) * (1 + 1e-12), len(pairs))
 
 
 def _share_right(pairs: Sequence[Pair], limit: float) -> float:
