@@ -61,7 +61,7 @@ def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
     name, known = None if chip is None else chip.name, _assessments(snapshot)
     if name not in known:
         # The audit checks the programs as they were recorded, whatever chip is chosen.
-        known[name] = _assessed(for_chip(snapshot, chip), chip, count_findings(snapshot))
+        known[name] = _assessed(for_chip(snapshot, chip), chip, count_findings(snapshot, chip))
     return known[name]
 
 
@@ -158,9 +158,9 @@ def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
     return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program, parts)
 
 
-def count_findings(snapshot: Snapshot) -> FindingCounts:
+def count_findings(snapshot: Snapshot, chip: Chip | None = None) -> FindingCounts:
     """Return the number of findings, with those of the audit. Equal ones of several arrays count once."""
-    levels = Counter(finding.level for finding in audit.ranked(snapshot))
+    levels = Counter(finding.level for finding in audit.ranked(snapshot, chip))
     return FindingCounts(levels["error"], levels["warning"], levels["note"])
 
 

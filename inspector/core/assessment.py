@@ -13,6 +13,7 @@ from typing import Literal
 
 from inspector.core.evidence import Evidence, Stage
 from inspector.core.formatting import bytes_text, seconds_text
+from inspector.core.snapshot.effects import Answer
 from inspector.core.statistics import LEAST_FOR_SHARE
 from inspector.core.typed_json import (
     OMIT_DEFAULT,
@@ -22,8 +23,6 @@ from inspector.core.typed_json import (
     PositiveInt,
     Record,
 )
-
-Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
 
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
 

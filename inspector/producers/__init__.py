@@ -22,7 +22,6 @@ JOBS = {
     "import": "inspector.producers.readers.import_file:import_job",
     "partition_lowered": "inspector.producers.recorded.lowered_module:partition_lowered",
     "partition": "inspector.producers.partition.partition_layout:partition",
-    "remedies": "inspector.producers.partition.remedies:remedies",
     "rules": "inspector.producers.readers.import_file:rules_job",
     "restore_checkpoint": "inspector.producers.learn.checkpoint:restore",
     "save_checkpoint": "inspector.producers.learn.checkpoint:save",

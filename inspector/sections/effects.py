@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.compare.question import change_text
-from inspector.core.assessment import STEP, TRAFFIC, Assessment
+from inspector.core.assessment import LEAST_CHANGE, STEP, TRAFFIC, Assessment
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, signed_text
 from inspector.core.program_names import noun, run_of, title
-from inspector.core.snapshot import Effect, Effects, LayoutCost
+from inspector.core.snapshot import Change, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
@@ -34,6 +34,14 @@ TABLE = "effects"
 HEADING = "Effect of each rule, constraint and mesh axis"
 NO_LAYOUT = "This Snapshot contains no layout whose rules could be changed."
 KINDS = {
+    "donation": "Donation",
+    "optimizer": "Optimizer state",
+    "batch": "Batch",
+    "kernel": "Kernels",
+    "microbatches": "Microbatches",
+    "rematerialization": "Rematerialization",
+    "offload": "Offload",
+    "chips": "More devices",
     "rule": "Rules",
     "spec": "PartitionSpecs",
     "constraint": "Constraints",
@@ -42,9 +50,7 @@ KINDS = {
     "preset": "Presets",
 }
 _MOST_BARS = 12
-_LEAST_GAIN = 0.01  # of a figure, as in the audit; a prediction cannot tell less apart
 _MOST_AXES = 5  # columns of mesh axes
-_GROWTH = 2  # a larger train state comes with gradients that are as large
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class _Measure:
         if change is None:
             return "unknown"
         share = change_text(self.of(current) or 0, self.of(cost) or 0)
-        if shares and self is not _STATE:
+        if shares and self not in (_STATE, _MEMORY):
             return share or "0"
         return signed_text(change, self.text) + (f" ({share})" if share else "")
 
@@ -79,6 +85,12 @@ _SECONDS = _Measure(STEP, "step", lambda cost: cost.seconds, seconds_text)
 _WIRE = _Measure(TRAFFIC, "traffic", lambda cost: cost.wire_total, bytes_text)
 _STATE = _Measure(
     "Train state per device", "train state per device", lambda cost: cost.state_bytes, bytes_text
+)
+_MEMORY = _Measure(
+    "Memory of a device",
+    "memory of a device",
+    lambda cost: cost.peak_bytes,
+    bytes_text,
 )
 
 
@@ -142,54 +154,52 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
 class Improving:
     """A change that improves the layout. What it saves is negative if it costs that.
 
-    seconds: of one run of the program. share: of the step; 0 if times are unknown.
-    wire, state: bytes of one device.
+    share: of the step, or of traffic or work if times are unknown. memory, wire: bytes of one device.
     """
 
-    effect: Effect
-    seconds: float
+    effect: Change
     share: float
+    memory: float
     wire: float
-    state: float
 
 
 def improving(effects: Effects, assessed: Assessment | None = None) -> list[Improving]:
-    """Return the changes that improve the layout.
+    """Return the changes that improve the layout, whatever the unknown efficiencies of the machine are.
 
-    A layout that does not fit is improved by what lowers its train state. Otherwise a change improves it if
-    it lowers the first of step, traffic and train state that it alters by 1% or more.
-    The train state may grow only if there is certainly room for it. If times are unknown, a change may not
-    add work to a device either: without a rule for the batch, each device sends less and computes all rows.
+    A layout that does not fit is improved by what lowers its memory. Otherwise a change improves it if it
+    needs less of step, traffic or memory and no more of these and of FLOPs, or if the step is decided to be
+    shorter and the changed layout fits. Differences below 1% do not count.
     """
     current = effects.current
 
-    def saved(measure: _Measure, cost: LayoutCost) -> float:
-        less = -(measure.change(current, cost) or 0)
-        return less if abs(less) >= _LEAST_GAIN * (measure.of(current) or 0) else 0
+    def saved(of: Callable[[LayoutCost], float | None], cost: LayoutCost) -> float:
+        before, after = of(current), of(cost)
+        if before is None or after is None or abs(before - after) < LEAST_CHANGE * before:
+            return 0
+        return before - after
 
-    room = _room(assessed)
+    need = None if assessed is None else assessed.memory
+    too_large = need is not None and need.fits is False
     improved = []
     for effect in effects.changes:
-        if effect.cost is None:
+        cost = effect.cost
+        if cost is None or effect.kind == "chips":
             continue
-        seconds, wire, state = (saved(measure, effect.cost) for measure in (_SECONDS, _WIRE, _STATE))
-        more_work = current.seconds is None and (effect.cost.flops or 0) > (current.flops or 0)
-        better = state if room is None else seconds or wire or state
-        if better > 0 and -state * _GROWTH <= (room or 0) and not more_work:
-            share = seconds / current.seconds if current.seconds else 0.0
-            improved.append(Improving(effect, seconds, share, wire, state))
+        held = _STATE if None in (current.peak_bytes, cost.peak_bytes) else _MEMORY
+        seconds, wire, memory = (saved(measure.of, cost) for measure in (_SECONDS, _WIRE, held))
+        work = saved(lambda cost: cost.flops, cost)
+        less_of_all = max(seconds, wire, memory) > 0 and min(seconds, wire, memory, work) >= 0
+        faster = cost.answer == "better" and (cost.fits or (memory >= 0 and cost.fits is None))
+        if memory > 0 if too_large else cost.fits is not False and (less_of_all or faster):
+            pairs = [(seconds, current.seconds)]
+            if current.seconds is None:
+                pairs = [(wire, current.wire_total), (work, current.flops)]
+            share = max(less / before if before else 0.0 for less, before in pairs)
+            improved.append(Improving(effect, share, memory, wire))
     return improved
 
 
-def _room(assessed: Assessment | None) -> float | None:
-    """Return the free bytes of a device of a layout that fits; 0 if unknown; None if it does not fit."""
-    need = None if assessed is None else assessed.memory
-    if need is None or need.fits is None or need.capacity_bytes is None:
-        return 0.0
-    return max(need.capacity_bytes - (need.high or need.peak_bytes), 0.0) if need.fits else None
-
-
-def altered(effects: Effects, effect: Effect, assessed: Assessment | None = None) -> list[str]:
+def altered(effects: Effects, effect: Change, assessed: Assessment | None = None) -> list[str]:
     """Return what a valid change alters, one text for each figure: `step −1.2 ms (−10%)`."""
     assert effect.cost is not None
     return [
@@ -203,20 +213,21 @@ def table(effects: Effects, shares: bool = False) -> Table:
     """Return one row per change, the largest effect first and invalid changes last."""
     current = effects.current
     timed = [_SECONDS] if effects.chip is not None else []
-    columns: dict[str | Column, Callable[[Effect], Cell]] = {"Change": lambda effect: effect.label}
+    columns: dict[str | Column, Callable[[Change], Cell]] = {"Change": lambda effect: effect.label}
     for measure in (*timed, _WIRE):
         columns[measure.heading] = _cell(current, measure, shares)
     for axes in _axes(effects):
         measure = _Measure(f"over {_axes_text(axes)}", "", _over(axes), bytes_text)
         columns[measure.heading] = _cell(current, measure, shares)
-    columns[_STATE.heading] = _cell(current, _STATE, shares)
+    for measure in (_STATE, *([_MEMORY] if current.peak_bytes else [])):
+        columns[measure.heading] = _cell(current, measure, shares)
     columns["Matrix FLOPs"] = lambda one: "–" if one.cost is None else _flops(current, one.cost)
     if any(change.cost is None for change in effects.changes):
         columns["Not valid"] = lambda effect: effect.reason or "–"
     return Table.of(TABLE, effects.changes, columns)
 
 
-def _cell(current: LayoutCost, measure: _Measure, shares: bool) -> Callable[[Effect], Cell]:
+def _cell(current: LayoutCost, measure: _Measure, shares: bool) -> Callable[[Change], Cell]:
     return lambda one: "–" if one.cost is None else measure.words(current, one.cost, shares)
 
 
@@ -256,16 +267,16 @@ def _axes_text(axes: str) -> str:
 
 def _measures(effects: Effects) -> tuple[_Measure, ...]:
     """Return the known figures of the current layout, the one that orders the changes first."""
-    every = (_SECONDS, _WIRE, _STATE)
+    every = (_SECONDS, _WIRE, _MEMORY, _STATE)
     return tuple(measure for measure in every if measure.of(effects.current) is not None)
 
 
-def _affects(effects: Effects, effect: Effect) -> bool:
+def _affects(effects: Effects, effect: Change) -> bool:
     cost = effect.cost
     return cost is not None and any(measure.change(effects.current, cost) for measure in _measures(effects))
 
 
-def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
+def _bars(effects: Effects, changed: list[Change], shares: bool) -> Picture:
     measure = _measures(effects)[0]
     rows = [
         change_row(
@@ -286,7 +297,7 @@ def _bars(effects: Effects, changed: list[Effect], shares: bool) -> Picture:
     return Picture.of("effect_bars", heading, rows_figure, [rows], heading=heading, notes=notes)
 
 
-def _hover(effects: Effects, effect: Effect, shares: bool) -> list[str]:
+def _hover(effects: Effects, effect: Change, shares: bool) -> list[str]:
     assert effect.cost is not None
     return [
         effect.label,
@@ -304,7 +315,7 @@ def _basis(effects: Effects, measure: _Measure) -> str:
     return f"bytes {where}, partitioned without a compile"
 
 
-def _sentence(effects: Effects, changed: list[Effect], assessed: Assessment | None) -> tuple[Inline, ...]:
+def _sentence(effects: Effects, changed: list[Change], assessed: Assessment | None) -> tuple[Inline, ...]:
     invalid = sum(change.cost is None for change in effects.changes)
     tried = len(effects.changes) - invalid
     if not changed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inspector.checks import audit
-from inspector.checks.audit import Change
+from inspector.checks.audit import Fix
 from inspector.core.evidence import Stage
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Finding, Level, Snapshot
@@ -52,7 +52,7 @@ def saving(finding: Finding) -> str:
     return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 
 
-def fix(change: Change, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
+def fix(change: Fix, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
     """Return the smallest change that fixes a finding, and its saving.
 
     mistake: the findings whose card has the number of arrays, and the most that a fix can save.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Change, optimizer_state, replicated
-from inspector.core.assessment import MemoryNeed
+from inspector.checks.audit import Fix, optimizer_state, replicated, too_large
 from inspector.core.formatting import and_text, bytes_text, counted
-from inspector.core.remedies import Remedies, Remedy
-from inspector.core.snapshot import Effect, Finding, Snapshot
+from inspector.core.snapshot import Change, Effects, Finding, Snapshot
+from inspector.layout.changes import SMALL
 from inspector.machines.hardware import Chip
 from inspector.sections import effects, findings
 from inspector.sections.section import (
@@ -34,7 +33,7 @@ from inspector.sections.section import (
 
 _MOST = 40
 _MOST_NAMED = 4  # further findings of one mistake
-PRELIMINARY = "Preliminary order, by memory and work: what changes do to the step is not known yet."
+COMPUTING = "Changes are being computed."
 # Findings of one mistake: arrays that every device holds whole, or more of than of their parameters.
 _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
     optimizer_state.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
@@ -45,7 +44,7 @@ _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
 class Improvement:
     """A finding, or a change of the layout that lowers its cost.
 
-    Exactly one of `finding`, `effect` and `remedy` is not None.
+    At least one of `finding` and `effect` is not None; both if a change makes a layout fit that does not.
 
     Attributes:
       label: its kind in one word: the level of a finding, or `change`.
@@ -60,9 +59,8 @@ class Improvement:
     gain: str
     message: str
     finding: Finding | None = None
-    effect: Effect | None = None
+    effect: Change | None = None
     more: tuple[Finding, ...] = ()
-    remedy: Remedy | None = None
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -88,69 +86,62 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
     assessed = assess(snapshot, chip)
     by_memory = assessed.memory is not None and assessed.memory.fits is False
     rows = [(_rank(mistake, snapshot, by_memory), of_mistake(mistake)) for mistake in mistakes(listed)]
-    if snapshot.effects is not None:
-        for change in effects.improving(snapshot.effects, assessed):
-            gain, *rest = effects.altered(snapshot.effects, change.effect, assessed)
+    known = snapshot.effects
+    if known is None:
+        return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
+    first = known.fitting if by_memory else None
+    for number, (place, said) in enumerate(rows):
+        if said.finding is not None and said.finding.code in too_large.CODES:
+            rows[number] = place, replace(said, message=f"{said.message} {fitting(known)}", effect=first)
+    for change in effects.improving(known, assessed):
+        if change.effect is not first:
+            gain, *rest = effects.altered(known, change.effect, assessed)
             message = f"Also: {'; '.join(rest)}." if rest else ""
             said = Improvement("change", "success", change.effect.label, gain, message, effect=change.effect)
-            size = change.state if by_memory else change.wire or change.state
-            place = _order(change.share, max(size, 0), snapshot, by_memory, timed=bool(change.seconds))
-            rows.append((place, said))
+            small = change.effect.kind in SMALL
+            size = max(change.memory, 0) or (0 if by_memory else max(change.wire, 0))
+            timed = known.current.seconds is not None and change.share > 0
+            rows.append((_order(change.share, size, snapshot, by_memory, small, timed), said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
 
 
-def of_remedies(known: Remedies, before: MemoryNeed) -> Improvement | None:
-    """Return the change with which the layout fits; None if no change was enough.
-
-    before: the memory that the layout needs without it.
-    """
-    best = known.best
-    if best is None or best.need is None:
-        return None
-    gain = f"{bytes_text(before.peak_bytes)} → {best.need.text} per device"
-    smaller = len(known.tried) - 1
-    message = f"With this change, the layout {best.need.fits_text}."
-    if smaller:
-        message += f" {counted(smaller, 'smaller change')} would not be enough."
-    return Improvement("change", "success", best.label, gain, message, remedy=best)
-
-
-def fitting(known: Remedies, before: MemoryNeed) -> Text:
+def fitting(known: Effects) -> str:
     """Return the change that makes a layout fit, or the change that comes closest, in a sentence."""
-    best, closest = known.best, known.closest
-    if best is not None and best.need is not None:
-        return text("To make it fit: ", Strong(best.label), f" ({best.need.text}, {best.need.fits_text}).")
-    if closest is None or closest.need is None or closest.need.peak_bytes >= before.peak_bytes:
-        return text(f"None of the {counted(len(known.tried), 'change')} that were tried needs less memory.")
-    return text(
-        f"None of the {counted(len(known.tried), 'change')} that were tried makes it fit. The closest: ",
-        Strong(closest.label),
-        f" ({closest.need.text}).",
-    )
+    said = "The smallest change with which it fits"
+    if (change := known.fitting) is None:
+        said = (
+            f"None of the {counted(len(known.changes), 'change')} that were tried makes it fit. The closest"
+        )
+        change = known.closest
+    if change is None or change.cost is None:
+        return f"{said.partition('.')[0]}."
+    return f"{said}: {change.label} ({bytes_text(change.cost.peak_bytes)})."
 
 
 def _order(
-    work: float, size: float, snapshot: Snapshot, by_memory: bool, *, timed: bool
+    work: float, size: float, snapshot: Snapshot, by_memory: bool, small: bool, timed: bool = False
 ) -> tuple[int, float]:
     """Return the place of a gain: by memory, by the step if it is known, or by the larger share.
 
     work: share of the step, or of the work of a device. size: bytes of a device.
+    small: whether mesh and parameters stay. Such changes come first, unless the layout does not fit.
     """
-    if by_memory and size:
+    if by_memory and size > 0:
         return 1, -size
-    if timed:
-        return (2 if by_memory else 1), -work
-    share = max(work, audit.share_of_memory(size, snapshot))
-    return (2, -share) if share else (3, 0.0)
+    share = max(work, audit.share_of_memory(size, snapshot)) if small or not timed else work
+    if not share:
+        return 4, 0.0
+    return 1 if small and not by_memory else 2 if timed else 3, -share
 
 
 def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tuple[int, float]:
-    if any(finding.level == "error" for finding in mistake):
-        return 0, -audit.weight(mistake[0], snapshot)
+    level, code = mistake[0].level, mistake[0].code
+    if level == "error":
+        return 0, -audit.weight(mistake[0], snapshot) - (code in too_large.CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(1 - 1 / finding.ratio if finding.ratio else 0.0 for finding in mistake)
-    place, share = _order(max(work, 0.0), size, snapshot, by_memory, timed=False)
-    return place + (place == 3 and mistake[0].level == "note"), share
+    place, share = _order(max(work, 0.0), size, snapshot, by_memory, small=code in _FAMILIES)
+    return place + (place == 4 and level == "note"), share
 
 
 def mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
@@ -236,8 +227,7 @@ def summary(
     assessed = assess(snapshot, chip)
     if not rows:
         return notice("info", findings.nothing_found(snapshot, assessed.basis))
-    fits = assessed.memory is None or assessed.memory.fits is not False
-    return text(Strong(f"{', '.join(_counts(rows))}."), f" {PRELIMINARY}" if computing and fits else "")
+    return text(Strong(f"{', '.join(_counts(rows))}."), f" {COMPUTING}" if computing else "")
 
 
 def _counts(rows: Sequence[Improvement]) -> list[str]:
@@ -265,10 +255,13 @@ def sentence(improvement: Improvement) -> tuple[Inline, ...]:
     return (mark, ": ", *with_code(improvement.message), f"{array}{gain}")
 
 
-def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) -> tuple[Block, ...]:
-    """Return the ranked list with the fixes of findings, one section each; without any, the checks."""
-    rows = ranked(snapshot, [finding for finding, _ in found])
-    changes = {id(finding): change for finding, change in found}
+def audited(
+    snapshot: Snapshot, rows: Sequence[Improvement], fixes: Mapping[int, Fix | None]
+) -> tuple[Block, ...]:
+    """Return the ranked list with the fixes of findings, one section each; without any, the checks.
+
+    fixes: the fix of each finding by its identity.
+    """
     if not rows:
         said = text(findings.nothing_found(snapshot, assess(snapshot).basis))
         return (said, *findings.not_checked(snapshot))
@@ -280,13 +273,13 @@ def audited(snapshot: Snapshot, found: Sequence[tuple[Finding, Change | None]]) 
             gain = f", {row.gain}" if row.gain else ""
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(*with_code(message))]
-        fixes = {
-            change.words: findings.fix(change, row.findings)
+        words = {
+            fix.words: findings.fix(fix, row.findings)
             for finding in row.findings
-            if (change := changes.get(id(finding))) is not None
+            if (fix := fixes.get(id(finding))) is not None
         }
-        inside += [text(*fix) for fix in fixes.values()]
-        if not fixes and row.finding is not None and row.finding.remedy is not None:
+        inside += [text(*fix) for fix in words.values()]
+        if not words and row.finding is not None and row.finding.remedy is not None:
             inside.append(text("Fix: ", *with_code(row.finding.remedy)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)

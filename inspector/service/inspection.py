@@ -26,7 +26,6 @@ from inspector.compare.paired_times.candidates import Candidates
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PartitionedPrograms
 from inspector.core.errors import InvalidInput
-from inspector.core.remedies import Remedies
 from inspector.core.snapshot import Effects, Snapshot
 from inspector.core.typed_json import AnyRecord
 from inspector.guides.assembly import Assembled, Assembly
@@ -77,7 +76,6 @@ from inspector.service.subject import subject_of
 TIMEOUTS = {
     "abstract": 60.0,  # 1,024 layers in a Python loop take about ten
     "partition": 120.0,  # a transformer of 32 scanned layers takes one
-    "remedies": 900.0,  # a dozen models, each traced and partitioned in a few seconds
     "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
     "run": 900.0,  # the default layout takes three
     "compile": 3600.0,  # an 8B model for 64 TPUs takes about half a minute
@@ -164,7 +162,6 @@ class Inspection:
         self._programs = _Results(PartitionedPrograms)
         self._some_programs = _Results(PartitionedPrograms)
         self._effects = _Results(Effects)
-        self._remedies = _Results(Remedies)
         self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
         self._assembled = _Results(Assembled)
         self._exchanged = _Results(Exchanged)
@@ -270,22 +267,18 @@ class Inspection:
         except InvalidInput as error:
             return not_partitioned(snapshot, str(error))
 
-    def effects(self, layout: Layout, program: str, chip: str | None) -> Request[Effects]:
-        """Propagate a program under each change of one rule, constraint or mesh axis of the layout.
+    def effects(
+        self, layout: Layout, program: str, chip: str | None, kinds: Sequence[str] = ()
+    ) -> Request[Effects]:
+        """Partition a program under each change of the layout.
 
         Args:
           chip: the name of the chip of predicted times, or None.
+          kinds: kinds of changes that are tried; all if it is empty.
         """
-        payload = {"layout": layout.to_json(), "program": program, "chip": chip}
+        payload = {"layout": layout.to_json(), "program": program, "chip": chip, "kinds": list(kinds)}
         return self._effects.request(
             canonical(payload), self._job(lanes.EFFECTS, "effects", payload, _PLANNER), layout
-        )
-
-    def remedies(self, layout: Layout, chip: str) -> Request[Remedies]:
-        """Look for the smallest change with which the layout fits into the memory of a chip."""
-        payload = {"layout": layout.to_json(), "chip": chip}
-        return self._remedies.request(
-            canonical(payload), self._job(lanes.EFFECTS, "remedies", payload, _PLANNER), layout
         )
 
     # --- Runs ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from inspector.core import snapshot as snapshots
-from inspector.core.snapshot import Effect, Effects, LayoutCost, Snapshot, Source
+from inspector.core.snapshot import Change, Effects, LayoutCost, Snapshot, Source
 from inspector.core.snapshot.effects import by_effect
 from inspector.media import report
 from inspector.media.terminal import render
@@ -16,14 +16,14 @@ from inspector.sections import effects as section
 from inspector.sections.section import Picture, Table, Text, plain
 
 NOW = LayoutCost(2**20, {"data": 2**21, "data,model": 2**20}, 1e9, 2e-3)
-LESS = Effect("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
-SAME = Effect("constraint", "Remove constraint b", None, NOW)
-MORE = Effect("swap", "Swap c", {}, LayoutCost(2**20, {"model": 2**30}, 1e9, 1.5))
-INVALID = Effect("axis", "Move axis d", {}, None, "8 is not divisible by 3")
-UNKNOWN = Effect("rule", "Remove e", {}, LayoutCost(None, {"data": None}, None))
+LESS = Change("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
+SAME = Change("constraint", "Remove constraint b", None, NOW)
+MORE = Change("swap", "Swap c", {}, LayoutCost(2**20, {"model": 2**30}, 1e9, 1.5))
+INVALID = Change("axis", "Move axis d", {}, None, "8 is not divisible by 3")
+UNKNOWN = Change("rule", "Remove e", {}, LayoutCost(None, {"data": None}, None))
 
 
-def effects_of(*changes: Effect, current: LayoutCost = NOW, chip: str | None = "v5e") -> Effects:
+def effects_of(*changes: Change, current: LayoutCost = NOW, chip: str | None = "v5e") -> Effects:
     return Effects("train_step", chip, current, by_effect(current, changes))
 
 
@@ -47,7 +47,7 @@ def test_improvements_come_first_then_the_figure_a_sentence_and_the_table() -> N
     assert [type(one) for one in rest] == [Picture, Text, Text, Table, Text]
     largest = plain(rest[1].parts)
     assert "Swap c" in largest and "+1.50 s" in largest
-    better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20))
+    better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20, flops=1e9))
     first, listed, *_ = section.section(effects_of(better, MORE)).blocks
     assert plain(first.parts).startswith("2 changes")
     assert [plain(item).split(":")[0] for item in listed.items] == [better.label]

@@ -12,7 +12,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core.assessment import Assessment, MemoryNeed
 from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Effect, Effects, Finding, LayoutCost
+from inspector.core.snapshot import Change, Effects, Finding, LayoutCost
 from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.media import report
@@ -60,7 +60,7 @@ ORDER = [
 
 
 def effects_of(costs: dict[str, LayoutCost | None], now: LayoutCost = NOW) -> Effects:
-    return Effects("train_step", "v5e", now, tuple(Effect("rule", *change) for change in _changes(costs)))
+    return Effects("train_step", "v5e", now, tuple(Change("rule", *change) for change in _changes(costs)))
 
 
 def _changes(costs):
@@ -84,12 +84,14 @@ def test_without_predicted_times_bytes_order_the_list(known) -> None:
     improved = [change.effect.label for change in effects_section.improving(effects)]
     assert improved == ["slower", "less traffic", "less state"], "the times are unknown"
     rows = improvements.ranked(replace(known, effects=effects), known.findings)
-    assert [row.title for row in rows if row.effect] == ["less state", "slower", "less traffic"]
+    assert [row.title for row in rows if row.effect] == ["slower", "less traffic", "less state"]
 
 
-def test_a_change_that_adds_work_is_an_improvement_only_if_it_is_faster() -> None:
+def test_a_change_that_adds_work_is_an_improvement_only_if_it_is_decided_to_be_faster() -> None:
     more_work = replace(NOW, flops=2.0, wire_bytes={"data": 0}, seconds=1.0)
-    assert effects_section.improving(effects_of({"a": more_work}))
+    assert effects_section.improving(effects_of({"a": replace(more_work, answer="better")}))
+    for answer in ("worse", "not distinguishable", None):
+        assert not effects_section.improving(effects_of({"a": replace(more_work, answer=answer)}))
     timeless = effects_of({"a": replace(more_work, seconds=None)}, replace(NOW, seconds=None))
     assert not effects_section.improving(timeless)
 
@@ -105,7 +107,7 @@ def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
         "report": report.content([("a", known)], ".html").replace("&#43;", "+"),
         "markdown": report.content([("a", known)], ".md"),
         "show": render.text([improvements.section(known)]),
-        "audit": render.text(improvements.audited(known, [(finding, None) for finding in known.findings])),
+        "audit": render.text(improvements.audited(known, improvements.ranked(known, known.findings), {})),
     }
     for medium, text in drawn.items():
         text = " ".join(text.replace("\\", "").split())
@@ -170,12 +172,43 @@ def test_a_layout_that_does_not_fit_needs_memory_first(known, monkeypatch: pytes
     assert titles(snapshot, monkeypatch, on_v5e(2**40, False)) == ["half of the state", "Waste"]
 
 
-def test_the_state_may_grow_only_into_free_memory() -> None:
-    faster = effects_of({"larger": replace(BIG, seconds=1.0, state_bytes=800 * MIB)}, BIG)
-    assert effects_section.improving(faster, on_v5e(2**30, True))
-    assert not effects_section.improving(faster, on_v5e(15 * 2**30 + 2**29, True))
-    assert not effects_section.improving(faster, on_v5e(2**40, False))
-    assert not effects_section.improving(faster)
+@pytest.mark.parametrize(("fits", "listed"), [(True, True), (None, False), (False, False)])
+def test_memory_may_grow_only_if_the_changed_layout_fits(fits: bool | None, listed: bool) -> None:
+    larger = replace(BIG, seconds=1.0, peak_bytes=9 * 2**30, fits=fits, answer="better")
+    effects = effects_of({"larger": larger}, replace(BIG, peak_bytes=2**30, fits=True))
+    assert bool(effects_section.improving(effects, on_v5e(2**30, True))) is listed
+    undecided = effects_of({"larger": replace(larger, answer="not distinguishable")}, effects.current)
+    assert not effects_section.improving(undecided, on_v5e(2**30, True))
+
+
+def test_what_needs_less_of_one_figure_and_no_more_of_any_is_listed_without_a_decided_step() -> None:
+    now = replace(BIG, peak_bytes=1000 * MIB, fits=True)
+    costs = {
+        "donated": replace(now, peak_bytes=600 * MIB, fits=True),
+        "a trade": replace(now, peak_bytes=600 * MIB, fits=True, wire_bytes={"data": 100 * MIB}),
+        "0.5% less": replace(now, peak_bytes=995 * MIB, fits=True),
+        "equal": now,
+    }
+    listed = effects_section.improving(effects_of(costs, now), on_v5e(2**30, True))
+    assert [(change.effect.label, change.memory) for change in listed] == [("donated", 400 * MIB)]
+
+
+def test_a_small_change_is_before_other_layouts_and_makes_a_layout_fit_before_larger_ones(
+    known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = replace(BIG, peak_bytes=1000 * MIB, fits=True)
+    donated = Change("donation", "Donate", {}, replace(now, peak_bytes=600 * MIB, fits=True))
+    preset = Change("preset", "Preset", {}, replace(now, peak_bytes=300 * MIB, fits=True, seconds=1.0))
+    effects = Effects("train_step", "v5e", now, (preset, donated))
+    snapshot = replace(known, findings=(), effects=effects)
+    assert titles(snapshot, monkeypatch, on_v5e(2**30, True)) == ["Donate", "Preset"]
+    assert effects.fitting == donated and effects.closest == preset
+    error = Finding("error", "does-not-fit", "It does not fit.")
+    first, *others = improvements.ranked(replace(snapshot, findings=(error,)), (error,))
+    monkeypatch.setattr(improvements, "assess", lambda *_: on_v5e(2**40, False))
+    first, *others = improvements.ranked(replace(snapshot, findings=(error,)), (error,))
+    assert (first.finding, first.effect) == (error, donated) and "Donate" in first.message
+    assert [row.title for row in others] == ["Preset"]
 
 
 def test_findings_of_one_mistake_are_one_card_with_their_sum() -> None:
@@ -199,14 +232,11 @@ def test_findings_of_one_mistake_are_one_card_with_their_sum() -> None:
     assert "4 warnings" in render.text([improvements.summary([card, alone], snapshot)])
 
 
-def test_the_order_is_preliminary_until_effects_are_known(known) -> None:
+def test_the_list_says_that_changes_are_being_computed(known) -> None:
     rows = improvements.ranked(known, known.findings)
-
-    def said(snapshot, computing: bool) -> str:
-        return render.text([improvements.summary(rows, snapshot, None, computing)])
-
-    assert improvements.PRELIMINARY in said(replace(known, effects=None), True)
-    assert improvements.PRELIMINARY not in said(replace(known, effects=None), False)
+    for computing in (False, True):
+        said = render.text([improvements.summary(rows, known, None, computing)])
+        assert (improvements.COMPUTING in said) is computing
 
 
 def test_the_heading_of_all_changes_counts_each_change_once(known) -> None:

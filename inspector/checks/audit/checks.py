@@ -22,6 +22,7 @@ from inspector.checks.audit import (
     rematerialized,
     replicated,
     small_messages,
+    too_large,
     uneven_shards,
     unmoved_weights,
     unused_rules,
@@ -32,6 +33,8 @@ from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Mesh, Snapshot
 from inspector.layout.plan import merged_by_logical_axis
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,12 @@ class SnapshotCheck:
 
 SNAPSHOT_CHECKS = (
     SnapshotCheck(
+        "more memory than a device has",
+        (too_large.CODE,),
+        too_large.findings,
+        too_large.applies,
+    ),
+    SnapshotCheck(
         "devices that hold and compute nothing",
         (idle_devices.CODE,),
         idle_devices.findings,
@@ -338,9 +347,17 @@ def audited(snapshot: Snapshot) -> Snapshot:
     return replace(snapshot, findings=own + audit(replace(snapshot, findings=own)))
 
 
+def ranked(snapshot: Snapshot, chip: Chip | None = None) -> tuple[Finding, ...]:
+    """Return the findings of a Snapshot and its audit. Equal ones of several arrays are one.
+
+    chip: the chosen chip of a Snapshot without one.
+    """
+    chosen = chip if targets.chip_for(snapshot, None) is None else None
+    return (*too_large.on_chip(snapshot, chosen), *_ranked(snapshot))
+
+
 @once_per_snapshot
-def ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
-    """Return the findings of a Snapshot and its audit. Equal ones of several arrays are one."""
+def _ranked(snapshot: Snapshot) -> tuple[Finding, ...]:
     return merged_by_logical_axis(audited(snapshot).findings)
 
 

@@ -13,7 +13,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.checks.audit import mesh_axes, rule_fixes, size_fixes, spec_fixes
+from inspector.checks.audit import (
+    mesh_axes,
+    optimizer_state,
+    replicated,
+    rule_fixes,
+    size_fixes,
+    spec_fixes,
+    too_large,
+)
 from inspector.checks.audit.array_names import Naming, naming_of, spec_of
 from inspector.checks.audit.checks import CHECKS, audit
 from inspector.checks.audit.rule_fixes import Candidate
@@ -24,10 +32,11 @@ from inspector.core.rules import nnx
 from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.layout import Layout
+from inspector.layout.changes import on_optimizer_axes
 from inspector.layout.plan import plan
 from inspector.model import Names
 
-_NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes}
+_NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes} | {*too_large.CODES}
 _PLANNED = (*STATE_GROUPS, "batch", "output")
 _DATA = ("batch", "output")
 # Warnings about devices that compute the same.
@@ -37,7 +46,7 @@ _MAX_CANDIDATES = 24
 
 
 @dataclass(frozen=True)
-class Change:
+class Fix:
     """A change of sizes, rules or PartitionSpecs that fixes a finding.
 
     layout: the changed layout. words: the change as an instruction, without a full stop.
@@ -61,7 +70,7 @@ def may_fix(finding: Finding, layout: Layout) -> bool:
     return editable and finding.code not in _NOT_FIXABLE
 
 
-def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
+def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix | None:
     """Return the change of one rule, or of the fewest specs, that saves the most.
 
     On a tie, return the smallest change. Sizes that mesh axes do not divide are raised first, which keeps all
@@ -78,8 +87,8 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
         return None  # the layout and the shapes alone do not explain the finding
     kinds = _kinds(current)
     before = state_totals(now).per_device
-    raised = size_fixes.candidates(now, finding, layout)
-    for candidate in itertools.chain(raised, _ranked(now, now.mesh, finding, layout)):
+    small = (*size_fixes.candidates(now, finding, layout), *_on_optimizer_axes(finding, layout))
+    for candidate in itertools.chain(small, _ranked(now, now.mesh, finding, layout)):
         after = replanned(snapshot, candidate.layout)
         if after is None or not _is_better(now, after, finding):
             continue
@@ -97,8 +106,15 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Cha
             and other.code in _REPEATED_WORK
             and not any(_same(other, known) for known in current)
         )
-        return Change(candidate.layout, candidate.words, saves, _changed(now, after), repeated)
+        return Fix(candidate.layout, candidate.words, saves, _changed(now, after), repeated)
     return None
+
+
+def _on_optimizer_axes(finding: Finding, layout: Layout) -> Iterator[Candidate]:
+    """Yield the optimizer state over one more mesh axis, which moves no parameters, if it is about it."""
+    if finding.code in (replicated.MOMENT, optimizer_state.NOT_FOLLOWING):
+        for _, label, changed in on_optimizer_axes(layout):
+            yield Candidate(changed, f"{label[0].lower()}{label[1:]}", 0, ())
 
 
 def _ranked(now: Snapshot, mesh: Mesh, finding: Finding, layout: Layout) -> Iterator[Candidate]:

@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from inspector.compare.search.neighbors import neighbors
 from inspector.compare.search.roles import (
     MESH_ORDER,
     STAGE,
@@ -23,6 +22,7 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, partition_spec
 from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
+from inspector.layout.changes import neighbors
 from inspector.layout.fields import parse_rules
 from inspector.layout.mesh_shapes import factorings
 from inspector.layout.presets import fitting

@@ -28,7 +28,7 @@ from inspector.core.snapshot.contents import (
     Source,
     Transfer,
 )
-from inspector.core.snapshot.effects import ChangeKind, Effect, Effects, LayoutCost
+from inspector.core.snapshot.effects import Change, ChangeKind, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
 from inspector.core.snapshot.memory_use import (
     GroupUse,

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
-from inspector.core.typed_json import Amount, NonNegativeInt, Record
+from inspector.core.typed_json import OMIT_NONE, Amount, NonNegativeInt, Record
 
-ChangeKind = Literal["rule", "swap", "constraint", "axis", "spec", "preset"]
+Answer = Literal["better", "worse", "not distinguishable", "not comparable"]
+# The smaller changes come first.
+ChangeKind = Literal[
+    "donation",
+    "optimizer",
+    "batch",
+    "constraint",
+    "kernel",
+    "microbatches",
+    "rule",
+    "spec",
+    "size",
+    "swap",
+    "axis",
+    "preset",
+    "rematerialization",
+    "offload",
+    "chips",
+]
+KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 
 # The key of collectives whose mesh axes are unknown, in `wire_bytes`.
 UNKNOWN_AXES = "unknown"
@@ -25,12 +44,18 @@ class LayoutCost(Record):
       flops: Floating-point operations of matrix products on one device in one run.
       seconds: Predicted seconds of one run on the chip, as predicted for the layout before a compile. None
         without a chip, or if they are unknown.
+      peak_bytes: Bytes that one device needs, estimated; those of the train state if they alone are too many.
+      fits: Whether this fits into a device of the chip.
+      answer: Whether one run is shorter than one of the current layout. None if that cannot be compared.
     """
 
     state_bytes: NonNegativeInt | None
     wire_bytes: dict[str, NonNegativeInt | None]
     flops: Amount | None
     seconds: Amount | None = None
+    peak_bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    fits: bool | None = field(default=None, metadata=OMIT_NONE)
+    answer: Answer | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def wire_total(self) -> int | None:
@@ -39,22 +64,21 @@ class LayoutCost(Record):
 
 
 @dataclass(frozen=True)
-class Effect(Record):
+class Change(Record):
     """One change of a layout and the cost of the changed layout.
 
     Attributes:
-      kind: The changed part: a rule, two rules that swap their mesh axes, a sharding constraint, a mesh axis,
-        the PartitionSpec of an array, or mesh and rules as those of a preset.
+      kind: What it changes.
       label: The change in words.
       layout: The changed layout. None if the form of a layout cannot express the change.
-      cost: The cost of the changed layout. None if it is not valid.
+      cost: The cost of the changed layout. None if it is unknown, or the layout is not valid.
       reason: Why the changed layout is not valid.
     """
 
     kind: ChangeKind
     label: str
     layout: dict[str, Any] | None
-    cost: LayoutCost | None
+    cost: LayoutCost | None = None
     reason: str | None = None
 
 
@@ -73,17 +97,39 @@ class Effects(Record):
     program: str
     chip: str | None
     current: LayoutCost
-    changes: tuple[Effect, ...]
+    changes: tuple[Change, ...]
     left_out: NonNegativeInt = 0
 
+    @property
+    def fitting(self) -> Change | None:
+        """The smallest change with which the layout fits; None if no change was enough."""
+        fitting = [change for change in self.changes if change.cost and change.cost.fits]
+        return min(fitting, key=_size, default=None)
 
-def by_effect(current: LayoutCost, changes: Sequence[Effect]) -> tuple[Effect, ...]:
-    """Return the changes in the order of their effect on seconds, wire bytes and train state."""
+    @property
+    def closest(self) -> Change | None:
+        """The change with which the layout needs the least memory; None if no change is valid."""
+        known = [
+            (change.cost.peak_bytes, number)
+            for number, change in enumerate(self.changes)
+            if change.cost is not None and change.cost.peak_bytes is not None
+        ]
+        return self.changes[min(known)[1]] if known else None
+
+
+def _size(change: Change) -> tuple[float, ...]:
+    """Return a rank of changes: single ones first, the smaller kind first, then the shorter step."""
+    seconds = None if change.cost is None else change.cost.seconds
+    return change.label.count(", and "), KINDS.index(change.kind), seconds is None, seconds or 0
+
+
+def by_effect(current: LayoutCost, changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Return the changes in the order of their effect on seconds, wire bytes and memory."""
 
     def size(before: float | None, after: float | None) -> float:
         return 0.0 if before is None or after is None else abs(after - before)
 
-    def rank(effect: Effect) -> tuple[float, ...]:
+    def rank(effect: Change) -> tuple[float, ...]:
         cost = effect.cost
         if cost is None:
             return (1.0,)
@@ -91,6 +137,7 @@ def by_effect(current: LayoutCost, changes: Sequence[Effect]) -> tuple[Effect, .
             0.0,
             -size(current.seconds, cost.seconds),
             -size(current.wire_total, cost.wire_total),
+            -size(current.peak_bytes, cost.peak_bytes),
             -size(current.state_bytes, cost.state_bytes),
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
 from inspector.core import snapshot as snapshots
 from inspector.core import strict_json, typed_json
@@ -43,14 +44,16 @@ def explain(options: argparse.Namespace) -> Output:
     return shared.on_screen(options, lambda: typed_json.encode(effects), lambda: [section.section(effects)])
 
 
-def computed(layout: Layout, program: str, chip: Chip | None) -> Effects:
-    """Compute the effects in a worker process, with progress on standard error.
+def computed(layout: Layout, program: str, chip: Chip | None, kinds: Sequence[str] = ()) -> Effects:
+    """Compute the effects of changes in a worker process, with progress on standard error.
+
+    kinds: kinds of changes that are tried; all if it is empty.
 
     Raises:
       InvalidInput: the layout is not valid, or it has no such program.
     """
     with shared.workers() as service:
-        request = service.effects(layout, program, None if chip is None else chip.name)
+        request = service.effects(layout, program, None if chip is None else chip.name, kinds)
         return shared.follow(request, _progress)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from inspector.assessment import assess
 from inspector.checks import audit as audits
-from inspector.checks.audit import Change
 from inspector.compare.board_link import layout_of
 from inspector.core import device_holdings, program_run, typed_json
 from inspector.core.assumed import Assumed, with_assumed
@@ -19,10 +19,13 @@ from inspector.core.memory_kinds import memory_kind
 from inspector.core.meshes import number_of_devices
 from inspector.core.placement import inside_shard_map
 from inspector.core.program_run import ProgramRun
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.core.snapshot import Effects, Snapshot
 from inspector.core.totals import STATE_GROUPS
+from inspector.layout import Layout
+from inspector.layout.changes import SMALL
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
+from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import (
@@ -40,6 +43,7 @@ from inspector.sections import (
 )
 from inspector.sections import program_run as program_run_section
 from inspector.sections.catalogue import SECTIONS, Subject
+from inspector.sections.improvements import Improvement
 from inspector.sections.section import Block, text
 
 
@@ -194,30 +198,52 @@ def audit(options: argparse.Namespace) -> Output:
     shared.register_own_model(options.model)
     snapshot = shared.read_snapshot(options.snapshot)
     layout = layout_of(snapshot)
-    findings = audits.audited(snapshot).findings
-
-    def with_fixes(findings: Sequence[Finding]) -> list[tuple[Finding, Change | None]]:
-        return [
-            (finding, None if layout is None else audits.smallest_change(snapshot, finding, layout))
-            for finding in findings
-        ]
-
+    snapshot = replace(audits.audited(snapshot), effects=_small_changes(snapshot, layout))
+    rows = improvements.ranked(snapshot, audits.merged_by_logical_axis(snapshot.findings))
+    fixes = {
+        id(finding): audits.smallest_change(snapshot, finding, layout)
+        for row in rows
+        for finding in row.findings
+        if layout is not None
+    }
     return shared.on_screen(
         options,
-        lambda: [_plain(*row) for row in with_fixes(findings)],
+        lambda: [plain for row in rows for plain in _plain(row, fixes)],
         lambda: [
-            *improvements.audited(snapshot, with_fixes(audits.merged_by_logical_axis(findings))),
+            *improvements.audited(snapshot, rows, fixes),
             *_next(_run_of(options.snapshot), snapshot),
         ],
     )
 
 
-def _plain(finding: Finding, change: Change | None) -> dict[str, Any]:
-    plain: dict[str, Any] = typed_json.encode(finding)
-    plain["change"] = change and {
-        "words": change.words,
-        "saves_per_device": change.saves,
-        "repeated_work": [finding.message for finding in change.repeated_work],
-        "layout": change.layout.to_json(),
-    }
-    return plain
+def _small_changes(snapshot: Snapshot, layout: Layout | None) -> Effects | None:
+    """Return the effects of a Snapshot; those of small changes if it has a layout, but no effects."""
+    assessed = assess(snapshot)
+    if snapshot.effects is not None or layout is None or assessed.rejected is not None:
+        return snapshot.effects
+    too_large = assessed.memory is not None and assessed.memory.fits is False
+    kinds = (*SMALL, "preset", "chips") if too_large else SMALL
+    chip = layout.machine.chip if layout.machine else None
+    try:
+        return effects.computed(layout, layout.step_program, chip, kinds)
+    except InvalidInput:  # it cannot be traced here, such as without its source files
+        return None
+
+
+def _plain(row: Improvement, fixes: Mapping[int, audits.Fix | None]) -> Iterator[dict[str, Any]]:
+    for finding in row.findings:
+        fix = fixes.get(id(finding))
+        plain = typed_json.encode(finding)
+        plain["change"] = fix and {
+            "words": fix.words,
+            "saves_per_device": fix.saves,
+            "repeated_work": [finding.message for finding in fix.repeated_work],
+            "layout": fix.layout.to_json(),
+        }
+        if row.effect is not None:
+            plain["change"] = {"words": row.effect.label, "layout": row.effect.layout}
+        yield plain
+    if row.finding is None and row.effect is not None:
+        message = f"{row.title}: {row.gain}. {row.message}".strip()
+        change = {"words": row.effect.label, **typed_json.encode(row.effect)}
+        yield {"level": "note", "code": f"change-{row.effect.kind}", "message": message, "change": change}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 
 from inspector import layout as layouts
-from inspector.compare.search.neighbors import neighbors
 from inspector.core.rules import partition_spec
+from inspector.layout.changes import neighbors
 
 AXES = ("fsdp", "tensor")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ def test_audit_prints_findings_and_fixes(path: Path, capsys) -> None:
     findings = audited(result).findings
     status, out, _ = run(capsys, "audit", str(path), "--json")
     rows = json.loads(out)
+    changes = [row for row in rows if row["code"].startswith("change-")]
+    assert changes[0]["code"] == "change-donation"
+    assert layouts.from_json(changes[0]["change"]["layout"]) == replace(LAYOUT, donate=True)
+    rows = [row for row in rows if row not in changes]
     assert status == 0 and [row["code"] for row in rows] == [finding.code for finding in findings]
     change = smallest_change(result, findings[0], LAYOUT)
     assert rows[0]["change"]["words"] == change.words

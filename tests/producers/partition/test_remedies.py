@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.core.remedies import Remedies
+from inspector.checks import audit
+from inspector.core.snapshot.effects import KINDS
 from inspector.layout import Layout, from_json
 from inspector.machines import hardware
-from inspector.sections.improvements import fitting, of_remedies
+from inspector.sections.improvements import fitting, ranked
 from inspector.service.inspection import Inspection
 
 # 36 GiB of replicated train state in one layer. Its activations are small.
@@ -19,27 +22,32 @@ def planned(service: Inspection, layout: Layout):
     return service.with_programs(service.plan(layout), layout)
 
 
+def fits(change) -> bool:
+    return bool(change.cost and change.cost.fits)
+
+
 def test_the_smallest_change_that_fits_is_found(service: Inspection) -> None:
     layout = layouts.parse(LARGE | {"target": "plan"}).unwrap()
     v5e = hardware.chip("v5e")
     before = assess(planned(service, layout), v5e)
     assert before.memory.fits is False
-    remedies: Remedies = service.remedies(layout, "v5e").answer()
-    assert service.remedies(layout, "v5e").known() == remedies
-    best = remedies.best
-    assert best is not None and remedies.tried[-1] == best
-    for remedy in remedies.tried[:-1]:
-        assert remedy.need is None or not remedy.need.fits
+    effects = service.effects(layout, "train_step", "v5e").answer()
+    best = effects.fitting
+    assert best is not None and fits(best)
+    smaller = KINDS[: KINDS.index(best.kind)]
+    assert not any(fits(change) for change in effects.changes if change.kind in smaller)
     after = assess(planned(service, from_json(best.layout)), v5e)
-    assert after.memory.fits and after.memory.peak_bytes == best.need.peak_bytes
-    first = of_remedies(remedies, before.memory)
-    assert first is not None and first.title == best.label
-    assert best.label in "".join(str(part) for part in fitting(remedies, before.memory).parts)
+    assert after.memory.fits and after.memory.peak_bytes == best.cost.peak_bytes
+    snapshot = replace(planned(service, layout), effects=effects)
+    first = ranked(snapshot, audit.ranked(snapshot, v5e), v5e)[0]
+    assert (first.label, first.effect) == ("error", best)
+    assert best.label in first.message and fitting(effects) in first.message
 
 
 def test_a_layout_that_nothing_makes_fit_has_the_closest_change(service: Inspection) -> None:
     layout = layouts.parse(LARGE | {"depth": "262144", "mesh": "1", "target": "plan"}).unwrap()
-    remedies = service.remedies(layout, "v5e").answer()
-    assert remedies.best is None and of_remedies(remedies, remedies.closest.need) is None
-    needs = [remedy.need.peak_bytes for remedy in remedies.tried if remedy.need is not None]
-    assert remedies.closest.need.peak_bytes == min(needs)
+    effects = service.effects(layout, "train_step", "v5e").answer()
+    assert effects.fitting is None and effects.closest.label in fitting(effects)
+    needs = [change.cost.peak_bytes for change in effects.changes if change.cost is not None]
+    assert effects.closest.cost.peak_bytes == min(needs)
+    assert any(change.kind == "chips" for change in effects.changes)

@@ -10,17 +10,16 @@ import streamlit as st
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Change
+from inspector.checks.audit import Fix
 from inspector.compare import board, board_link
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import left_text
-from inspector.core.snapshot import Effect, Effects, Finding, Snapshot
+from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import remedies_panel
 from inspector.media.streamlit.parts import board_pair, pin_button, render, table
 from inspector.media.streamlit.session import (
     asked,
@@ -67,7 +66,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     else:
         with choices:
             snapshot, chip = _draw_effects(snapshot, changeable)
-    rows = _ranked(snapshot, layout, chip)
+    rows = _ranked(snapshot, chip)
     with listed:
         computing = changeable is not None and snapshot.effects is None
         said = section.summary(rows, snapshot, chip, computing)
@@ -91,28 +90,30 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
     A fix is searched when its button is clicked, so that the page stays as fast as a planned layout.
     """
     chip = chip_choice.chosen_chip()
-    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip)
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, chip)
     best = [improvement for improvement in rows if not improvement.is_remark]
     rejected = layout is not None and assess(snapshot, chip).rejected is not None
     if rejected and best and best[0].label == "error":
         del best[0]  # it is above the title
     best = best[:MOST_ON_SUMMARY]
-    if best:
+    computing = layout is not None and snapshot.effects is None and asked.of(_JOB).job is not None
+    if best or computing:
         st.markdown("##### Improvements")
-        if layout is not None and snapshot.effects is None:
-            st.caption(section.PRELIMINARY)
     for number, improvement in enumerate(best):
         _draw(f"improvement:{number}", improvement, snapshot, layout)
+    if computing:
+        asked.show_progress(_JOB)
 
 
 def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw the first improvement in a line if it is an error or a warning. The list has its sentences."""
-    rows = [] if snapshot.mesh is None else _ranked(snapshot, layout, chip_choice.chosen_chip())
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
     if rows and rows[0].label in ("error", "warning"):
         worst = rows[0]
         gain = f" · {plain(worst.gain)}" if worst.gain else ""
         color, icon = render.COLORS[worst.kind], render.ICONS[worst.kind]
-        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{gain}")
+        more = f"  \n{render.markdown(with_code(worst.message))}" if worst.label == "error" else ""
+        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{gain}{more}")
 
 
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
@@ -133,11 +134,17 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
 
 
 def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
-    """Return the Snapshot with the effects on the program that the tab shows, if they are known."""
+    """Return the Snapshot with the effects on the program that the tab shows, if they are known.
+
+    They are computed in the background once the programs of the layout are known.
+    """
     program = program_choice.chosen("Improve") or layout.step_program
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
-    request = service.effects(layout, program, None if chip is None else chip.name)
-    known = asked.of(_JOB).ask(request, start=False).result
+    request = replace(
+        service.effects(layout, program, None if chip is None else chip.name), describe=_progress
+    )
+    start = snapshot.program(program) is not None and assess(snapshot, chip).rejected is None
+    known = asked.of(_JOB).ask(request, start=start).result
     if known is None:
         return snapshot
     return planning.snapshots.of("effects", (snapshot, known), lambda: replace(snapshot, effects=known))
@@ -150,14 +157,8 @@ def make_way(layout: Layout) -> None:
         asked.of(_JOB).cancel()
 
 
-def _ranked(snapshot: Snapshot, layout: Layout | None, chip: Chip | None) -> list[Improvement]:
-    """Return the list; of a layout that does not fit, what makes it fit comes first."""
-    rows = section.ranked(snapshot, audit.ranked(snapshot), chip)
-    first = None if layout is None else remedies_panel.improvement(layout, assess(snapshot, chip))
-    if first is None or first.remedy is None:
-        return rows
-    changed = first.remedy.layout
-    return [first, *(row for row in rows if row.effect is None or row.effect.layout != changed)]
+def _ranked(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
+    return section.ranked(snapshot, audit.ranked(snapshot, chip), chip)
 
 
 def _draw(
@@ -209,21 +210,19 @@ def _draw_compare(key: str, current: Layout, name: str, other: Layout) -> None:
         board_pair.compare(user.service(), current, name, other)
 
 
-def _layout_after(improvement: Improvement, fix: Change | None) -> Layout | None:
+def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
     """Return the layout with the improvement. None if a layout cannot express it, or no fix is known."""
-    if improvement.remedy is not None:
-        return from_json(improvement.remedy.layout)
     if improvement.effect is None:
         return None if fix is None else fix.layout
     changed = improvement.effect.layout
     return None if changed is None else from_json(changed)
 
 
-def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Change | None:
+def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix | None:
     """Return the smallest change, searched once per layout, finding and set of shapes."""
     text = f"{layout.key()}\n{typed_json.encode(finding)}\n{len(snapshot.arrays)} {snapshot.source.kind}"
     key = hashlib.sha256(text.encode()).hexdigest()
-    known: dict[str, Change | None] = st.session_state.setdefault(_CHANGES, {})
+    known: dict[str, Fix | None] = st.session_state.setdefault(_CHANGES, {})
     if key not in known:
         if len(known) > _MAX_CHANGES:
             known.clear()
@@ -319,7 +318,7 @@ def _draw_all(snapshot: Snapshot, effects: Effects, layout: Layout, chip: Chip |
     render.show(blocks, {effects_section.TABLE: pick})
 
 
-def _show_effect(layout: Layout, effect: Effect) -> None:
+def _show_effect(layout: Layout, effect: Change) -> None:
     with st.container(border=True):
         st.markdown(f"**{plain(effect.label)}**")
         if effect.cost is None:

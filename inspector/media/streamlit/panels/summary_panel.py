@@ -17,7 +17,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import code_panel, improve_panel, remedies_panel
+from inspector.media.streamlit.panels import code_panel, improve_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
 from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
@@ -93,11 +93,9 @@ def show(
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
     render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
-    if not computing:
-        if assessment.rejected is None:  # else the reason is above the title
-            render.show(_bars(assessment))
-            improve_panel.show_worst(snapshot, layout)
-        remedies_panel.show(layout, assessment)
+    if not computing and assessment.rejected is None:  # else the reason is above the title
+        render.show(_bars(assessment))
+        improve_panel.show_worst(snapshot, layout)
     screenshot_mode.write_provenance([("", snapshot)])
     return draw_link
 

@@ -13,7 +13,7 @@ from inspector import layout as layouts
 from inspector.compare.board import Board
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Effect, Effects, LayoutCost
+from inspector.core.snapshot import Change, Effects, LayoutCost
 from inspector.media.streamlit.parts import board_pair
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
@@ -34,7 +34,7 @@ class FakeJob:
     refused: bool = False
 
     def status(self) -> Status:
-        changed = Effect("rule", "Remove hidden → model", None, replace(COST, seconds=2.0))
+        changed = Change("rule", "Remove hidden → model", None, replace(COST, seconds=2.0))
         result = typed_json.encode(Effects("train_step", "v5p", COST, (changed,)))
         progress = {"done": 2, "of": 8, "found": result}
         return Status(self.state, None, "effects", progress, (), 4.0, None, None, None)
@@ -106,13 +106,13 @@ def test_improvements_are_first_and_the_first_on_the_summary(open_page, fake) ->
     page = open_page(**SMALL)
     layout = page.test.session_state["last_layout"]
     without_rule = replace(layout, rules=layout.rules[:1])
-    better = Effect(
+    better = Change(
         "axis",
         "Move axis a",
         without_rule.to_json(),
         replace(COST, seconds=0.5, wire_bytes={"data": 1}),
     )
-    worse = Effect("rule", "Remove b", layout.to_json(), replace(COST, seconds=27.0))
+    worse = Change("rule", "Remove b", layout.to_json(), replace(COST, seconds=27.0))
     fake.known = Effects("train_step", None, COST, (worse, better))
     page.open_panel("Improve")
     assert not fake.jobs
@@ -168,7 +168,7 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
     try:
         layout = layouts.from_json({"model": "logical_mlp", "mesh": "2x4", "sizes": {"depth": 64}})
         changed = layout.to_json() | {"rules": [["batch", ["data"]]]}
-        effect = Effect("rule", "Remove hidden → model", changed, COST)
+        effect = Change("rule", "Remove hidden → model", changed, COST)
         monkeypatch.setattr(board_pair.pins, "board", lambda: pinned[-1] if pinned else start)
         start = Board()
         for _ in range(2):  # the second time, both are on the board

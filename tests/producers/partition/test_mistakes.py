@@ -1,0 +1,83 @@
+"""Layouts with one mistake: improvements name it first, and its change saves what it promises."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from inspector import layout as layouts
+from inspector.checks import audit
+from inspector.core.snapshot import Effects
+from inspector.layout import Layout
+from inspector.layout.changes import SMALL
+from inspector.layout.plan import plan
+from inspector.machines import hardware
+from inspector.producers.model.abstract import abstract_state
+from inspector.producers.partition.effects import layout_effects
+from inspector.sections import effects as effects_section
+from inspector.sections.improvements import Improvement, ranked
+
+TRANSFORMER = {
+    "model": "transformer", "target": "tpu:v5e:2x4", "layers": "2", "scan": "true", "embed": "64",
+    "mlp": "128", "heads": "4", "kv_heads": "4", "head_dim": "16", "vocab": "256", "seq": "128",
+    "batch": "16", "attention": "flash", "donate": "true",
+}  # fmt: skip
+GOOD = {**TRANSFORMER, "mesh": "2x4", "axes": "data,fsdp", "rules": "batch=data+fsdp,embed=fsdp"}
+
+
+def effects_of(layout: Layout, kinds=SMALL) -> Effects:
+    chip = layout.machine.chip if layout.machine else None
+    return layout_effects(layout, "train_step", chip, lambda *_, **__: None, kinds)
+
+
+def first(layout: Layout) -> Improvement:
+    """The first improvement of the plan with the effects of small changes, as `audit` ranks it."""
+    snapshot = replace(plan(layout, abstract_state(layout)), effects=effects_of(layout))
+    chip = hardware.chip("v5e") if layout.machine else None
+    return ranked(snapshot, audit.ranked(snapshot, chip), chip)[0]
+
+
+MISTAKES = {
+    "not donated": ({"mesh": "2x4", "target": "plan", "depth": "64"}, "donation", {"donate": "true"}),
+    "the batch over too few axes": (
+        {**GOOD, "rules": "batch=data,embed=fsdp"},
+        "batch",
+        {"rules": "batch=data+fsdp,embed=fsdp"},
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_change_of_a_mistake_is_first_and_saves_what_it_says(mistake: str) -> None:
+    fields, kind, mended = MISTAKES[mistake]
+    layout = layouts.parse(fields).unwrap()
+    improvement = first(layout)
+    assert improvement.effect is not None and improvement.effect.kind == kind
+    changed = layouts.from_json(improvement.effect.layout)
+    assert changed == layouts.parse({**fields, **mended}).unwrap()
+    after = effects_of(changed, ("none",)).current
+    assert replace(after, answer=None) == replace(improvement.effect.cost, answer=None)
+
+
+def test_zero_1_is_the_first_fix_of_a_replicated_optimizer_state() -> None:
+    fields = {**TRANSFORMER, "mesh": "8", "axes": "data", "rules": "batch=data"}
+    layout = layouts.parse(fields).unwrap()
+    improvement = first(layout)
+    assert improvement.finding is not None and improvement.finding.code == "replicated-optimizer-state"
+    snapshot = plan(layout, abstract_state(layout))
+    fix = audit.smallest_change(snapshot, improvement.finding, layout)
+    assert fix is not None and fix.layout == layouts.parse({**fields, "optimizer_axes": "data"}).unwrap()
+    before, after = (effects_of(one, ("none",)).current for one in (layout, fix.layout))
+    assert before.state_bytes - after.state_bytes == fix.saves > 0
+
+
+def test_work_that_is_computed_again_is_the_change_of_a_device_with_free_memory() -> None:
+    layout = layouts.parse({**GOOD, "remat": "full"}).unwrap()
+    effects = effects_of(layout, ("rematerialization",))
+    (none,) = (one for one in effects.changes if layouts.from_json(one.layout).sizes["remat"] == "none")
+    assert none.cost.flops < effects.current.flops and none.cost.fits
+    decided = replace(effects, changes=(replace(none, cost=replace(none.cost, answer="better")),))
+    assert [change.effect.label for change in effects_section.improving(decided)] == [none.label]
+    after = effects_of(layouts.from_json(none.layout), ("none",)).current
+    assert replace(after, answer=None) == replace(none.cost, answer=None)
