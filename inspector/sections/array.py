@@ -6,6 +6,7 @@ from typing import Any
 
 from inspector.core import dtypes, placement, sharding
 from inspector.core.formatting import and_text, bytes_text, counted, ranges_text
+from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.program_names import noun, subject
 from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Snapshot
@@ -84,6 +85,7 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     kind = f"{array.dtype}{list(array.shape or ())}"
     devices = array.facts.devices if array.facts is not None else None
     where = "there" if devices == 1 else "on each of its devices"
+    where = f"in the {memory_kind(array)} memory of each device" if in_host_memory(array) else where
     verb = "on" if devices == 1 else "sharded as"
     said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
     if returns:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +14,10 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector.core.snapshot import Finding
+from inspector.machines.prediction.memory import breakdown
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.recorded.inspected import inspect
+from inspector.sections.array import placed
 
 pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="the programs need 8 devices")
 
@@ -95,3 +99,19 @@ def test_what_meets_computed_values_is_no_batch(reads: bool) -> None:
     }
     assert uses["cache"] == "cache" and uses["token"] == "data"
     assert uses["heads/key"] == (None if reads else "data")
+
+
+@pytest.mark.parametrize("taken", ["device", "pinned_host"])
+def test_a_program_takes_an_argument_in_its_own_memory(taken: str) -> None:
+    """The live array of this name is in host memory at the end, after a move."""
+    snapshot = inspect(jax.jit(lambda moments: moments * 0.9), array((1024, 1024), "data"))
+    (program,) = snapshot.programs
+    assert {sharding.memory_kind for sharding in program.shardings} == {"device"}
+    shardings = tuple(replace(sharding, memory_kind=taken) for sharding in program.shardings)
+    arrays = tuple(replace(one, memory_kind="pinned_host") for one in snapshot.arrays)
+    program = replace(program, shardings=shardings)
+    parts = breakdown(replace(snapshot, arrays=arrays, programs=(program,)), program)
+    assert parts is not None and [part.in_host for part in parts.arguments] == [taken == "pinned_host"]
+    said = str(placed(arrays[0], snapshot))
+    assert "pinned_host memory" in said and "on each of its devices" not in said
+    assert "on each of its devices" in str(placed(snapshot.arrays[0], snapshot))

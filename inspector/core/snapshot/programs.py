@@ -587,6 +587,7 @@ class ProgramArray(Record):
         output is a gradient. None if it proves none.
       reused: Whether the program writes an output over this input. None if unknown, and for outputs.
       donated: Whether the caller donates this input.
+      memory_kind: JAX's kind of the memory in which the program takes or returns it. None if unknown.
     """
 
     role: Literal["input", "output"]
@@ -598,6 +599,7 @@ class ProgramArray(Record):
     use: ArgumentUse | None = field(default=None, metadata=OMIT_NONE)
     reused: bool | None = field(default=None, metadata=OMIT_NONE)
     donated: bool = field(default=False, metadata=OMIT_DEFAULT)
+    memory_kind: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

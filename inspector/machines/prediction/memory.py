@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes
 from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.assessment import MemoryKind
-from inspector.core.memory_kinds import in_host_memory
+from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import is_emulated
 from inspector.core.sharding import unreduced_axes
 from inspector.core.snapshot import (
@@ -591,7 +591,8 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
         if sharding.role != role or not sharding.used or array is None:
             continue
         number = bytes_in_program(array, sharding, mesh)
-        in_host = in_host_memory(array, mesh)
+        # An array that is alive at the end can have been moved since the program took it.
+        in_host = in_host_memory(replace(array, memory_kind=sharding.memory_kind or memory_kind(array)), mesh)
         # Other compilers count host memory apart.
         if number is not None and (not in_host or is_emulated(mesh)):
             sizes[array.group, in_host].append(number)

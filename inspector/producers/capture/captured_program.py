@@ -128,6 +128,7 @@ def _program_array(value: Value) -> ProgramArray:
         same=None,
         used=value.used,
         donated=value.donated,
+        memory_kind=getattr(value.sharding, "memory_kind", None) or "device",
     )
 
 
