@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
+from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, leaves
@@ -97,7 +98,10 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
     except TooLong:
         return NO_USES
     first_used = tuple(arguments[number] for number in reader.first_used)
-    flows = [_COMPUTED if isinstance(f, tuple) else f for f in as_tuple(returned)]
+    # A gradient is no new value of an array that it follows from.
+    gradients = gradient_results(analysis, results)
+    ends = zip(as_tuple(returned), results, strict=False)
+    flows = [_COMPUTED if isinstance(flow, tuple) or path in gradients else flow for flow, path in ends]
     if len(flows) != len(results):
         return ArgumentUses(first_used=first_used)
     shape = entry.root.shape

@@ -55,8 +55,10 @@ def state_totals(snapshot: Snapshot) -> Totals:
 def state_title(snapshot: Snapshot) -> str:
     """Return what the arrays of `state_totals` are, as a label: arrays of unknown role are no train state."""
     groups = {array.group for array in snapshot.arrays} & {*STATE_GROUPS}
-    if "opt_state" in groups or not groups:
+    if not groups or ("opt_state" in groups and (snapshot.layout is not None or "other" not in groups)):
         return "Train state"
+    if "opt_state" in groups:
+        return "Train state and other arrays"
     if "params" not in groups:
         return "Arrays"
     return "Parameters" if groups == {"params"} else "Parameters and other arrays"

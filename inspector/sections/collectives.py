@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from inspector.compiled import array_collectives
@@ -179,7 +180,9 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
         return (f"{who} runs on one device, so it runs no collective.",)
     if not collectives:
         return (f"{who} runs no collective: devices exchange no data.",)
-    rows = traffic(collectives, networks_apart=True)
+    # Inside of slices and between them, it is the traffic of one mesh axis, as in the head.
+    collectives = [replace(collective, network=None) for collective in collectives]
+    rows = traffic(collectives)
     by_axes = grouped(rows)
     parts: list[Inline] = [
         f"{who} runs {and_text([_count_text(op, rows) for op in dict.fromkeys(r.op for r in rows)])}"

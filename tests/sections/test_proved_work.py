@@ -13,11 +13,14 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.core.snapshot import Finding
+from inspector.core.snapshot import Collective, Finding
+from inspector.core.totals import state_title
 from inspector.machines.prediction.memory import breakdown
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.recorded.inspected import inspect
 from inspector.sections.array import placed
+from inspector.sections.collectives import headline
+from inspector.sections.section import Code
 
 pytestmark = pytest.mark.skipif(jax.device_count() < 8, reason="the programs need 8 devices")
 
@@ -115,3 +118,47 @@ def test_a_program_takes_an_argument_in_its_own_memory(taken: str) -> None:
     said = str(placed(arrays[0], snapshot))
     assert "pinned_host memory" in said and "on each of its devices" not in said
     assert "on each of its devices" in str(placed(snapshot.arrays[0], snapshot))
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_a_gradient_with_respect_to_inputs_updates_nothing(updates: bool) -> None:
+    """The last stage of a pipeline returns the gradient of what it gets; a train step returns a new state."""
+
+    def last(w: dict, x: jax.Array, y: jax.Array) -> tuple[dict, jax.Array]:
+        def loss(w: dict, x: jax.Array) -> jax.Array:
+            return jnp.mean((x + jax.nn.gelu(x @ w["in"]) @ w["out"] - y) ** 2)
+
+        grads, back = jax.grad(loss, argnums=(0, 1))(w, x)
+        return jax.tree.map(lambda a, b: a - 0.1 * b, w, grads) if updates else grads, back
+
+    weights = {name: array((128, 128)) for name in ("in", "out")}
+    snapshot = inspect(jax.jit(last), weights, array((64, 128), "data"), array((64, 128), "data"))
+    uses = {
+        sharding.path.partition("/input/")[2]: sharding.use
+        for sharding in snapshot.programs[0].shardings
+        if sharding.role == "input"
+    }
+    weight, data = ("weight", "data") if updates else (None, None)
+    assert uses == {"w/in": weight, "w/out": weight, "x": data, "y": data}
+
+
+def test_arrays_of_unknown_role_are_no_train_state() -> None:
+    snapshot = inspect(jax.jit(lambda w, m, key: (w - m, key)), *(array((8, 8)),) * 3)
+    groups = ("params", "opt_state", "other")
+    arrays = tuple(replace(one, group=group) for one, group in zip(snapshot.arrays, groups, strict=False))
+    assert len(arrays) == 3
+    assert state_title(replace(snapshot, arrays=arrays[:2])) == "Train state"
+    assert state_title(replace(snapshot, arrays=arrays)) == "Train state and other arrays"
+
+
+def test_a_mesh_axis_has_one_share_inside_and_between_slices() -> None:
+    sent = (("data", None, 60), ("data", "dcn", 20), ("model", None, 20))
+    collectives = [
+        Collective(
+            "all-reduce", False, f"{axis}.{network}", "main", 1, False, (axis,), 2, 4, size, size,
+            network=network,
+        )
+        for axis, network, size in sent
+    ]  # fmt: skip
+    said = headline("step", collectives)
+    assert ", 80% of it over " in said and Code("data") in said

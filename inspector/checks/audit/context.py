@@ -74,8 +74,8 @@ class AuditContext:
 
     @property
     def trains(self) -> bool:
-        """Whether an array is known to be a parameter or optimizer state."""
-        return any(array.group in ("params", "opt_state") for array in self.snapshot.arrays)
+        """Whether an array is known to be optimizer state: inference has parameters, too."""
+        return any(array.group == "opt_state" for array in self.snapshot.arrays)
 
     @property
     def least(self) -> float:

@@ -149,8 +149,8 @@ def _repeated(
         plain = " (plain data parallelism)" if not of_state and _shards_inputs(context, name) else ""
         gathered = ", but parameters must then be gathered" if "params" in groups else ""
         message += (
-            f"train state in {count}{plain}. Sharding it over {name} as well, as FSDP does, saves up to "
-            f"{context.amount(saved)} per device{gathered}."
+            f"{'train state' if context.trains else 'weights'} in {count}{plain}. Sharding over {name} as "
+            f"well, as FSDP does, saves up to {context.amount(saved)} per device{gathered}."
         )
     else:
         message += (
