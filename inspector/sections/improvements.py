@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Fix, optimizer_state, replicated, too_large
+from inspector.checks.audit import Fix, gathering_constraints, optimizer_state, replicated, too_large
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout.changes import SMALL
@@ -140,7 +140,9 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
         return 0, -audit.weight(mistake[0], snapshot) - (code in too_large.CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(1 - 1 / finding.ratio if finding.ratio else 0.0 for finding in mistake)
-    place, share = _order(max(work, 0.0), size, snapshot, by_memory, small=code in _FAMILIES)
+    place, share = _order(
+        max(work, 0.0), size, snapshot, by_memory, small=code in (*_FAMILIES, gathering_constraints.CODE)
+    )
     return place + (place == 4 and level == "note"), share
 
 

@@ -10,6 +10,7 @@ from inspector.checks.audit import (
     collective_uses,
     donation,
     dropped_axis,
+    gathering_constraints,
     gradient_reduction,
     idle_devices,
     indivisible_arrays,
@@ -185,6 +186,13 @@ CHECKS = (
         programs.kept_findings,
         fixable=False,
         applies=programs.has_kept,
+    ),
+    Check(
+        "constraints because of which an operand is gathered and its product repeated",
+        (gathering_constraints.CODE,),
+        gathering_constraints.findings,
+        fixable=False,
+        applies=gathering_constraints.applies,
     ),
     Check(
         "work that several devices repeat",

@@ -1,0 +1,66 @@
+"""Sharding constraints of a product that leave out a mesh axis of an operand, which is gathered for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from inspector.checks.audit.context import AuditContext, finding
+from inspector.core.sharding_text import spec_text
+from inspector.core.snapshot import Conflict, Finding, Program
+
+CODE = "constraint-gathers-operand"
+_CONSTRAINT = "constraint "
+
+
+def findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per constraint because of which an operand is gathered and its product repeated."""
+    for program in context.snapshot.programs:
+        found = (one for conflict in program.conflicts or () for one in _of(conflict, program))
+        yield from {(one.source, one.axes): one for one in found}.values()
+
+
+def applies(context: AuditContext) -> bool:
+    """Return whether the conflicts of a program are known."""
+    return any(program.conflicts is not None for program in context.snapshot.programs)
+
+
+def _of(conflict: Conflict, program: Program) -> Iterator[Finding]:
+    """Yield each mesh axis of an operand along which no device computes, because a constraint omits it."""
+    operands = [side for side in conflict.sides if side.value.startswith("operand")]
+    results = [side for side in conflict.sides if side.value.startswith("result")]
+    if conflict.operation != "dot_general" or len(results) != 1 or not conflict.collectives:
+        return
+    (result,) = results
+    places = {origin.from_ for origin in result.origins or ()}
+    used = {axis for side in conflict.sides for axes in (*side.used, *result.spec) for axis in axes or ()}
+    if len(places) != 1 or not (place := places.pop()).startswith(_CONSTRAINT):
+        return
+    for operand in operands:
+        sharded = [
+            (n, axis) for n, axes in enumerate(operand.spec) for axis in axes or () if axis not in used
+        ]
+        for dimension, axis in sharded:
+            size = operand.shape[dimension]
+            alike = [n for n, length in enumerate(result.shape) if length == size and not result.spec[n]]
+            names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
+            name = names[0] if names else operand.value
+            spec = "a spec with this axis"
+            if len(alike) == 1:
+                entries = ((axis,) if n == alike[0] else axes for n, axes in enumerate(result.spec))
+                spec = f"`{spec_text(tuple(entries))}`"
+            repeated = [
+                part for part in (program.work and program.work.repeated) or () if axis in (part.axes or ())
+            ]
+            share = sum(part.flops * (1 - 1 / part.devices) for part in repeated)
+            share /= program.flops_per_device or 1
+            at = f" of {conflict.source}" if conflict.source else ""
+            message = (
+                f"The {place} leaves out `{axis}`, so {name} is gathered over it, "
+                f"and devices along `{axis}` repeat the product{at}."
+            )
+            remedy = f"Constrain the result to {spec}, or remove the constraint."
+            source = place.removeprefix(_CONSTRAINT).partition(",")[0]
+            ratio = 1 / (1 - share) if 0 < share < 1 else None
+            known = finding("warning", CODE, message, remedy=remedy, source=source, axes=(axis,))
+            yield replace(known, ratio=ratio)
