@@ -235,7 +235,7 @@ class RunError(Record):
                 f"Dimension {uneven.dimension} of {uneven.array or 'an array'} has {uneven.size:,} elements, "
                 f"which cannot be divided into the {uneven.parts:,} parts{of_axes}."
             )
-        elif self.arrays and self.kind == "ShardingTypeError":
+        elif self.arrays and self.kind == "ShardingTypeError" and "ambiguous" in self.message:
             named = and_text([f"{name} is {type_}" for name, type_ in self.arrays.items()])
             parts.append(f"On explicit mesh axes, JAX cannot tell the sharding of the result: {named}.")
         return " ".join((*parts, f"{self.kind}{at}: {self.message.rstrip('.')}."))

@@ -139,10 +139,9 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
     if level == "error":
         return 0, -audit.weight(mistake[0], snapshot) - (code in too_large.CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
-    work = max(1 - 1 / finding.ratio if finding.ratio else 0.0 for finding in mistake)
-    place, share = _order(
-        max(work, 0.0), size, snapshot, by_memory, small=code in (*_FAMILIES, gathering_constraints.CODE)
-    )
+    work = max(audit.weight(finding, snapshot) for finding in mistake)
+    small = code in (*_FAMILIES, gathering_constraints.CODE)
+    place, share = _order(work, size, snapshot, by_memory, small)
     return place + (place == 4 and level == "note"), share
 
 

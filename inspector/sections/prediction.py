@@ -194,18 +194,12 @@ def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]
     alike = "GPUs" if predicted.chip.kind == "gpu" else "TPUs"
     of_chip = predicted.chip.name in constants.efficiency
     fitted_text = "fitted to published runs" + ("" if of_chip else f" on other {alike}")
-    kernels = f"Attention that a kernel computes at {defaults.kernel_efficiency:.0%} of it"
-    if defaults.head_width > 1:
-        kernels += f", with heads of at least {defaults.head_width} elements"
-    if predicted.experts:
-        kernels += f", and kernels for products of experts at {constants.of_grouped(predicted.chip):.0%}"
     return (
         Folded(
             INPUTS,
             (
                 listing(
-                    f"Matrix products at {constants.of(predicted.chip):.0%} of the peak, {fitted_text}. "
-                    f"{kernels}.",
+                    f"Matrix products at {constants.of(predicted.chip):.0%} of the peak, {fitted_text}.",
                     "HBM is read and written as if all was fused that compilers can fuse, at "
                     f"{defaults.hbm_efficiency:.0%} of its bandwidth.",
                     *communication,

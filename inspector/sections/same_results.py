@@ -47,7 +47,7 @@ def section(results: SameResults) -> Section:
     if loose:
         amount = counted(len(loose), "result")
         have = "has a tolerance" if len(loose) == 1 else "have tolerances"
-        rounding = "a rounding error in the arguments changes as much"
+        rounding = "rounding errors in the arguments and sums change as much"
         blocks.append(text(f"{amount} {have} above {_MEANINGFUL}: {rounding}.", quiet=True))
     if results.unsharded:
         count = counted(results.unsharded, "program")

@@ -71,8 +71,8 @@ def why_no_step(assessment: Assessment) -> str:
         return ""
     if step is not None:
         return "The step was measured without a profile, so its parts are unknown: use run --profile."
-    if assessment.unknown_step == NO_CHIP:
-        return "The time of a step is unknown, because no chip is chosen."
+    if assessment.unknown_step == NO_CHIP:  # the label of the figure says so
+        return ""
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""
 
 

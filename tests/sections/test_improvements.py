@@ -12,7 +12,7 @@ from inspector import layout as layouts
 from inspector.checks import audit
 from inspector.core.assessment import Assessment, MemoryNeed
 from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Change, Effects, Finding, LayoutCost
+from inspector.core.snapshot import Change, Collective, Effects, Finding, LayoutCost, Program
 from inspector.layout.plan import plan
 from inspector.machines import hardware
 from inspector.media import report
@@ -273,3 +273,17 @@ def test_findings_of_one_mistake_are_one_improvement_with_their_sum(group: str) 
     assert sum(finding.bytes for finding in row.findings) == too_many
     assert bytes_text(too_many) in row.gain
     assert row.gain in render.text([improvements.section(audit.audited(snapshot))]).replace("\n", " ")
+
+
+def test_traffic_is_a_cost_that_orders_findings() -> None:
+    """A finding about most of the traffic comes before one about few bytes, an error before both."""
+    sends = Collective("all-reduce", False, "r.1", "main", 1, False, ("data",), 8, 1, 2**20, 7 * 2**18)
+    known = replace(glances.planned(), programs=(Program("train_step", collectives=(sends,)),))
+    listed = [
+        Finding("warning", "padded-shards", "few bytes", bytes=1),
+        Finding("warning", "involuntary-rematerialization", "traffic", wire_bytes=7 * 2**18),
+        Finding("error", "program-failed", "failed"),
+    ]
+    assert [row.message for row in improvements.ranked(replace(known, effects=None), listed)] == [
+        "failed", "traffic", "few bytes",
+    ]  # fmt: skip

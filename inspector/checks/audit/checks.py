@@ -28,7 +28,7 @@ from inspector.checks.audit import (
     unmoved_weights,
     unused_rules,
 )
-from inspector.checks.audit.context import AuditContext, with_arrays_of_other_meshes
+from inspector.checks.audit.context import LEAST_SHARE, AuditContext, with_arrays_of_other_meshes
 from inspector.checks.audit.ranking import weight
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
@@ -285,6 +285,7 @@ SNAPSHOT_CHECKS = (
 )
 CODES = frozenset(code for check in (*CHECKS, *SNAPSHOT_CHECKS) for code in check.codes)
 
+_LEAST_RECORDED = 2**16  # bytes of a finding of a recorded job that is no error
 _LEVELS = ("error", "warning", "note")
 
 
@@ -301,6 +302,8 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         for finding in check.findings(snapshot)
     ]
     unequal: list[tuple[int, frozenset[int], int]] = []  # size, devices, position in `ranked`
+    alive = snapshot.most_alive_bytes
+    least = 0 if alive is None else max(LEAST_SHARE * alive, _LEAST_RECORDED)
     views = snapshot.on_each_mesh()
     for number, on_mesh in enumerate(views, start=1):
         mesh = on_mesh.mesh
@@ -309,6 +312,8 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         sharing = [view for view in views if view is not on_mesh and _share_devices(view, mesh)]
         context = AuditContext.of(with_arrays_of_other_meshes(on_mesh, sharing), mesh)
         for finding in (finding for check in CHECKS for finding in check.findings(context)):
+            if finding.level != "error" and finding.bytes is not None and finding.bytes < least:
+                continue
             # A program on another mesh of these devices may use all of them.
             if finding.code == mesh_axes.UNUSED and any(view.programs for view in sharing):
                 continue

@@ -20,8 +20,8 @@ from inspector.core.snapshot import Array, Finding, Level, Mesh, Shard, Snapshot
 from inspector.core.totals import STATE_GROUPS, in_elements
 from inspector.model.built_in.catalogue import semantics
 
-# Findings need at least this share of the train state on one device. MaxText tolerates 2% of unsharded
-# parameters (`sharding_tolerance`); arrays add up, so half of that.
+# Findings need at least this share of the memory, traffic or work of one device. MaxText tolerates 2% of
+# unsharded parameters (`sharding_tolerance`); arrays add up, so half of that.
 LEAST_SHARE = 0.01
 # Below this, no share matters.
 LEAST_BYTES = 1024

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from inspector.checks.audit.context import AuditContext, Facts, finding
+from inspector.checks.audit.context import LEAST_SHARE, AuditContext, Facts, finding
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
@@ -27,6 +27,7 @@ _LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
 _LEAST_REPEATED = 1.1
 _LEAST_SEARCHED = 1e6  # comparisons of a top-k or a sort on one device
 _LEAST_REPEATED_SHARE = 0.1  # of all FLOPs
+_LEAST_FLOPS = 1_000  # a device computes as much in 1% of the time in which it starts an operation
 _MOST_REPEATED = 2  # kinds in a sentence
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
 _LEAST_LAYERS = 4
@@ -222,11 +223,13 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program of which devices compute the same, or more than the program has."""
     if context.snapshot.layout is not None:
         return
-    for program in context.snapshot.programs:
+    known = [(program, program.work.flops or 0.0) for program in context.snapshot.programs if program.work]
+    least = max(LEAST_SHARE * max((flops for _, flops in known), default=0.0), _LEAST_FLOPS)
+    for program, flops in known:
         who = title(program.name)
         share = repeated_share(program)
         repeated = (program.work.repeated if program.work else None) or ()
-        if share is not None and share >= _LEAST_REPEATED_SHARE:
+        if share is not None and share >= _LEAST_REPEATED_SHARE and share * flops >= least:
             assert program.work is not None
             kinds = " ".join(map(_repeated_text, repeated[:_MOST_REPEATED]))
             # A lower bound is not rounded up.
@@ -241,7 +244,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             )  # fmt: skip
             continue
         ratio = program.repeated_on(context.mesh)
-        if ratio is not None and ratio >= _LEAST_REPEATED:
+        if ratio is not None and ratio >= _LEAST_REPEATED and (1 - 1 / ratio) * flops >= least:
             message = (
                 f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the program."
             )

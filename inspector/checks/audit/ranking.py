@@ -1,18 +1,21 @@
-"""How much a finding matters, so that bytes and repeated work have one order."""
+"""How much a finding matters, so that bytes, traffic and repeated work have one order."""
 
 from __future__ import annotations
 
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import in_device_memory
+from inspector.core.traffic import wire_bytes_of_run
 
 _HALF = 2**30  # bytes that count as half of the memory, if no array is known
 
 
 def weight(finding: Finding, snapshot: Snapshot) -> float:
-    """Return the share of a device's arrays, or of its work, that a fix saves; 0 if it is unknown."""
+    """Return the share of a device's arrays, work or traffic that a fix saves; 0 if it is unknown."""
     work = 1 - 1 / finding.ratio if finding.ratio and finding.ratio > 1 else 0.0
-    return max(share_of_memory(finding.bytes or 0, snapshot), work)
+    sent = (wire_bytes_of_run(*program.collectives or ()) or 0 for program in snapshot.programs)
+    traffic = min((finding.wire_bytes or 0) / max(*sent, 1, 1), 1.0)
+    return max(share_of_memory(finding.bytes or 0, snapshot), work, traffic)
 
 
 def share_of_memory(size: float, snapshot: Snapshot) -> float:

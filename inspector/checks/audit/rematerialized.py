@@ -8,6 +8,7 @@ from inspector.checks.audit.context import AuditContext, finding
 from inspector.core.formatting import counted
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Finding
+from inspector.core.traffic import wire_bytes_of_run
 
 CODE = "involuntary-rematerialization"
 
@@ -29,7 +30,9 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             "Add a sharding constraint between both, or change one of them, so that each step moves one mesh "
             "axis to another dimension."
         )
-        yield finding("warning", CODE, message, remedy=remedy, source=first.source)
+        lines = {value.source for value in program.rematerializations}
+        sent = wire_bytes_of_run(*(one for one in program.collectives or () if one.source in lines))
+        yield finding("warning", CODE, message, remedy=remedy, source=first.source, wire_bytes=sent)
 
 
 def applies(context: AuditContext) -> bool:

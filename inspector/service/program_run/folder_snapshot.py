@@ -214,4 +214,4 @@ def _failure(run: ProgramRun) -> tuple[Finding, ...]:
     )
     if run.error is not None:
         message = f"{message} {run.error.sentence}"
-    return (Finding("warning", FAILED, message),)
+    return (Finding("warning" if run.error is None else "error", FAILED, message),)

@@ -387,3 +387,16 @@ def test_indivisible_arrays_of_one_logical_axis_are_merged() -> None:
         finding for finding in findings if finding.code != INDIVISIBLE
     ]
     assert merged_by_logical_axis(merged) == merged
+
+
+@pytest.mark.parametrize(("alive", "reported"), [(None, True), (2**20, True), (2**30, False)])
+def test_a_recorded_job_has_no_findings_below_a_share_of_what_is_alive(
+    alive: int | None, reported: bool
+) -> None:
+    """Of errors, all count. Without a record of what was alive, the share is that of the train state."""
+    snapshot = made({"data": 8}, array("params/w", (512, 512), (None, None)))
+    wasted = replace(snapshot, most_alive_bytes=alive)
+    assert bool(codes(wasted, "warning")) == reported
+    failed = array("params/odd", (6, 4096), (("data",), None))
+    indivisible = made({"data": 4}, dataclasses.replace(failed, bytes_per_device=None))
+    assert codes(replace(indivisible, most_alive_bytes=2**40), "error")

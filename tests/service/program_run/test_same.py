@@ -124,3 +124,40 @@ def test_scripts_that_cannot_be_compared(text: str, tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("sharding-inspector: ")
     assert "inspector/" not in ended.stderr
     assert not (tmp_path / "results.json").exists()
+
+
+CANCELS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()).reshape(8), ("data",))
+random = np.random.default_rng(0)
+on = NamedSharding(mesh, P("data"))
+first, second = (jax.device_put((1e-4 * random.normal(size=2**14)).astype(np.float32), on) for _ in "ab")
+
+
+@jax.jit
+def difference(first, second):
+    return jnp.sum(jnp.cos(first)) - jnp.sum(jnp.cos(second))
+
+
+@jax.jit
+def centred(rows, weights):
+    return (jnp.exp(rows) - jnp.exp(second)) @ weights
+
+
+def lost(x):
+    return jax.lax.psum(jnp.cos(x).sum(), "data") - jnp.cos(x).sum()
+
+
+print(difference(first, second), centred(first, jnp.cos(first)))
+print(jax.jit(jax.shard_map(lost, mesh=mesh, in_specs=P("data"), out_specs=P(), check_vma=False))(first))
+"""
+
+
+def test_a_tolerance_grows_with_the_terms_that_cancel(tmp_path: Path) -> None:
+    """Float64 says that both results are rounding; a sum that lacks seven of eight parts is not."""
+    _, results = compared(tmp_path, CANCELS)
+    assert {program.name: program.differs for program in results.programs} == {
+        "difference": False, "centred": False, "lost": True,
+    }  # fmt: skip

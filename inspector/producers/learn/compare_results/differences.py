@@ -9,7 +9,8 @@ The tolerance has three parts, and the largest counts:
 * 16 roundings of the coarsest floating-point type of the program, at most 0.25.
 * The rounding of the longest sum. The error of a sum of n terms grows as the square root of n.
 * What the program itself does with rounding errors: how much the result on one device changes if the
-  arguments change by one rounding error. Some results are only such errors, for example the gradient of a
+  arguments change by one rounding error, and its sums by those of their terms. A difference of two sums can
+  be much smaller than their terms. Some results are only such errors, for example the gradient of a
   bias before a softmax, whose sign Adam turns into a whole step.
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -46,12 +47,14 @@ class Difference:
       index: of the element that differs most, None if all are equal.
       values: this element in both arrays, as text.
       factor: the first array is this multiple of the second one, None if it is no multiple.
+      scale: the larger norm of the two arrays, which `relative` is relative to.
     """
 
     relative: float
     index: tuple[int, ...] | None
     values: tuple[str, str] | None
     factor: float | None
+    scale: float = 0.0
 
 
 EQUAL = Difference(0.0, None, None, None)
@@ -84,7 +87,7 @@ def difference(first: np.ndarray, second: np.ndarray) -> Difference:
         scale = max(_norm(ours), _norm(theirs))
         relative = _norm(distance) / scale
         factor = _factor(ours, theirs)
-    return _at(first, second, distance, relative, factor)
+    return replace(_at(first, second, distance, relative, factor), scale=scale)
 
 
 def tolerance(kinds: Sequence[str], terms: int) -> float:
@@ -104,9 +107,18 @@ def tolerance(kinds: Sequence[str], terms: int) -> float:
     return min(constant, _LARGEST_TOLERANCE)
 
 
-def with_sensitivity(constant: float, changed: Difference) -> float:
-    """Return the tolerance for a result that `changed` when the arguments were rounded."""
-    return max(constant, _SENSITIVITY_FACTOR * changed.relative)
+def with_sensitivity(constant: float, changed: Difference, scale: float) -> float:
+    """Return the tolerance for a result that `changed` when arguments and sums were rounded.
+
+    scale: the larger norm of the two arrays that are compared.
+    """
+    explained = changed.relative * changed.scale / scale if scale else 0.0
+    return max(constant, _SENSITIVITY_FACTOR * explained)
+
+
+def sum_error(terms: int) -> float:
+    """Return the error of a sum in float32, relative to its terms, that `with_sensitivity` multiplies."""
+    return ROUNDING["f32"] * max(2.0, math.sqrt(terms) / _SENSITIVITY_FACTOR)
 
 
 def rounded(values: Sequence[Any], kinds: Sequence[str]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from jax.extend.sharding import GSPMDSharding
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
 from inspector.core.same_results import UnequalReplicas
+from inspector.producers.learn.compare_results import modules
 from inspector.producers.learn.compare_results.differences import difference
 from inspector.producers.mlir import bytecode
 from inspector.producers.recorded.for_target import compile_module
@@ -79,12 +80,17 @@ class Executable:
 
     def __init__(self, module: ir.Module, settings: dict[str, Any]) -> None:
         devices = jax.devices()
+        self._module, self._settings = module, settings
         self._devices = tuple(devices[place] for place in settings["devices"])
         self._shapes = _result_shapes(module)
         with _errors("the compiler fails"):
             self._executable = compile_module(bytecode.of_module(module), list(self._devices), settings)
         self._inputs = self._executable.get_parameter_shardings()
         self._outputs = self._executable.get_output_shardings()
+
+    def with_rounded_sums(self, error: Callable[[int], float]) -> Executable:
+        """Return the same program with rounding errors in its sums, as `modules.with_rounded_sums`."""
+        return Executable(modules.with_rounded_sums(self._module, error), self._settings)
 
     def __call__(self, arguments: Sequence[Any]) -> list[Value]:
         """Return the results for whole NumPy arrays.

@@ -145,9 +145,10 @@ def _values(
         compared = _compared_value(path, value, other, limit)
         if compared.differs and compared.unequal is None:
             if not rounded:
-                rounded = single(tolerance.rounded)[skipped:]
+                rounded = single.with_rounded_sums(differences.sum_error)(tolerance.rounded)[skipped:]
             changed = differences.difference(rounded[place].whole(), other.whole())
-            larger = differences.with_sensitivity(limit, changed)
+            scale = differences.difference(value.whole(), other.whole()).scale
+            larger = differences.with_sensitivity(limit, changed, scale)
             if limit < larger < math.inf:
                 compared = _compared_value(path, value, other, larger)
         yield compared

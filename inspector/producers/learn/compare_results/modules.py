@@ -10,7 +10,7 @@ import difflib
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ from inspector.producers.partition.shardy import inline_calls
 _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 # Attributes of arguments that let XLA overwrite them. Their values are needed again.
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
+_REDUCE = "stablehlo.reduce"
 _SUMS = frozenset({"stablehlo.dot", "stablehlo.dot_general"})
 
 
@@ -82,18 +83,62 @@ def float_kinds(module: ir.Module) -> list[str]:
 
 def longest_sum(module: ir.Module) -> int:
     """Return the number of terms of the longest sum of the module, as far as types show it."""
-    longest = 1
-    for operation in operations(module.operation):
-        if operation.name == "stablehlo.reduce":
-            count = _size(operation.operands[0]) // max(_size(operation.results[0]), 1)
-        elif operation.name in _SUMS:
-            left, right = map(_size, operation.operands)
-            # The contracted dimensions are in both operands and not in the result.
-            count = math.isqrt(left * right // max(_size(operation.results[0]), 1))
-        else:
-            continue
-        longest = max(longest, count)
-    return longest
+    return max(map(_terms, operations(module.operation)), default=1)
+
+
+def _terms(operation: ir.Operation) -> int:
+    if operation.name == _REDUCE:
+        return _size(operation.operands[0]) // max(_size(operation.results[0]), 1)
+    if operation.name not in _SUMS:
+        return 1
+    left, right = map(_size, operation.operands)
+    # The contracted dimensions are in both operands and not in the result.
+    return math.isqrt(left * right // max(_size(operation.results[0]), 1))
+
+
+def with_rounded_sums(module: ir.Module, error: Callable[[int], float]) -> ir.Module:
+    """Return a copy whose sums differ by rounding errors, one up and the next one down.
+
+    Args:
+      error: the error of a sum of so many terms, relative to the sum of their absolute values.
+    """
+    with module.context, ir.Location.unknown():
+        copy = ir.Module.parse(bytecode.of_module(module))
+        for number, operation in enumerate(filter(_adds, operations(copy.operation))):
+            at, kind = ir.InsertionPoint(operation), operation.results[0].type
+            operands = list(operation.operands)[: 1 if operation.name == _REDUCE else 2]
+            positive = [_created("abs", operand.type, [operand], at) for operand in operands]
+            plain, absolute = operation.clone(ip=at), operation.clone(ip=at)
+            for place, operand in enumerate(positive):
+                absolute.operands[place] = operand
+            size = (-1) ** number * error(_terms(operation))
+            element = ir.FloatAttr.get(ir.RankedTensorType(kind).element_type, size)
+            value = {"value": ir.DenseElementsAttr.get_splat(kind, element)}
+            scaled = _created(
+                "multiply", kind, [absolute.results[0], _created("constant", kind, [], at, value)], at
+            )
+            changed = _created("add", kind, [plain.results[0], scaled], at)
+            operation.results[0].replace_all_uses_with(changed)
+            operation.erase()
+    return copy
+
+
+def _adds(operation: ir.Operation) -> bool:
+    """Return whether an operation is a sum of real floating-point numbers."""
+    if operation.name not in (_REDUCE, *_SUMS) or len(operation.results) != 1:
+        return False
+    inside = [inner.operation.name for region in operation.regions for inner in region.blocks[0].operations]
+    is_float = isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.FloatType)
+    return is_float and inside[:1] in ([], ["stablehlo.add"])
+
+
+def _created(
+    name: str, kind: ir.Type, operands: list[ir.Value], at: ir.InsertionPoint, attributes: Any = None
+) -> ir.Value:
+    operation = ir.Operation.create(
+        f"stablehlo.{name}", results=[kind], operands=operands, attributes=attributes, ip=at
+    )
+    return operation.results[0]
 
 
 @dataclass(frozen=True)
