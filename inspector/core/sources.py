@@ -54,6 +54,7 @@ class SourceKind:
     reader: Reader | None = None
 
 
+PROFILE_ENDING = ".xplane.pb"
 SNAPSHOT = "snapshot"  # the key of Snapshot files in `READERS`: a Snapshot keeps its own source
 
 READERS: dict[str, Reader] = {

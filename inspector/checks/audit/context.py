@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
@@ -29,6 +29,7 @@ LEAST_BYTES = 1024
 MOST_OF_A_KIND = 5
 # MaxText and Orbax write keys as `['name']`, `[0]` and `.name`.
 _QUOTES = ".[]'\""
+_MOST_KEYS = 64  # of a path that are compared
 # More than six free mesh axes larger than 1 need a mesh of at least 128 devices.
 _MOST_FREE_AXES = 6
 
@@ -114,7 +115,16 @@ class AuditContext:
         return bytes_text(number)
 
     def of_group(self, *groups: str) -> list[Array]:
-        return [array for array in self.arrays if array.group in groups]
+        if len(groups) > 1:
+            return [array for array in self.arrays if array.group in groups]
+        return self._by_group[groups[0]]
+
+    @functools.cached_property
+    def _by_group(self) -> Mapping[str, list[Array]]:
+        by_group: dict[str, list[Array]] = defaultdict(list)
+        for array in self.arrays:
+            by_group[array.group].append(array)
+        return by_group
 
     @functools.cached_property
     def state(self) -> list[Array]:
@@ -288,41 +298,63 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
     Without a common end, as for a parameter that is one array, the only parameter of this shape is the one.
     """
     arrays = list(arrays)
-    by_end: dict[tuple[str, ...], list[tuple[int, Array]]] = defaultdict(list)
-    by_shape: dict[tuple[int, ...] | None, list[Array]] = defaultdict(list)
+    ends = Ends()
+    # By shape, the parameters by their words.
+    named: dict[tuple[int, ...] | None, dict[tuple[str, ...], Array]] = defaultdict(dict)
     for array in arrays:
         if array.group == "params":
-            keys = path_keys(array.path)
-            for start in range(len(keys)):
-                by_end[keys[start:]].append((len(keys), array))
-            by_shape[array.shape].append(array)
+            ends.add(array, array.shape)
+            named[array.shape].setdefault(_words(array.path), array)
+    longest = {shape: sorted({len(words) for words in own}, reverse=True) for shape, own in named.items()}
     parameters = {}
     for array in arrays:
         if array.group != "opt_state":
             continue
-        keys = path_keys(array.path)
-        for start in range(len(keys)):
-            same = [pair for pair in by_end.get(keys[start:], ()) if pair[1].shape == array.shape]
-            if same:
-                parameters[array.path] = min(same, key=lambda pair: pair[0])[1]
-                break
-        else:
-            joined = "_".join(keys)
-            same = [
-                (len(parameter.path), parameter)
-                for parameter in by_shape[array.shape]
-                if "_".join(path_keys(parameter.path)) in joined
-            ]
-            if same and array.shape:
-                parameters[array.path] = max(same, key=lambda pair: pair[0])[1]
-                continue
-            # Every parameter can have a scalar beside it, such as a count.
-            same_shape = by_shape[array.shape] if array.shape else []
-            if len(same_shape) == 1:
-                parameters[array.path] = same_shape[0]
+        _, parameter = ends.longest(array.path, array.shape)
+        # Every parameter can have a scalar beside it, such as a count.
+        if parameter is None and array.shape and (own := named.get(array.shape)):
+            words = _words(array.path)
+            parts = (words[at : at + size] for size in longest[array.shape] for at in range(len(words)))
+            only = next(iter(own.values())) if len(own) == 1 else None
+            parameter = next((own[part] for part in parts if part in own), only)
+        if parameter is not None:
+            parameters[array.path] = parameter
     return parameters
 
 
+class Ends:
+    """Arrays of several kinds by the keys of their paths, from the last to the first."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, Ends] = defaultdict(Ends)
+        self._ending: dict[object, tuple[int, Array]] = {}
+
+    def add(self, array: Array, kind: object) -> None:
+        """Add an array. Of several with an end, the first one of the fewest keys is kept."""
+        node, keys = self, path_keys(array.path)
+        for key in reversed(keys):
+            node = node._next[key]
+            count, kept = node._ending.get(kind, (0, array))
+            if len(path_keys(kept.path)) > len(keys):
+                kept = array
+            node._ending[kind] = count + 1, kept
+
+    def longest(self, path: str, kind: object) -> tuple[int, Array | None]:
+        """Return how many arrays of a kind have the longest end in common with a path, and one of them."""
+        node = self
+        best: tuple[int, Array | None] = (0, None)
+        for key in reversed(path_keys(path)):
+            if key not in node._next or kind not in node._next[key]._ending:
+                break
+            node = node._next[key]
+            best = node._ending[kind]
+        return best
+
+
 def path_keys(path: str) -> tuple[str, ...]:
-    """Return the keys of a path, without the signs in which MaxText and Orbax write them."""
-    return tuple(key.strip(_QUOTES) for key in path.split("/"))
+    """Return the last keys of a path, without the signs in which MaxText and Orbax write them."""
+    return tuple(key.strip(_QUOTES) for key in path.rsplit("/", _MOST_KEYS)[-_MOST_KEYS:])
+
+
+def _words(path: str) -> tuple[str, ...]:
+    return tuple("_".join(path_keys(path)).rsplit("_", _MOST_KEYS)[-_MOST_KEYS:])

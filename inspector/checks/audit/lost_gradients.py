@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inspector.checks.audit.context import AuditContext, finding, fold_text, path_keys
+from inspector.checks.audit.context import AuditContext, Ends, finding, fold_text, path_keys
 from inspector.compiled.op_name import BACKWARD, parse_op_name
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
@@ -73,44 +73,39 @@ def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
         and any(name.phase in BACKWARD for name in parse_op_name(collective.op_name))
         for axis in collective.axis_names
     }
-    parameters = {
-        path_keys(array.path): array
-        for sharding in program.shardings
-        if sharding.role == "input"
-        for array in context.of_group("params")
-        if array.path == sharding.path and array.spec is not None
-    }
+    if not reduced:
+        return []
+    inputs = {sharding.path for sharding in program.shardings if sharding.role == "input"}
+    parameters = Ends()
+    for array in context.of_group("params"):
+        if array.path in inputs and array.spec is not None:
+            parameters.add(array, len(array.spec))
     state = {array.path for array in context.state if array.group != "other"}
     lost = []
     for result in program.shardings:
         if result.role != "output" or result.path in state or result.compiled is None:
             continue
-        keys = path_keys(result.path)
-        matches = [
-            (length, array)
-            for own, array in parameters.items()
-            if (length := _common_end(keys, own)) and len(array.spec or ()) == len(result.compiled)
-        ]
-        longest = max((length for length, _ in matches), default=0)
-        best = [array for length, array in matches if length == longest]
-        if len(best) != 1:
+        count, parameter = parameters.longest(result.path, len(result.compiled))
+        if parameter is None or count > 1:
             continue
-        (parameter,) = best
         axes = _axes_less(result.compiled, parameter.spec or ())
         if axes and set(axes) <= reduced:
             lost.append(LostSharding(result.path, parameter, result.compiled, axes))
     return lost
 
 
-def is_lost_gradient(array: Array, lost: list[LostSharding]) -> bool:
-    """Return whether an array with an unknown role is one of these gradients."""
-    keys = path_keys(array.path)
-    return array.group in ("other", "gradient") and any(
-        array.shape == lost_sharding.parameter.shape
-        and array.spec == lost_sharding.spec
-        and _common_end(keys, path_keys(lost_sharding.path)) > 0
-        for lost_sharding in lost
-    )
+def gradients_among_arrays(context: AuditContext) -> list[Array]:
+    """Return the arrays with an unknown role that are such gradients of a program."""
+    lost = {
+        (path_keys(gradient.path)[-1], gradient.parameter.shape, gradient.spec)
+        for program in context.snapshot.programs
+        for gradient in lost_of(program, context)
+    }
+    return [
+        array
+        for array in context.of_group("other", "gradient")
+        if (path_keys(array.path)[-1], array.shape, array.spec) in lost
+    ]
 
 
 def has_gradients(context: AuditContext) -> bool:
@@ -118,15 +113,6 @@ def has_gradients(context: AuditContext) -> bool:
     return any(p.collectives is not None for p in context.snapshot.programs) and bool(
         context.of_group("params")
     )
-
-
-def _common_end(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    length = 0
-    for left, right in zip(reversed(one), reversed(other), strict=False):
-        if left != right:
-            break
-        length += 1
-    return length
 
 
 def _axes_less(spec: Spec, parameter: Spec) -> tuple[str, ...]:

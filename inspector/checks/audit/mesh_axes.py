@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
-from inspector.checks.audit.lost_gradients import is_lost_gradient, lost_of
+from inspector.checks.audit.lost_gradients import gradients_among_arrays
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Array, Finding, MeshAxis
@@ -23,8 +23,9 @@ _PLACED = (*STATE_GROUPS, "batch", "output", "activation")
 
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one finding per mesh axis that repeats the train state, and one for all axes of size 1."""
+    gradients = {array.path for array in gradients_among_arrays(context)}
     for axis in context.mesh.axes:
-        if axis.size > 1 and (fault := _of_axis(context, axis)) is not None:
+        if axis.size > 1 and (fault := _of_axis(context, axis, gradients)) is not None:
             yield fault
     named = {axis for _, axes in context.rules or () for axis in axes}
     named.update(axis for array in context.snapshot.arrays for axis in _used(array))
@@ -83,7 +84,7 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     yield finding("warning", BATCH, message, folds=folds, saved=saved, remedy=remedy, **facts)
 
 
-def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
+def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Finding | None:
     placed = [array for array in context.snapshot.arrays if array.group in _PLACED]
     if not placed or (context.state and all(array.spec is None for array in context.state)):
         return None
@@ -92,14 +93,13 @@ def _of_axis(context: AuditContext, axis: MeshAxis) -> Finding | None:
     using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
     known = using or _knows_batch(context)
     # Arrays that are replicated on all devices have separate findings, and so have gradients.
-    lost = [gradient for program in context.snapshot.programs for gradient in lost_of(program, context)]
     repeated = [
         array
         for array in context.state
         if array.spec is not None
         and axis.name not in _used(array)
         and not (using and context.is_replicated(array))
-        and not is_lost_gradient(array, lost)
+        and array.path not in gradients
     ]
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using and known and not unclear:

@@ -18,6 +18,7 @@ from inspector.core.assumed import MOST_TRIPS, Assumed, Cost
 from inspector.core.errors import InvalidInput, choices, file_name, shown
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
+from inspector.core.sources import PROFILE_ENDING
 from inspector.machines import hardware, targets
 from inspector.machines.hardware import Chip
 
@@ -291,7 +292,7 @@ def json_with_format(path: str) -> dict[str, Any] | None:
     Raises:
       InvalidInput: the file cannot be read, or begins as JSON but is not strict JSON.
     """
-    if path and Path(path).is_dir():
+    if path and (Path(path).is_dir() or path.endswith(PROFILE_ENDING)):
         return None
     if not input_file.head(path, _HEAD, file_name(path)).lstrip().startswith((b"{", b"[")):
         return None

@@ -18,7 +18,7 @@ from inspector.compiled.hlo.module import Module
 from inspector.core import typed_json
 from inspector.core.snapshot import Collective, OperationTime, Trace
 from inspector.producers.arrays.distributed import gathered
-from inspector.producers.readers.profile import ENDING
+from inspector.core.sources import PROFILE_ENDING
 from inspector.producers.readers.profiles import kinds
 from inspector.producers.readers.profiles.events import Collector
 from inspector.producers.readers.profiles.planes import File
@@ -118,7 +118,7 @@ def _read(
     """
     collector = Collector()
     for number, process in enumerate(processes):
-        files = list(Path(process["folder"]).rglob(f"*{ENDING}"))
+        files = list(Path(process["folder"]).rglob(f"*{PROFILE_ENDING}"))
         if process["seconds"] is None or not files:
             return None
         collector.add(File(files[0], str(number)))

@@ -19,6 +19,7 @@ from inspector.compiled.measured_program import with_trips
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, share_text
 from inspector.core.snapshot import Finding, Program, Seconds, Snapshot, Source
+from inspector.core.sources import PROFILE_ENDING
 from inspector.layout.plan import now
 from inspector.producers.readers import content, hlo_text, limits
 from inspector.producers.readers.content import Report, Sample, no_report
@@ -30,7 +31,6 @@ from inspector.producers.readers.profiles.kinds import Kinds
 from inspector.producers.readers.profiles.planes import File
 from inspector.producers.readers.profiles.times import Times
 
-ENDING = ".xplane.pb"
 CUT, NO_TIMES, NO_HLO = "profile-cut", "profile-without-times", "profile-without-hlo"
 OTHER_RUNS, HOSTS_MISSING = "profile-other-runs", "profile-hosts-missing"
 UNKNOWN_INSTRUCTIONS, COMMAND_BUFFERS = "profile-unknown-instructions", "profile-command-buffers"
@@ -70,7 +70,7 @@ class _Program:
 
 def recognizes(sample: Sample) -> bool:
     """Return whether a file is named as a profile, or a folder has such files."""
-    return any(name.endswith(ENDING) for name in sample.names or (sample.path.name,))
+    return any(name.endswith(PROFILE_ENDING) for name in sample.names or (sample.path.name,))
 
 
 def read(
@@ -141,10 +141,10 @@ def _files(path: Path, what: str, findings: list[Finding]) -> list[tuple[Path, s
     """Return the files of one run with their names; of several runs, those of the newest."""
     if not path.is_dir():
         return [(path, Path(what).name)]
-    files = [file for file in content.files_below(path, what) if file.name.endswith(ENDING)]
+    files = [file for file in content.files_below(path, what) if file.name.endswith(PROFILE_ENDING)]
     if not files:
         raise InvalidInput(
-            f"{what} contains no file *{ENDING}: give the folder that jax.profiler.trace wrote, and stop the "
+            f"{what} contains no file *{PROFILE_ENDING}: give the folder that jax.profiler.trace wrote, and stop the "
             "trace before the program ends"
         )
     runs = sorted({file.parent for file in files})
@@ -160,7 +160,7 @@ def _files(path: Path, what: str, findings: list[Finding]) -> list[tuple[Path, s
         raise InvalidInput(
             f"{what} has the files of {len(chosen):,} hosts, but at most {limits.MOST_PROFILES:,} are read"
         )
-    return [(file, file.name.removesuffix(ENDING)) for file in chosen]
+    return [(file, file.name.removesuffix(PROFILE_ENDING)) for file in chosen]
 
 
 def _recorded(files: Sequence[tuple[Path, str]], report: Report, findings: list[Finding]) -> Recorded:
@@ -196,10 +196,24 @@ def _programs(recorded: Recorded) -> list[_Program]:
     The same program has another id in each process, and after it was compiled again.
     """
     ran = list(dict.fromkeys(key for key, _ in recorded.instructions)) or list(recorded.hlo)
+    by_id: dict[tuple[int, int | None], dict[str, bytes]] = defaultdict(dict)
+    by_name: dict[tuple[int, str], set[bytes]] = defaultdict(set)
+    for (host, number, own_name), serialized in recorded.hlo.items():
+        by_id[host, number].setdefault(own_name, serialized)
+        by_name[host, own_name].add(serialized)
+
+    def hlo_of(key: ProgramKey) -> bytes | None:
+        """Return the HLO with the id of a program, or the only one with its name if it has no id."""
+        if key.id is None:
+            named = by_name.get((key.host, key.name), set())
+            return next(iter(named)) if len(named) == 1 else None
+        own = by_id.get((key.host, key.id), {})
+        return own.get(key.name) if key.name else next(iter(own.values()), None)
+
     texts: dict[bytes, ModuleText | None] = {}
-    programs: dict[object, _Program] = {}
+    programs: dict[object, tuple[str, ModuleText | None, list[ProgramKey]]] = {}
     for key in ran:
-        proto = _hlo_of(key, recorded)
+        proto = hlo_of(key)
         text = None
         if proto is not None:
             if proto not in texts:
@@ -207,20 +221,12 @@ def _programs(recorded: Recorded) -> list[_Program]:
             text = texts[proto]
         name = key.name if text is None else text.modules[0].name or key.name
         same: object = (key.host, key.id, name) if text is None else _identity(text.modules[0])
-        known = programs.get(same, _Program(name or "program", (), text))
-        programs[same] = replace(known, keys=(*known.keys, key))
-    return list(programs.values())
-
-
-def _hlo_of(key: ProgramKey, recorded: Recorded) -> bytes | None:
-    """Return the HLO with the id of a program, or the only one with its name if it has no id."""
-    own = {other: proto for other, proto in recorded.hlo.items() if other.host == key.host}
-    if key.id is not None:
-        return next(
-            (p for other, p in own.items() if other.id == key.id and key.name in ("", other.name)), None
-        )
-    named = {proto for other, proto in own.items() if other.name == key.name}
-    return named.pop() if len(named) == 1 else None
+        programs.setdefault(same, (name or "program", text, []))[2].append(key)
+        if len(programs) > limits.MOST_PROGRAMS:
+            raise InvalidInput(
+                f"the profile has more than {limits.MOST_PROGRAMS:,} programs, the most that are read"
+            )
+    return [_Program(name, tuple(keys), text) for name, text, keys in programs.values()]
 
 
 def _text(proto: bytes, name: str) -> ModuleText | None:

@@ -23,8 +23,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Platform
 from inspector.machines import targets
 from inspector.producers.readers import limits
-from inspector.producers.readers.profiles.planes import Events, File, Plane
-from inspector.producers.readers.profiles.wire import Damaged, Ints
+from inspector.producers.readers.profiles.planes import Events, File, Plane, check_times
+from inspector.producers.readers.profiles.wire import Damaged, Ints, rows_by
 
 METADATA_PLANE, HOST_PLANE = "/host:metadata", "/host:CPU"
 _DEVICE = re.compile(r"/device:(TPU|GPU):(\d{1,9})\Z")
@@ -34,7 +34,8 @@ _OPS, _ASYNCHRONOUS, _MODULES = "XLA Ops", "Async XLA Ops", "XLA Modules"
 _HLO = ("Hlo Proto", "hlo_proto")
 _END = "end: "
 _TEXT = re.compile(r"%([^\s=]+)\s*=\s")  # the text of an instruction: `%fusion.1 = f32[8] fusion(…)`
-_NUMBERED = re.compile(r"(.*)\((\d+)\)\Z")  # a program and its id: `jit_step(14)`
+_NUMBERED = re.compile(r"(.*)\(([0-9]+)\)\Z")  # a program and its id: `jit_step(14)`
+_LONGEST_ID = 20  # digits of 64 bits
 _TEXTS = ("hlo_op", "hlo_module")
 _DEVICE_TIMES = ("device_offset_ps", "device_duration_ps")
 _PYTHON = "python"  # the line of Python calls, usually the longest
@@ -165,8 +166,7 @@ class Collector:
 
     def _add_programs(self, host: int, plane: Plane) -> None:
         for key, metadata in plane.metadata.items():
-            match = _NUMBERED.match(metadata.name)
-            number, name = (int(match[2]), match[1]) if match else (key, metadata.name)
+            number, name = _numbered(metadata.name) or (key, metadata.name)
             for stat in _HLO:
                 where = metadata.stats.get(stat)
                 if isinstance(where, tuple):
@@ -182,7 +182,9 @@ class Collector:
             if line.name == _PYTHON:
                 continue
             for events in plane.events(line, ("program_id", "run_id", "device_ordinal", "_p", "_c"), _TEXTS):
-                is_end = np.isin(events.metadata, list(ends)) & (events.numbers["_c"] >= 0)
+                known, places = np.unique(events.metadata, return_inverse=True)
+                is_end = np.array([key in ends for key in known.tolist()], bool)[places]
+                is_end &= events.numbers["_c"] >= 0
                 if is_end.any():
                     ended.append(
                         (events.numbers["_c"][is_end], events.start[is_end], events.metadata[is_end])
@@ -245,8 +247,7 @@ class Collector:
     ) -> Ints:
         """Return the numbers of the instructions of events. The module around one names a program, too."""
         numbers = np.zeros(len(place), np.int64)
-        for key in np.unique(events.metadata).tolist():
-            rows = np.flatnonzero(events.metadata == key)
+        for key, rows in rows_by(events.metadata):
             metadata = plane.metadata.get(key)
             if metadata is None:
                 raise Damaged
@@ -257,9 +258,9 @@ class Collector:
                 own = ProgramKey(host, program, modules.names.get(program, ""))
                 numbers[rows] = self._instruction_number(own, name)
                 continue
-            for module in np.unique(place[rows]).tolist():
+            for module, inside in rows_by(place[rows]):
                 own = ProgramKey(host, None, "") if module < 0 else modules.key(host, module)
-                numbers[rows[place[rows] == module]] = self._instruction_number(own, name)
+                numbers[rows[inside]] = self._instruction_number(own, name)
         return numbers
 
     def _part(self, host: int, events: Events, chosen: Ints, device: Ints, run: Ints) -> InstructionEvents:
@@ -346,7 +347,8 @@ class _Modules:
         order = np.argsort(start, kind="stable")
         self._start, self._stop = start[order], np.concatenate(stops)[order]
         run = np.concatenate(runs)[order]
-        self._run = np.arange(len(run)) if (run < 0).any() or not len(run) else run
+        run = np.arange(len(run)) if (run < 0).any() else run
+        self._run = np.append(run, -1)  # the last one is that of events outside of all
         self._programs = [programs[place] for place in order.tolist()]
         self.names = {number: name for number, name in programs if number is not None}
 
@@ -360,7 +362,7 @@ class _Modules:
 
     def runs(self, place: Ints) -> Ints:
         """Return the run at each place, −1 for −1."""
-        return np.append(self._run, -1)[place]
+        return self._run[place]
 
     def key(self, host: int, place: int) -> ProgramKey:
         """Return the program of a run."""
@@ -371,17 +373,25 @@ class _Modules:
         metadata = plane.metadata.get(key)
         if metadata is None:
             return None, ""
-        match = _NUMBERED.match(metadata.name)
-        if match:
-            return int(match[2]), match[1]
+        if (numbered := _numbered(metadata.name)) is not None:
+            return numbered
         number = metadata.stats.get("program_id")
         return (number if isinstance(number, int) else None), metadata.name
+
+
+def _numbered(name: str) -> tuple[int, str] | None:
+    """Return the id and the name of a program that are written together; None if they are not."""
+    match = _NUMBERED.match(name)
+    if match and len(match[2]) > _LONGEST_ID:
+        raise Damaged
+    return (int(match[2]), match[1]) if match else None
 
 
 def _device_times(events: Events) -> tuple[Ints, Ints]:
     """Return start and duration in picoseconds, as the device counted them if it did."""
     offset, duration = (events.numbers[name] for name in _DEVICE_TIMES)
     counted = (offset >= 0) & (duration >= 0)
+    check_times(offset[counted], duration[counted])
     return np.where(counted, offset, events.start), np.where(counted, duration, events.duration)
 
 

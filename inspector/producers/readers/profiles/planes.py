@@ -39,7 +39,8 @@ _KEY, _VALUE = 1, 2  # of an entry of a map
 
 _CHUNK = 200_000  # events that are decoded at once; each takes about 500 bytes meanwhile
 _PADDING = 16  # bytes after each message, which `wire.columns` asks for
-_LONGEST = 2**62  # picoseconds: 53 days
+# Picoseconds of an event, and from the first to the last one: 13 days. Sums of three have less than 63 bits.
+_LONGEST = 2**60
 
 StatValue = int | float | str | tuple[int, int]
 
@@ -117,8 +118,10 @@ class File:
         self.planes = list(self._planes(size))
         if not self.planes:
             raise InvalidInput(f"{what} is not a profile of JAX: it has no plane of an XSpace")
-        starts = [line.start_ns for plane in self.planes for line in plane.lines]
-        self.first_ns = min(starts, default=0)
+        starts = sorted(line.start_ns for plane in self.planes for line in plane.lines)
+        # A damaged line can be far from the others.
+        usual = starts[(len(starts) - 1) // 2] if starts else 0
+        self.first_ns = min((start for start in starts if (usual - start) * 1000 <= _LONGEST), default=0)
 
     def _planes(self, size: int) -> Iterator[Plane]:
         """Yield the planes that are complete."""
@@ -199,6 +202,8 @@ class Plane:
     ) -> Iterator[Events]:
         """Yield the events of a line in chunks, with these statistics of theirs."""
         first_ps = (line.start_ns - self.file.first_ns) * 1000
+        if not 0 <= first_ps <= _LONGEST:
+            raise Damaged
         begins, ends = [], []
         for part in wire.fields(self.file.raw, line.begin, line.end):
             if part.number == _EVENTS and part.wire == wire.LENGTH:
@@ -228,13 +233,7 @@ class Plane:
                 owners.append(column.rows[of_stats])
                 begins.append(column.value[of_stats])
                 ends.append(column.end[of_stats])
-        if (
-            (offset < 0).any()
-            or (duration < 0).any()
-            or (offset > _LONGEST).any()
-            or (duration > _LONGEST).any()
-        ):
-            raise Damaged
+        check_times(offset, duration)
         by_name: dict[str, Ints] = {name: np.full(count, -1, np.int64) for name in (*numbers, *texts)}
         strings: list[str] = []
         if owners and by_name:
@@ -268,7 +267,10 @@ class Plane:
                 strings.append(text)
             return known[text]
 
-        wanted = {key: name for key, name in self.stat_names.items() if name in by_name}
+        wanted: dict[str, list[int]] = {name: [] for name in by_name}
+        for key, name in self.stat_names.items():
+            if name in wanted and key < 2**63:
+                wanted[name].append(key)
         keys = np.full(len(owner), -1, np.int64)
         values, kinds = np.zeros(len(owner), np.int64), np.zeros(len(owner), np.int64)
         lasts = np.zeros(len(owner), np.int64)
@@ -279,8 +281,8 @@ class Plane:
             rows = column.rows[has_value]
             values[rows], kinds[rows] = column.value[has_value], column.number[has_value]
             lasts[rows] = column.end[has_value]
-        for key, name in wanted.items():
-            rows = np.flatnonzero(keys == key)
+        for name, own in wanted.items():
+            rows = np.flatnonzero(np.isin(keys, np.array(own, np.int64)))
             if name not in texts:
                 chosen = rows[np.isin(kinds[rows], (_UNSIGNED, _SIGNED))]
                 by_name[name][owner[chosen]] = values[chosen]
@@ -294,6 +296,12 @@ class Plane:
                 by_name[name][owner[row]] = text_number(
                     text_of(self.file.raw, int(values[row]), int(lasts[row]))
                 )
+
+
+def check_times(*picoseconds: Ints) -> None:
+    """Raise Damaged if a time is negative or too long."""
+    if any(((times < 0) | (times > _LONGEST)).any() for times in picoseconds):
+        raise Damaged
 
 
 def text_of(raw: bytes, begin: int, end: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,16 @@ import numpy.typing as npt
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import InstructionTime, LateDevice, OperationTime, Trace
 from inspector.core.statistics import statistics
-from inspector.producers.readers.profiles.events import Device, InstructionEvents, Recorded
+from inspector.producers.readers.profiles.events import Device, InstructionEvents, ProgramKey, Recorded
 from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
 from inspector.producers.readers.profiles.late import Floats, Recording, late_devices, table
-from inspector.producers.readers.profiles.wire import Ints
+from inspector.producers.readers.profiles.wire import Ints, rows_by
 
 _SECONDS = 1e-12  # of a picosecond
 _MOST_NUMBERS = 400_000  # seconds by instruction and device in one program; each takes about 10 bytes
 _MOST_CELLS = 50_000_000  # of a table of instructions or devices by run; each takes 8 bytes
 _RANKS = 3
+_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class Times:
         ranks = np.where(self._events.asynchronous == 1, 1, ranks)
         self._own = _own_seconds(self._events, ranks)
         self._collectives = kinds
+        self._kind_names, self._kind_places = np.unique(self._kinds, return_inverse=True)
+        self._rows = dict(rows_by(self._events.instruction))
 
     def of(self, instructions: Iterable[int]) -> Measured:
         """Return the times of the program that has these instructions of `recorded.instructions`."""
-        chosen = np.zeros(len(self._recorded.instructions), bool)
-        chosen[list(instructions)] = True
-        rows = np.flatnonzero(chosen[self._events.instruction])
+        rows = np.sort(np.concatenate([self._rows[number] for number in instructions]))
         events = InstructionEvents(*(column[rows] for column in self._events))
         own = self._own[rows]
         numbers, device = np.unique(events.device, return_inverse=True)
@@ -99,13 +101,12 @@ class Times:
         self, events: InstructionEvents, own: Floats, kept: npt.NDArray[np.bool_]
     ) -> tuple[OperationTime, ...]:
         """Return the events and the own seconds of each kind, the longest first."""
-        kinds = sorted(set(self._kinds))
-        place = np.array([kinds.index(kind) for kind in self._kinds], np.int64)[events.instruction]
+        kinds, place = np.unique(self._kind_places[events.instruction], return_inverse=True)
         seconds = np.bincount(place[kept], own[kept], minlength=len(kinds))
         numbers = np.bincount(place[kept & (events.asynchronous == 0)], minlength=len(kinds))
         times = [
-            OperationTime(kind, int(numbers[number]), float(seconds[number]))
-            for number, kind in enumerate(kinds)
+            OperationTime(str(self._kind_names[kind]), int(numbers[number]), float(seconds[number]))
+            for number, kind in enumerate(kinds.tolist())
             if numbers[number]
         ]
         return tuple(sorted(times, key=lambda time: (-time.seconds, time.kind)))
@@ -180,7 +181,6 @@ class Times:
                 collectives[name] = of_program.collectives[name]
         counted = events.asynchronous == 0
         device = events.device
-        totals = table(place[counted], device[counted], events.duration[counted], len(known), devices)
         events_of = np.bincount(place[counted], minlength=len(known))
         kept = run >= 0
         in_run = kept & counted
@@ -194,7 +194,9 @@ class Times:
         ran = np.isfinite(starts)
         executions = _executions(place[in_run], device[in_run] * runs + run[in_run], int(ran.sum()))
         first = _first_starts(place[chosen], device[chosen], run[chosen], events.start[chosen], starts)
-        listed = len(known) * devices <= _MOST_NUMBERS
+        totals: Floats | None = None
+        if len(known) * devices <= _MOST_NUMBERS:
+            totals = table(place[counted], device[counted], events.duration[counted], len(known), devices)
         times = []
         for name, number in known.items():
             spread = statistics((per_run[number] * _SECONDS).tolist())
@@ -211,7 +213,7 @@ class Times:
                     None if collective is None else collective[0],
                     first.get(number),
                     executions.get(number, 0.0),
-                    tuple((totals[number] * _SECONDS).tolist()) if listed else (),
+                    () if totals is None else tuple((totals[number] * _SECONDS).tolist()),
                 )
             )
         return tuple(sorted(times, key=lambda time: (-time.own, -time.seconds[0], time.name)))
@@ -267,24 +269,31 @@ def _with_ends(
     of the program, an instruction ends with its event.
     """
     stop = events.stop.copy()
-    later = stop > events.start + events.duration
-    for number in np.unique(events.instruction[later]).tolist():
+    later = np.flatnonzero(stop > events.start + events.duration)
+    if not later.size:
+        return events
+    numbers = {instruction: number for number, instruction in enumerate(recorded.instructions)}
+    rows_of = dict(rows_by(events.instruction))
+
+    @functools.cache
+    def begun(program: ProgramKey, names: frozenset[str]) -> dict[int, Ints]:
+        """Return the starts of these instructions on each device, in order."""
+        own = [rows_of[number] for name in names if (number := numbers.get((program, name))) is not None]
+        rows = np.concatenate(own) if own else np.zeros(0, np.int64)
+        return {device: np.sort(events.start[rows[here]]) for device, here in rows_by(events.device[rows])}
+
+    for number, places in rows_by(events.instruction[later]):
         program, name = recorded.instructions[number]
-        own, wanted = kinds[number], np.zeros(len(recorded.instructions), bool)
-        rows = np.flatnonzero(later & (events.instruction == number))
+        own, rows = kinds[number], later[places]
         least = events.start[rows] + events.duration[rows]
         if own is None:
             stop[rows] = least
             continue
-        names = own.later(name)
-        for other, (key, instruction) in enumerate(recorded.instructions):
-            wanted[other] = key == program and instruction in names
-        followers = np.flatnonzero(wanted[events.instruction])
-        for device in np.unique(events.device[rows]).tolist():
-            here = events.device[rows] == device
-            begun = np.sort(events.start[followers[events.device[followers] == device]])
-            bounds = np.append(begun, np.iinfo(np.int64).max)[np.searchsorted(begun, least[here])]
-            stop[rows[here]] = np.minimum(stop[rows[here]], bounds)
+        starts = begun(program, own.later(name))
+        for device, here in rows_by(events.device[rows]):
+            if device in starts:
+                bounds = np.append(starts[device], _NEVER)[np.searchsorted(starts[device], least[here])]
+                stop[rows[here]] = np.minimum(stop[rows[here]], bounds)
     return events._replace(stop=stop)
 
 
@@ -295,8 +304,7 @@ def _own_seconds(events: InstructionEvents, ranks: Ints) -> Floats:
     it belongs to collectives, else to the loop, call or conditional around them.
     """
     own = np.zeros(len(events.start))
-    for device in np.unique(events.device).tolist():
-        rows = np.flatnonzero(events.device == device)
+    for _, rows in rows_by(events.device):
         start, stop, of_device = events.start[rows], events.stop[rows], ranks[rows]
         instants = np.unique(np.concatenate([start, stop]))
         lengths = np.diff(instants).astype(np.float64)
@@ -322,16 +330,18 @@ def _runs(events: InstructionEvents, host: Ints) -> Ints:
     among those that run least often.
     """
     runs = np.zeros(len(events.start), np.int64)
-    for device in np.unique(events.device[events.run < 0]).tolist():
-        rows = np.flatnonzero((events.device == device) & (events.run < 0))
+    unknown = np.flatnonzero(events.run < 0)
+    for _, places in rows_by(events.device[unknown]):
+        rows = unknown[places]
         rows = rows[np.argsort(events.start[rows], kind="stable")]
         own, first, count = np.unique(events.instruction[rows], return_index=True, return_counts=True)
         anchor = own[np.lexsort((first, count))[0]]
         runs[rows] = np.maximum(np.cumsum(events.instruction[rows] == anchor) - 1, 0)
-    for number in np.unique(host[events.run >= 0]).tolist():
-        rows = np.flatnonzero((host == number) & (events.run >= 0))
+    known = np.flatnonzero(events.run >= 0)
+    for _, here in rows_by(host[known]):
+        rows = known[here]
         ids, places = np.unique(events.run[rows], return_inverse=True)
-        starts = np.full(len(ids), np.iinfo(np.int64).max)
+        starts = np.full(len(ids), _NEVER)
         np.minimum.at(starts, places, events.start[rows])
         order = np.empty(len(ids), np.int64)
         order[np.argsort(starts, kind="stable")] = np.arange(len(ids))
@@ -400,7 +410,7 @@ def _elapsed(
         whole = roles.get("whole")
         if whole is not None:
             rows = kept & (place == numbers[whole])
-            sums[whole] = float((events.stop - events.start)[rows].sum())
+            sums[whole] = (events.stop - events.start)[rows].sum(dtype=float)
             continue
         start, done = roles.get("start"), roles.get("done")
         if start is None:
@@ -408,10 +418,10 @@ def _elapsed(
         of_start = kept & (place == numbers[start])
         beside = of_start & (events.asynchronous == 1)
         if beside.any():
-            sums[start] = float(events.duration[beside].sum())
+            sums[start] = events.duration[beside].sum(dtype=float)
         elif done is not None:
             of_done = kept & (place == numbers[done])
             # Each end belongs to one start, so the sum of the differences needs no pairs.
             if int(of_start.sum()) == int(of_done.sum()):
-                sums[start] = max(float(events.stop[of_done].sum() - events.start[of_start].sum()), 0.0)
+                sums[start] = max((events.stop[of_done] - events.start[of_start]).sum(dtype=float), 0.0)
     return sums

@@ -142,6 +142,15 @@ def columns(data: Bytes, begin: Ints, end: Ints) -> Iterator[Column]:
     raise Damaged
 
 
+def rows_by(values: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each value with the places that have it, in their order."""
+    order = np.argsort(values, kind="stable")
+    known, first = np.unique(values[order], return_index=True)
+    yield from zip(
+        known.tolist(), np.split(order, first[1:]), strict=False
+    )  # without values, there is one empty part
+
+
 def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
     """Return the integers at several places, and the places after them. More than 63 bits are damaged."""
     byte = data[at]
