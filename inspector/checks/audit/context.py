@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
@@ -84,6 +84,11 @@ class AuditContext:
         return max(LEAST_SHARE * self.state_bytes, LEAST_BYTES)
 
     @functools.cached_property
+    def by_path(self) -> Mapping[str, Array]:
+        """All arrays by their path."""
+        return {array.path: array for array in self.snapshot.arrays}
+
+    @functools.cached_property
     def parameters(self) -> dict[str, Array]:
         """The parameter that each array of the optimizer's state belongs to, by the array's path."""
         return parameters_of_moments(self.snapshot.arrays)
@@ -118,6 +123,11 @@ class AuditContext:
         if len(groups) > 1:
             return [array for array in self.arrays if array.group in groups]
         return self._by_group[groups[0]]
+
+    @functools.cached_property
+    def state_paths(self) -> Set[str]:
+        """The paths of `state`, without arrays of an unknown role."""
+        return {array.path for array in self.state if array.group != "other"}
 
     @functools.cached_property
     def _by_group(self) -> Mapping[str, list[Array]]:

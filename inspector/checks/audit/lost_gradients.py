@@ -75,15 +75,14 @@ def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
     }
     if not reduced:
         return []
-    inputs = {sharding.path for sharding in program.shardings if sharding.role == "input"}
     parameters = Ends()
-    for array in context.of_group("params"):
-        if array.path in inputs and array.spec is not None:
+    for path in {sharding.path for sharding in program.shardings if sharding.role == "input"}:
+        array = context.by_path.get(path)
+        if array is not None and array.group == "params" and array.spec is not None:
             parameters.add(array, len(array.spec))
-    state = {array.path for array in context.state if array.group != "other"}
     lost = []
     for result in program.shardings:
-        if result.role != "output" or result.path in state or result.compiled is None:
+        if result.role != "output" or result.path in context.state_paths or result.compiled is None:
             continue
         count, parameter = parameters.longest(result.path, len(result.compiled))
         if parameter is None or count > 1:

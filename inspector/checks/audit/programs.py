@@ -101,12 +101,12 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         who = subject(program.name)
         caches = _caches(program)
-        sizes = {array.path: array.bytes_per_device for array in context.snapshot.arrays}
         for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
             moved = [path for path in collective.arrays or () if path in caches]
             sent = wire_bytes_of_run(collective)
             # Tokens that are written into a cache move with it, and are small.
-            least = min((sizes.get(path) or _LEAST_CACHE for path in moved), default=0)
+            arrays = (context.by_path.get(path) for path in moved)
+            least = min(((array and array.bytes_per_device) or _LEAST_CACHE for array in arrays), default=0)
             if not moved or not sent or (collective.payload_bytes or 0) < least:
                 continue
             paths = and_text(moved)
@@ -187,15 +187,14 @@ def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Co
     What is gathered after an update, as in ZeRO-1, is a result and no parameter of the program.
     A program that computes in bfloat16 gathers half of the bytes of float32 parameters.
     """
-    weights = {
-        array.path: array
-        for array in context.snapshot.arrays
-        if array.group == "params" and array.shape and (array.bytes or 0) >= context.least
-    }
     for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
         for path in inputs_of(collective) if collective.op == "all-gather" else ():
-            array = weights.get(path)
-            if array is not None and 2 * (collective.payload_bytes or 0) >= (array.bytes or 0):
+            array = context.by_path.get(path)
+            if array is None or array.group != "params" or not array.shape:
+                continue
+            if (array.bytes or 0) >= context.least and 2 * (collective.payload_bytes or 0) >= (
+                array.bytes or 0
+            ):
                 yield collective, array
 
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from inspector.core.errors import InvalidInput, bounded
+from inspector.core.errors import InvalidInput, bounded, shown
 from inspector.core.printable import one_line
 from inspector.media.terminal.options import Output, print_output
 
@@ -50,6 +50,9 @@ DEBUG = "SHARDING_INSPECTOR_DEBUG"
 UNUSABLE_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as in shells
 
+# Options of which no value is one: no rule, spec, axis or option of the compiler.
+_CAN_BE_EMPTY = ("rules", "specs", "state_specs", "optimizer_axes", "compiler_options")
+
 # Substitutes for characters that the encoding of a terminal lacks.
 _SUBSTITUTES = {
     **{"×": "x", "–": "-", "−": "-", "·": "-", "…": "...", "→": "->", "µ": "u", "\ufffd": "?"},
@@ -59,6 +62,17 @@ _SUBSTITUTES = {
 
 class _Parser(argparse.ArgumentParser):
     """Reports an error in one line, without the usage text."""
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Return the value of an argument. Python 3.11 makes a list of the value of `--option=--`."""
+        refused = ["--"] if action.dest in _CAN_BE_EMPTY else ["--", ""]
+        if (
+            action.option_strings
+            and action.nargs != argparse.REMAINDER
+            and arg_strings in [[t] for t in refused]
+        ):
+            raise argparse.ArgumentError(action, f"the value is {shown(arg_strings[0])}, but must be another")
+        return super()._get_values(action, arg_strings)
 
     def error(self, message: str) -> NoReturn:
         raise InvalidInput(f"{message} (see {self.prog} --help)")

@@ -36,7 +36,6 @@ def program_of(layout: Layout) -> str:
 
 def explain(options: argparse.Namespace) -> Output:
     """Return the effects for the layout of a Snapshot or of a layout file."""
-    shared.register_own_model(options.model)
     layout = shared.read_layout(options.snapshot)
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
     program = options.program or program_of(layout)

@@ -91,6 +91,7 @@ Answer = tuple[Any, list[Block]]
 )
 def explain(options: argparse.Namespace) -> Output:
     """Return the answer to one question, or the effects of all changes."""
+    shared.register_own_model(options.model)
     if options.effects:
         return effects.explain(options)
     if options.program is not None:

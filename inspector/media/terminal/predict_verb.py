@@ -43,9 +43,10 @@ def predict(options: argparse.Namespace) -> Output:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
     chip = targets.chip_for(snapshot, shared.chip_of(options, snapshot))
+    assumed = shared.assumed_of(options)
     if chip is None:
         return _needs(options, snapshot, _program(snapshot, options.program))
-    (ran,) = with_assumed([snapshot], shared.assumed_of(options))
+    (ran,) = with_assumed([snapshot], assumed)
     snapshot = for_chip(ran, chip)
     program = _program(snapshot, options.program)
     if snapshot.mesh is None:

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inspector.compare.search import result as results
+from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import CHIPS, Chip
 from inspector.media.terminal import options as shared
+
+_MOST_FILES = 64  # each has figures in a column of every table
 
 
 def read_all(
@@ -29,6 +32,8 @@ def read_all(
     Raises:
       InvalidInput: a file is neither a Snapshot nor a search result.
     """
+    if len(paths) > _MOST_FILES:
+        raise InvalidInput(f"{len(paths):,} files are given, but at most {_MOST_FILES} can be compared")
     names: list[str] = []
     snapshots: list[Snapshot] = []
     chips: set[str | None] = set()

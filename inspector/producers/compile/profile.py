@@ -17,8 +17,8 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Module
 from inspector.core import typed_json
 from inspector.core.snapshot import Collective, OperationTime, Trace
-from inspector.producers.arrays.distributed import gathered
 from inspector.core.sources import PROFILE_ENDING
+from inspector.producers.arrays.distributed import gathered
 from inspector.producers.readers.profiles import kinds
 from inspector.producers.readers.profiles.events import Collector
 from inspector.producers.readers.profiles.planes import File

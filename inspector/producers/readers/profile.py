@@ -144,8 +144,8 @@ def _files(path: Path, what: str, findings: list[Finding]) -> list[tuple[Path, s
     files = [file for file in content.files_below(path, what) if file.name.endswith(PROFILE_ENDING)]
     if not files:
         raise InvalidInput(
-            f"{what} contains no file *{PROFILE_ENDING}: give the folder that jax.profiler.trace wrote, and stop the "
-            "trace before the program ends"
+            f"{what} contains no file *{PROFILE_ENDING}: give the folder that jax.profiler.trace wrote, and "
+            "stop the trace before the program ends"
         )
     runs = sorted({file.parent for file in files})
     if len(runs) > 1:

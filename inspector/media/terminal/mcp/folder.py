@@ -22,7 +22,7 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         try:
-            self._root = Path(path).resolve(strict=True)
+            self._root = Path(path or "\0").resolve(strict=True)  # an empty path is not the current folder
             os.chdir(self._root)
         except (OSError, RuntimeError, ValueError):
             raise InvalidInput(f"FOLDER is {shown(path, 200)}, but must be an existing folder") from None

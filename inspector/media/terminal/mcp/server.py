@@ -13,6 +13,7 @@ import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 import inspector
 from inspector.core import start, user_folder
@@ -27,7 +28,7 @@ from inspector.service import compile_cache
 _AT_ONCE = 2  # calls; each can read a file of 64 MiB
 _INSTRUCTIONS = (
     "Shardings of JAX models: where each shard is, why, and its cost in memory, traffic and time. Paths are "
-    "those of Snapshots, layouts and folders of runs below one folder. "
+    "those of Snapshots, layouts and folders of runs below one folder. A call without a path names some."
 )
 
 
@@ -50,13 +51,27 @@ def serve(path: str) -> None:
 
 
 async def _run(server: Server) -> None:
-    async with stdio_server() as (requests, answers):
-        await server.run(requests, answers, server.create_initialization_options())
+    async with stdio_server() as (requests, answers), anyio.create_task_group() as tasks:
+        valid, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+
+        async def answer_invalid() -> None:
+            """Answer what is no message of JSON-RPC, which the server leaves without an answer."""
+            async with valid:
+                async for message in requests:
+                    if isinstance(message, Exception):
+                        fault = types.ErrorData(
+                            code=types.PARSE_ERROR, message="this line is no valid message"
+                        )
+                        refusal = types.JSONRPCError(jsonrpc="2.0", id=None, error=fault)
+                        await answers.send(SessionMessage(refusal))
+                    else:
+                        await valid.send(message)
+
+        tasks.start_soon(answer_invalid)
+        await server.run(messages, answers, server.create_initialization_options())
 
 
 def _server(folder: Folder) -> Server:
-    names = list(folder.names())
-    listed = f"Files now: {', '.join(names)}." if names else "The folder has no Snapshot, layout or run now."
     at_once = anyio.CapacityLimiter(_AT_ONCE)
 
     async def list_tools(
@@ -73,7 +88,7 @@ def _server(folder: Folder) -> Server:
     return Server(
         "sharding-inspector",
         version=inspector.__version__,
-        instructions=one_line(_INSTRUCTIONS + listed),
+        instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
