@@ -135,9 +135,9 @@ def _statement(
 def sent_parts(rows: Sequence[Traffic]) -> dict[str, float] | None:
     """Return the bytes that each operation sends over its mesh axes; None if some are unknown."""
     parts = {
-        f"{row.op} over {mesh_axes_text(row.mesh_axes)}": float(row.wire_bytes_per_device)
+        f"{row.op} over {mesh_axes_text(row.mesh_axes)}": float(row.of_busiest)
         for row in rows
-        if row.wire_bytes_per_device is not None
+        if row.of_busiest is not None
     }
     return parts if len(parts) == len(rows) else None
 

@@ -21,7 +21,8 @@ Key = TypeVar("Key")
 class Traffic:
     """The collectives of one operation along the same mesh axes, summed over one run of the program.
 
-    Bytes are those of the device that sends most, with every branch of a conditional taken. A sum is None if
+    Bytes are those of the device that sends most of the row, with every branch of a conditional taken.
+    `of_busiest` are those of the device that sends most in all rows, so these add up. A sum is None if
     one of its terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if
     rows are by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are
     unknown.
@@ -39,6 +40,7 @@ class Traffic:
     network: str | None = None
     wire_bytes_per_iteration: int | None = None
     axis_parts: tuple[str, ...] | None = None
+    of_busiest: int | None = None
 
 
 def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
@@ -69,8 +71,11 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             network,
             wire_bytes_of_iteration(*group),
             parts,
+            of_busiest,
         )
-        for (axes, parts, op, network), group in groups.items()
+        for ((axes, parts, op, network), group), of_busiest in zip(
+            groups.items(), sent_of_busiest([*groups.values()]), strict=True
+        )
     ]
 
     def rank(row: Traffic) -> tuple[bool, int]:
@@ -145,6 +150,12 @@ def wire_bytes_of_run(*collectives: Collective) -> int | None:
     if total is None or all(collective.source_target_pairs is None for collective in collectives):
         return total
     return sum(sent_by_busiest({None: collectives}).values())
+
+
+def sent_of_busiest(groups: Sequence[Sequence[Collective]]) -> list[int | None]:
+    """Return the bytes of each group in `sent_by_busiest`; None if they are unknown."""
+    sent = sent_by_busiest(dict(enumerate(groups)))
+    return [None if wire_bytes_of_run(*group) is None else sent[at] for at, group in enumerate(groups)]
 
 
 def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int]:

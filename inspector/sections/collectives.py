@@ -19,6 +19,7 @@ from inspector.core.traffic import (
     Traffic,
     axes_text,
     sent_by_busiest,
+    sent_of_busiest,
     traffic,
     wire_bytes_of_iteration,
     wire_bytes_of_run,
@@ -48,6 +49,7 @@ from inspector.sections.section import (
 UNKNOWN_AXES = "unknown"
 _SUBJECT = "collectives are"
 _MOST_LISTED = 20  # collectives of a program
+_OF_BUSIEST = "Bytes that leave the device that sends most in all, in one run, by the ring algorithm."
 _MOST_REASONS = 4  # with the figures, the table fits on the first screen
 _MOST_SOURCES = 2
 
@@ -126,7 +128,7 @@ def moves(
         f"why_collectives:{program.name}",
         shown,
         {
-            Column("Sent", "bytes", "Bytes that leave one device in one run."): lambda row: row.sent,
+            Column("Sent", "bytes", _OF_BUSIEST): lambda row: row.sent,
             "Collectives": _alike_text,
             "Why": lambda row: _why_text(row, "computing" if computing else "unknown"),
         },
@@ -143,7 +145,18 @@ def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
         collective.executions for collective in {(o.computation, o.name): o for o in row.collectives}.values()
     )
     times = f", {counted(runs, 'execution')}" if runs is not None and runs != count else ""
-    return (Strong(counted(count, row.collectives[0].op)), " over ", over, times)
+    return (
+        Strong(counted(count, row.collectives[0].op)),
+        " over ",
+        over,
+        times,
+        _elsewhere(row.sent, row.most),
+    )
+
+
+def _elsewhere(sent: int | None, most: int | None) -> str:
+    """Return what another device sends more in a row than the device that sends most in all; "" for none."""
+    return f", up to {bytes_text(most)} on another device" if (most or 0) > (sent or 0) else ""
 
 
 def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
@@ -225,7 +238,10 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
 def each(program: Program, collectives: Sequence[Collective]) -> Table:
     """Return a table with one row per collective."""
     executions = "How often one run of the program executes it."
-    wire = "Bytes that leave one device in all executions of one run, by the ring algorithm."
+    sent = {
+        id(one): size
+        for one, size in zip(collectives, sent_of_busiest([[c] for c in collectives]), strict=True)
+    }
     why = {
         collective.name: row.reason
         # That of the largest part of a combined collective is the last.
@@ -236,8 +252,10 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         f"collective_table:{program.name}",
         collectives,
         {
-            "Op": lambda collective: collective.op,
-            Column("On the wire", "bytes", wire): wire_bytes_of_run,
+            "Op": lambda collective: (
+                collective.op + _elsewhere(sent[id(collective)], wire_bytes_of_run(collective))
+            ),
+            Column("On the wire", "bytes", _OF_BUSIEST): lambda collective: sent[id(collective)],
             "Mesh axes": _axes,
             **_of_iteration(collectives, wire_bytes_of_iteration),
             "Why": lambda collective: why.get(collective.name) or "unknown",
@@ -452,6 +470,7 @@ def _figures(
     mesh = snapshot.mesh_of(program)
     if mesh is not None:  # also the part of a collective that crosses slices
         rows = traffic(by_network(collectives, mesh), networks_apart=True)
+    rows = [replace(row, wire_bytes_per_device=row.of_busiest) for row in rows]
     bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
@@ -470,11 +489,8 @@ def _by_axes(
     def least(row: Traffic) -> int | None:
         return ranges[_key(row)][0]
 
-    def most(row: Traffic) -> int | None:
-        return ranges[_key(row)][1]
-
     fewest: dict[str | Column, Callable[[Traffic], Cell]] = {}
-    if any(least(row) != most(row) for row in rows):
+    if any(least(row) != ranges[_key(row)][1] for row in rows):
         heading = Column("Least, per device", "bytes", "Bytes on the device that sends least.")
         fewest[heading] = least
     return Table.of(
@@ -482,8 +498,8 @@ def _by_axes(
         rows,
         {
             "Mesh axes": axes_text,
-            "Op": lambda row: row.op,
-            "On the wire, per device:bytes": most,
+            "Op": lambda row: row.op + _elsewhere(row.of_busiest, row.wire_bytes_per_device),
+            Column("On the wire, per device", "bytes", _OF_BUSIEST): lambda row: row.of_busiest,
             **fewest,
             **_of_iteration(rows, lambda row: row.wire_bytes_per_iteration),
             "Payload of one run:bytes": lambda row: row.payload_bytes,

@@ -20,7 +20,7 @@ from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
-from inspector.core.traffic import axes_text, inputs_of, outputs_of, wire_bytes_of_run
+from inspector.core.traffic import axes_text, inputs_of, outputs_of, sent_of_busiest, wire_bytes_of_run
 
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
@@ -51,12 +51,14 @@ class Shared:
 
     Attributes:
       reason: a sentence, None if it is unknown.
-      sent: bytes that leave one device in one run; None if they are unknown.
+      sent: bytes that leave the device that sends most in all rows, in one run; None if they are unknown.
+      most: bytes of the device that sends most of this row.
     """
 
     collectives: tuple[Collective, ...]
     reason: str | None
     sent: int | None
+    most: int | None
 
 
 _Part = tuple[str, str, tuple[CollectivePart, ...] | None]
@@ -74,13 +76,13 @@ def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | 
             unnamed = _reason(part, conflicts.get(key), False)
             alike[part.op, axes_text(part), unnamed, makes_results(part)].append(part)
     rows = []
-    for members in alike.values():
+    for members, sent in zip(alike.values(), sent_of_busiest([*alike.values()]), strict=True):
         sentence = _reason(members[0], resolved[id(members[0])], True, members)
-        rows.append(Shared(tuple(members), sentence, wire_bytes_of_run(*members)))
+        rows.append(Shared(tuple(members), sentence, sent, wire_bytes_of_run(*members)))
     of_parts = {
         (part.computation, part.name, part.parts): row.reason for row in rows for part in row.collectives
     }
-    return program, sorted(rows, key=lambda row: row.sent or 0, reverse=True), of_parts
+    return program, sorted(rows, key=lambda row: (row.sent or 0, row.most or 0), reverse=True), of_parts
 
 
 def shared(program: Program) -> list[Shared]:

@@ -17,7 +17,8 @@ _SIZES = (1, 4, 16, 64)
 _SECONDS = 0.15  # of CPU; less is noise
 _MOST_GROWTH = 10.0  # for four times the size; a quadratic reader takes sixteen times as long
 # One of each reader; the others are nightly.
-_QUICK = ("runs", "instructions", "parameters", "moments", "programs of a Snapshot", "_sharding", "golden", "checkpoint")
+_QUICK = ("runs", "instructions", "parameters", "moments", "programs of a Snapshot", "_sharding", "golden",
+    "checkpoint",)  # fmt: skip
 
 
 def seconds(name: str, count: int, folder: Path) -> float:
