@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
 from inspector.core.formatting import mesh_axes_text
@@ -40,7 +40,7 @@ class Traffic:
     network: str | None = None
     wire_bytes_per_iteration: int | None = None
     axis_parts: tuple[str, ...] | None = None
-    of_busiest: int | None = None
+    of_busiest: int | None = field(default=None, compare=False)
 
 
 def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:

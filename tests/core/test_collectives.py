@@ -71,6 +71,10 @@ def test_a_sum_is_that_of_one_device_and_only_sources_of_a_permute_send(sends) -
         for device, own in enumerate(by_device):
             if pairs is None or any(source == device != target for source, target in pairs):
                 own[axis] += 2 * size
+    everything = [member for members in groups.values() for member in members]
+    for row in traffic(everything):
+        assert 0 <= (row.of_busiest or 0) <= (row.wire_bytes_per_device or 0)
+    assert sum(row.of_busiest or 0 for row in traffic(everything)) == wire_bytes_of_run(*everything)
     sent = sent_by_busiest(groups)
     most = max(sum(own.values()) for own in by_device)
     assert sum(sent.values()) == most and sent in by_device
