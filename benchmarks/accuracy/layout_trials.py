@@ -15,27 +15,32 @@ Its one fitted constant is fitted without the trials of the same model and seque
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.accuracy.scaling_memory import (
     Microbatch,
-    Needs,
     fitted_fragmentation,
     state_bytes,
 )
+from benchmarks.accuracy.scaling_memory import Needs as MemoryNeeds
 from inspector import layout as layouts
 from inspector.compare.measured.accuracy import DIFFERENT
+from inspector.compare.ratio import of_needs
 from inspector.core import strict_json, totals
+from inspector.core.assessment import StepPart
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of, fit
 from inspector.machines.prediction.predicted import boundary_seconds, predicted
+from inspector.machines.prediction.ratios import Needs
 from inspector.machines.prediction.simulation import Totals
+from inspector.machines.prediction.step_parts import step_parts
 
 CHIP = "a100"
 TOKENS = 2**22  # in one step of every trial, within 6% (the notes of the file)
@@ -75,12 +80,14 @@ class Outcome:
       seconds: Of one step of the trial. None if unknown.
       fits: Whether what PyTorch needs is at most the memory of the device. None if unknown.
       fits_in_jax: The same for the estimated peak of the JAX program of this layout.
+      parts: Of the step. Empty if unknown.
     """
 
     trial: Trial
     seconds: float | None
     fits: bool | None
     fits_in_jax: bool | None
+    parts: tuple[StepPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,8 @@ class TrialSweep:
       best: The place of the fastest trial among those that are predicted to fit, the fastest first. None if
         it is predicted not to fit, or if no trial ran.
       ran: Trials that ran.
+      all_pairs, called, called_right: Pairs of trials that ran, those that a verdict calls better or worse,
+        and those of them that were measured so.
     """
 
     name: str
@@ -106,6 +115,9 @@ class TrialSweep:
     ordered: int
     best: int | None
     ran: int
+    all_pairs: int = 0
+    called: int = 0
+    called_right: int = 0
 
 
 @dataclass(frozen=True)
@@ -159,7 +171,8 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
     for (trial, one), (group, need) in zip(found, needs, strict=True):
         fits = None if need is None else need.total(fragmentation[group]) <= capacity
         whole = None if one.totals is None else step_seconds(one.totals, trial.repeats, one.boundary)
-        sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, one.fits))
+        parts = parts_of_step(one.parts, trial.repeats, one.boundary)
+        sweeps.setdefault(trial.sweep, []).append(Outcome(trial, whole, fits, one.fits, parts))
     return Trials(
         tuple(
             _sweep(name, of_sweep, fragmentation[of_sweep[0].trial.group])
@@ -177,6 +190,7 @@ class _Propagated:
     """
 
     totals: Totals | None = None
+    parts: tuple[StepPart, ...] = ()
     boundary: float = 0.0
     fits: bool | None = None
     weights: int | None = None
@@ -188,8 +202,10 @@ def _propagated(found: Snapshot | None) -> _Propagated:
         return _Propagated()
     chip = hardware.chip(CHIP)
     memory = fit(found, chip)
+    prediction = predicted(program, found.mesh, chip)
     return _Propagated(
-        predicted(program, found.mesh, chip).totals,
+        prediction.totals,
+        step_parts(prediction, None),
         boundary_seconds(program, chip),
         None if memory.needed is None else memory.needed <= capacity_of(chip),
         totals.totals(found, ("params",)).per_device,
@@ -209,19 +225,43 @@ def step_seconds(microbatch: Totals, repeats: int, boundary: float) -> float:
     return repeats * (microbatch.seconds - once) + once
 
 
-def _needs(trial: Trial, found: _Propagated) -> Needs | None:
+def parts_of_step(microbatch: Sequence[StepPart], repeats: int, boundary: float) -> tuple[StepPart, ...]:
+    """Return the parts of a step from those of one microbatch, as `step_seconds` adds them."""
+    parts = []
+    for part in microbatch:
+        times = 1 if "data" in (part.axes or "").split("+") else repeats
+        once = min(boundary, part.seconds) if part.kind == "memory" else 0.0
+        parts.append(
+            replace(
+                part,
+                seconds=times * (part.seconds - once) + once,
+                hidden=times * part.hidden,
+                latency=times * part.latency,
+                messages=times * part.messages,
+            )
+        )
+    return tuple(parts)
+
+
+def _needs(trial: Trial, found: _Propagated) -> MemoryNeeds | None:
     """Return the bytes that PyTorch needs for a trial on one GPU; None if they are unknown."""
     if found.weights is None or trial.layout is None:
         return None
     data = dict(zip(trial.layout.axis_names, trial.layout.mesh_shape, strict=True))["data"]
-    return Needs(state_bytes(found.weights, data), trial.activations, trial.seconds is not None)
+    return MemoryNeeds(state_bytes(found.weights, data), trial.activations, trial.seconds is not None)
 
 
 def _sweep(name: str, found: list[Outcome], fragmentation: float) -> TrialSweep:
     known = [one for one in found if one.fits is not None]
     ran = [one for one in found if one.trial.seconds is not None and one.seconds is not None]
-    ordered = pairs = 0
+    ordered = pairs = called = called_right = 0
     for one, other in itertools.combinations(ran, 2):
+        ratio = of_needs(
+            (other.seconds or 0) / (one.seconds or 1), Needs.of(one.parts), Needs.of(other.parts), CHIP, None
+        )
+        called += ratio.answer != "not distinguishable"
+        longer = (other.trial.seconds or 0) > (one.trial.seconds or 0)
+        called_right += ratio.answer == ("worse" if longer else "better")
         fast, slow = sorted((one, other), key=lambda each: each.trial.seconds or 0.0)
         if (slow.trial.seconds or 0) < DIFFERENT * (fast.trial.seconds or 0):
             continue
@@ -242,6 +282,9 @@ def _sweep(name: str, found: list[Outcome], fragmentation: float) -> TrialSweep:
         ordered,
         fitting.index(best) + 1 if best in fitting else None,
         len(ran),
+        math.comb(len(ran), 2),
+        called,
+        called_right,
     )
 
 

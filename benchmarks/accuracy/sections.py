@@ -58,6 +58,8 @@ def trials(found: Trials) -> Section:
         ("The same if JAX programs had run", counts("right_in_jax", "known")),
         ("Activations that PyTorch's allocator loses, fitted to other models", lost),
         ("Pairs in the right order", counts("ordered", "pairs")),
+        ("Pairs that are called better or worse", counts("called", "all_pairs")),
+        ("Those that were measured so", counts("called_right", "called")),
         (
             f"Sweeps whose fastest trial is among the first {LEADING} predicted to fit",
             f"{len(leading)} of {counted(ran, 'sweep')}",
