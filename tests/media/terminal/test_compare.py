@@ -28,12 +28,12 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def test_text_has_sentences_table_and_specs(files: list[str], capsys: pytest.CaptureFixture) -> None:
-    assert main(["compare", *files, "--chip", "v5e", "--baseline", "2"]) == 0
+    assert main(["compare", *files, "--chip", "v5e", "--baseline", "2", "--all"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "tensor compared with data\n- " in printed.out and "wide compared with data\n" in printed.out
     assert "Rule hidden → model added" in printed.out
-    assert "Parameters per device" in printed.out and "better" in printed.out
+    assert "Train state per device" in printed.out and "better" in printed.out
     assert "more answers" in printed.out
     assert max(map(len, printed.out.splitlines()[-6:])) < 240
 
