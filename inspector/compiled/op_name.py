@@ -28,7 +28,7 @@ BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
 
 def phase_text(phase: Phase) -> str:
     """Return a phase in words: what JAX calls `rematted_computation` is computed again."""
-    return {"rematerialised": "computed again", "unknown": "other"}.get(phase, phase)
+    return "computed again" if phase == "rematerialised" else phase
 
 
 # Names that JAX itself adds to the stack, for control flow and custom derivatives.

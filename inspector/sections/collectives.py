@@ -441,19 +441,16 @@ def modules_text(collective: Collective, most: int = 1) -> str:
     return ", ".join(modules[:most]) + more
 
 
-def matching(
-    collectives: Sequence[Collective], axes: Iterable[str] = (), wanted: Iterable[str] = ()
-) -> list[Collective]:
-    """Return the collectives over one of these mesh axes and in one of these phases, most bytes first.
+def matching(collectives: Sequence[Collective], axes: Iterable[str] = ()) -> list[Collective]:
+    """Return the collectives over one of these mesh axes, most bytes first; of all without any.
 
-    An empty filter keeps all. Collectives with unknown traffic come last.
+    Collectives with unknown traffic come last.
     """
-    axes, wanted = set(axes), set(wanted)
+    axes = set(axes)
     kept = [
         collective
         for collective in collectives
-        if (not axes or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES}))
-        and (not wanted or wanted & set(phases(collective)))
+        if not axes or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES})
     ]
     sent = [wire_bytes_of_run(collective) for collective in kept]
     order = sorted(range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True)

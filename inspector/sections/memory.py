@@ -42,11 +42,6 @@ from inspector.sections.section import (
 
 _MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
-_PHASE_NAMES = {
-    "forward": "forward pass",
-    "backward": "backward pass",
-    "optimizer": "optimizer",
-}
 
 
 def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> Section:
@@ -234,14 +229,9 @@ def _peak_sentence(use: MemoryUse) -> str:
         f"{USE_GROUPS[group_use.group].heading} {bytes_text(group_use.bytes[use.peak])}"
         for group_use in largest
     )
-    phase = _PHASE_NAMES.get(use.phases[use.peak])
-    # One instruction can be of two phases, such as an all-reduce of the loss and of gradients.
-    later = use.phases[use.peak] == "forward" and any(
-        operation.phase == "backward" for value in use.values for operation in parse_op_name(value.op_name)
-    )
-    # A program without gradients has no optimizer, and no pass that another one follows.
-    trains = "backward" in use.phases
-    during = f" in the {phase}" if phase is not None and trains and not later else ""
+    # One instruction of the forward pass can be of both, such as an all-reduce of the loss and of gradients.
+    after = {"backward": " in the backward pass", "optimizer": " in the optimizer"}
+    during = after.get(use.phases[use.peak], "") if "backward" in use.phases else ""
     return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
 
 

@@ -314,7 +314,10 @@ def modules_table(predicted: Predicted, program: Program) -> Table:
     )
     headings = columns(
         Column("Module", "code", "Path of the Flax module, with * for the numbers of layers"),
-        *(Column(phase_text(phase).capitalize(), "seconds") for phase in phases),
+        *(
+            Column("Other" if phase == "unknown" else phase_text(phase).capitalize(), "seconds")
+            for phase in phases
+        ),
         Column("Together", "seconds"),
         "Share",
     )

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import streamlit as st
 
 from inspector.compiled.causes import conflicts_of
-from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.formatting import counted
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Collective, Program, Snapshot
@@ -58,31 +57,19 @@ def show(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
 
 
 def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:
-    left, right = st.columns(2)
     mesh = snapshot.mesh_of(program)
     mesh_axes = () if mesh is None else mesh.axis_names
     axes = [axis for axis in mesh_axes if any(axis in (op.mesh_axes or ()) for op in every)]
     if any(not op.mesh_axes for op in every):
         axes.append(UNKNOWN_AXES)
-    phases = [phase for phase in PHASES if any(phase in collectives.phases(op) for op in every)]
-    along = left.pills(
+    along = st.pills(
         "Mesh axes",
         axes,
         selection_mode="multi",
         format_func=plain,
         key=f"collective_axes:{program.name}",
     )
-    wanted = right.pills(
-        "Phase",
-        phases,
-        format_func=phase_text,
-        selection_mode="multi",
-        key=f"collective_phases:{program.name}",
-    )
-    shown = collectives.matching(every, along or (), wanted or ())
-    if not shown:
-        st.info("No collective matches these filters.", icon=":material/search_off:")
-        return
+    shown = collectives.matching(every, along or ())
     rows = collectives.each(program, shown)
     pick = table.picker(
         f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. {table.SELECT_A_ROW} "
