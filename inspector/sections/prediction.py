@@ -20,8 +20,6 @@ from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.calibration import (
     agreement,
-    before_compile_constants,
-    default_constants,
 )
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
@@ -51,7 +49,6 @@ _MOST_ROWS = 20  # operations in the table
 _MOST_ARRAYS = 8  # of a collective
 _MOST_CHARACTERS = 120  # of the name of a model operation; XLA joins the names of merged operations
 _WORDS = {"compiler": "compiler's cycles", "roofline": "FLOPs and bytes", "wait": "wait"}
-# The number of a layer in the name of a module, such as block_3 or layers/3.
 
 
 def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
@@ -182,33 +179,8 @@ def _bars(step: Step | None) -> tuple[Block, ...]:
 
 
 def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:
-    constants, defaults = before_compile_constants(), default_constants(predicted.chip)
-    communication = (
-        []
-        if predicted.short
-        else [
-            f"{constants.exposed_share:.0%} of the modelled communication counts, a share that is fitted to "
-            "published runs. Transfers between slices count in full."
-        ]
-    )
-    alike = "GPUs" if predicted.chip.kind == "gpu" else "TPUs"
-    of_chip = predicted.chip.name in constants.efficiency
-    fitted_text = "fitted to published runs" + ("" if of_chip else f" on other {alike}")
-    return (
-        Folded(
-            INPUTS,
-            (
-                listing(
-                    f"Matrix products at {constants.of(predicted.chip):.0%} of the peak, {fitted_text}.",
-                    "HBM is read and written as if all was fused that compilers can fuse, at "
-                    f"{defaults.hbm_efficiency:.0%} of its bandwidth.",
-                    *communication,
-                    *_assumed(program),
-                    *([] if predicted.outside else [interval_text(predicted)]),
-                ),
-            ),
-        ),
-    )
+    inputs = [*_assumed(program), *([] if predicted.outside else [interval_text(predicted)])]
+    return (Folded(INPUTS, (listing(*inputs),)),) if inputs else ()
 
 
 def _assumed(program: Program) -> tuple[str, ...]:

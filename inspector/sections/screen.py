@@ -94,7 +94,7 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
         why = "that comes first"
     if about.recorded.layout is None:
         title = heading(program, about.snapshot)
-        yield text("The figures are those of ", Strong(title), f", of {count} programs the one {why}.")
+        yield text("Step and traffic are those of ", Strong(title), f", of {count} programs the one {why}.")
 
 
 def _measured(about: Subject, program: Program | None) -> Iterator[Block]:
@@ -129,7 +129,9 @@ def _answers(about: Subject, program: Program | None, assessment: Assessment) ->
         of_memory = [
             (memory_words(kind, need)[0], size, bytes_text(size)) for kind, size in need.parts.items()
         ]
-    add(MEMORY, assessed.fits_text(assessment), of_memory, (need and need.capacity_bytes) or 0.0)
+    other = need is not None and need.program not in (None, assessment.program)
+    of = f" of {need.program}" if need is not None and other and about.recorded.layout is None else ""
+    add(f"{MEMORY}{of}", assessed.fits_text(assessment), of_memory, (need and need.capacity_bytes) or 0.0)
     of_traffic = (
         [(axes_text(axes), size, bytes_text(size)) for axes, size in sent.by_axes.items()] if sent else ()
     )

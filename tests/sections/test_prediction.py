@@ -8,23 +8,12 @@ import pytest
 
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import ScheduledOperation
-from inspector.machines.prediction.calibration import before_compile_constants
 from inspector.machines.prediction.predicted import CLAIMED, before_compile, predicted
 from inspector.media.markdown.render import render
 from inspector.sections.prediction import blocks, interval_text, operations, sentence
 from inspector.sections.section import plain
 from tests.accuracy import test_fitting
 from tests.machines.prediction import schedules
-
-
-@pytest.mark.parametrize(("flops", "short"), [(1e9, True), (1e16, False)])
-def test_the_share_of_communication_is_named_only_where_it_is_used(flops: float, short: bool) -> None:
-    program = replace(test_fitting.program(1, flops, 10**6), stage="propagated")
-    predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
-    assert (predicted.interval is None) == short
-    written = render(blocks(predicted, program, test_fitting.MESH))
-    share = f"{before_compile_constants().exposed_share:.0%} of the modelled communication"
-    assert (share in written) != short
 
 
 def test_what_a_program_assumes_is_among_the_inputs() -> None:

@@ -131,7 +131,6 @@ class Predicted:
         If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
         is wrong by more than the worst one of a published run, the more the farther it is from these.
       each_iteration: What another iteration of each loop takes whose trip count is unknown.
-      short: Whether a partitioned program is so short that none of its transfers is hidden.
       longest: The term that `least` consists of; None if that is what HBM reads and writes.
       experts: Whether the program has products of experts.
     """
@@ -151,7 +150,6 @@ class Predicted:
     least: float | None = None
     most: float | None = None
     each_iteration: tuple[Iteration, ...] = ()
-    short: bool = False
     longest: Term | None = None
     experts: bool = False
 
@@ -535,9 +533,7 @@ def before_compile(
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
     totals, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
-    hidden = totals.seconds
-    short = hidden < shortest_seconds(chip)
-    if short:
+    if totals.seconds < shortest_seconds(chip):
         totals, unknown = _totals_before_compile(program, bounds, chip, known, 1.0)
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
@@ -553,7 +549,6 @@ def before_compile(
         before_compile=totals,
         at_least=at_least,
         least=least,
-        short=short,
         longest=_longest(bounds, least),
         experts=bool(program.work and program.work.grouped),
     )

@@ -179,11 +179,19 @@ def of_length(seconds: float) -> Program:
 
 
 def test_nothing_hides_transfers_below_a_tenth_of_the_shortest_published_step() -> None:
-    shortest = checked_range("tpu").seconds
-    for share, short in ((0.09, True), (0.11, False)):
-        predicted = before_compile(of_length(share * shortest), MESH, CHIPS["v5e"])
-        assert predicted.seconds == pytest.approx(share * shortest)
-        assert predicted.short == short
+    chip, shortest = test_fitting.CHIP, checked_range("tpu").seconds
+    peak = chip.peak("bf16").flops_per_second * before_compile_constants().of(chip)
+    short, long = (
+        sum(
+            before_compile(
+                replace(test_fitting.program(1, share * shortest * peak, 10**6), stage="propagated"),
+                test_fitting.MESH,
+                chip,
+            ).totals.exposed.values()
+        )
+        for share in (0.05, 0.2)
+    )
+    assert long == pytest.approx(before_compile_constants().exposed_share * short)
 
 
 def test_the_range_is_that_of_the_published_runs() -> None:
