@@ -20,7 +20,6 @@ _ROW_PX = 26
 _LIMIT_LABEL_PX = 20
 _BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
 _NAMES_SHARE = 0.45  # of the width, at most, for the names of rows
-_MORE, _LESS = palette.BAD, palette.GOOD
 
 
 @dataclass(frozen=True)
@@ -190,11 +189,6 @@ class Row:
     value: str
     color: str
     hover: str
-
-
-def change_row(name: str, change: float, value: str, hover: Sequence[str]) -> Row:
-    """Return the bar of a rise or a fall, colored by its sign. No text is escaped yet."""
-    return Row(name, change, value, _MORE if change > 0 else _LESS, frame.hover(hover))
 
 
 def rows_figure(

@@ -1,4 +1,4 @@
-"""The effect of each rule, sharding constraint and mesh axis of a layout: bars, a sentence, and a table."""
+"""The effect of each rule, sharding constraint and mesh axis of a layout: a sentence, and a table."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 from inspector.compare.question import change_text
 from inspector.core.assessment import LEAST_CHANGE, STEP, TRAFFIC, Assessment
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, signed_text
-from inspector.core.program_names import noun, run_of, title
+from inspector.core.program_names import noun
 from inspector.core.snapshot import Change, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
-from inspector.figures.bars import change_row, rows_figure
 from inspector.machines import hardware
 from inspector.sections.assessed import step_text, traffic_text
 from inspector.sections.programs import BEFORE_COMPILE
@@ -23,7 +22,6 @@ from inspector.sections.section import (
     Column,
     Inline,
     Listing,
-    Picture,
     Section,
     Strong,
     Table,
@@ -33,23 +31,6 @@ from inspector.sections.section import (
 TABLE = "effects"
 HEADING = "Effect of each rule, constraint and mesh axis"
 NO_LAYOUT = "This Snapshot contains no layout whose rules could be changed."
-KINDS = {
-    "donation": "Donation",
-    "optimizer": "Optimizer state",
-    "batch": "Batch",
-    "kernel": "Kernels",
-    "microbatches": "Microbatches",
-    "rematerialization": "Rematerialization",
-    "offload": "Offload",
-    "chips": "More devices",
-    "rule": "Rules",
-    "spec": "PartitionSpecs",
-    "constraint": "Constraints",
-    "axis": "Mesh axes",
-    "swap": "Swaps of rules",
-    "preset": "Presets",
-}
-_MOST_BARS = 12
 _MOST_AXES = 5  # columns of mesh axes
 
 
@@ -133,7 +114,7 @@ def all_heading(effects: Effects, assessed: Assessment | None = None) -> str:
 
 
 def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block, ...]:
-    """Return bars of the largest effects, one sentence about the largest, and all effects in a table.
+    """Return one sentence about the largest effect, and all effects in a table.
 
     assessed: the figures of the layout as it is. If they are those of a compiler, effects are shares of them.
     """
@@ -142,7 +123,6 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
     shares = _is_compiled(assessed)
     changed = [change for change in effects.changes if _affects(effects, change)]
     return (
-        *([_bars(effects, changed, shares)] if changed else []),
         text(*_sentence(effects, changed, assessed)),
         text(*_current(effects, assessed)),
         table(effects, shares),
@@ -274,45 +254,6 @@ def _measures(effects: Effects) -> tuple[_Measure, ...]:
 def _affects(effects: Effects, effect: Change) -> bool:
     cost = effect.cost
     return cost is not None and any(measure.change(effects.current, cost) for measure in _measures(effects))
-
-
-def _bars(effects: Effects, changed: list[Change], shares: bool) -> Picture:
-    measure = _measures(effects)[0]
-    rows = [
-        change_row(
-            effect.label,
-            change,
-            measure.words(effects.current, effect.cost, True)
-            if shares
-            else signed_text(change, measure.text),
-            _hover(effects, effect, shares),
-        )
-        for effect in changed[:_MOST_BARS]
-        if effect.cost is not None and (change := measure.change(effects.current, effect.cost)) is not None
-    ]
-    notes = [f"if one rule, constraint or mesh axis of the layout changes; {_basis(effects, measure)}"]
-    if len(changed) > _MOST_BARS:
-        notes.append(f"the {_MOST_BARS} largest")
-    heading = f"Change of {measure.noun}, {title(effects.program).lower()}"
-    return Picture.of("effect_bars", heading, rows_figure, [rows], heading=heading, notes=notes)
-
-
-def _hover(effects: Effects, effect: Change, shares: bool) -> list[str]:
-    assert effect.cost is not None
-    return [
-        effect.label,
-        *(
-            f"{measure.heading}: {measure.words(effects.current, effect.cost, shares)}"
-            for measure in _measures(effects)
-        ),
-    ]
-
-
-def _basis(effects: Effects, measure: _Measure) -> str:
-    if measure is _SECONDS:
-        return f"predicted on {_chip_title(effects)} before a compile"
-    where = "of one device" if measure is _STATE else f"that one device sends in {run_of(effects.program)}"
-    return f"bytes {where}, partitioned without a compile"
 
 
 def _sentence(effects: Effects, changed: list[Change], assessed: Assessment | None) -> tuple[Inline, ...]:

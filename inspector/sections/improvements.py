@@ -101,7 +101,10 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
             small = change.effect.kind in SMALL
             size = max(change.memory, 0) or (0 if by_memory else max(change.wire, 0))
             timed = known.current.seconds is not None and change.share > 0
-            rows.append((_order(change.share, size, snapshot, by_memory, small, timed), said))
+            share, peak = change.share, known.current.peak_bytes
+            if small and peak and not by_memory:  # its activations count, too, not the train state alone
+                share, size = max(share, change.memory / peak), 0
+            rows.append((_order(share, size, snapshot, by_memory, small, timed), said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
 
 

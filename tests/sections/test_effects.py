@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import plotly.graph_objects as go
-import pytest
-
 from inspector.core import snapshot as snapshots
 from inspector.core.snapshot import Change, Effects, LayoutCost, Snapshot, Source
 from inspector.core.snapshot.effects import by_effect
 from inspector.media import report
 from inspector.media.terminal import render
 from inspector.sections import effects as section
-from inspector.sections.section import Picture, Table, Text, plain
+from inspector.sections.section import Table, Text, plain
 
 NOW = LayoutCost(2**20, {"data": 2**21, "data,model": 2**20}, 1e9, 2e-3)
 LESS = Change("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
@@ -40,12 +37,12 @@ def column(effects: Effects, heading: str) -> dict[str, object]:
     return {row[0]: row[at] for row in table.rows}
 
 
-def test_improvements_come_first_then_the_figure_a_sentence_and_the_table() -> None:
+def test_improvements_come_first_then_a_sentence_and_the_table() -> None:
     first, none, *rest = section.section(EFFECTS).blocks
     assert plain(first.parts).startswith("5 changes") and plain(none.parts).startswith("None")
     assert tuple(rest) == section.details(EFFECTS)
-    assert [type(one) for one in rest] == [Picture, Text, Text, Table, Text]
-    largest = plain(rest[1].parts)
+    assert [type(one) for one in rest] == [Text, Text, Table, Text]
+    largest = plain(rest[0].parts)
     assert "Swap c" in largest and "+1.50 s" in largest
     better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20, flops=1e9))
     first, listed, *_ = section.section(effects_of(better, MORE)).blocks
@@ -86,28 +83,8 @@ def test_without_a_chip_bytes_are_shown_and_order_the_changes() -> None:
     assert "No chip" in render.text([section.section(effects)])
 
 
-def test_changes_without_effect_have_no_figure() -> None:
-    effects = effects_of(SAME)
-    assert not any(isinstance(block, Picture) for block in section.section(effects).blocks)
+def test_a_layout_without_changes_has_no_table() -> None:
     assert section.details(effects_of()) == ()
-
-
-@pytest.mark.parametrize("width_px", [320, 480, 1000])
-def test_texts_and_bars_fit_beside_each_other(width_px: int) -> None:
-    figure = block(EFFECTS, Picture).build(width_px)
-    assert isinstance(figure, go.Figure)
-    (bars,) = figure.data
-    assert list(bars.x) == [pytest.approx(1.498), pytest.approx(-1e-3)]
-    low, high = figure.layout.xaxis.range
-    assert low < -1e-3 and high > 1.498
-    margin = figure.layout.margin
-    assert margin.l + margin.r < width_px
-
-
-def test_the_figure_shows_the_largest_changes() -> None:
-    many = [replace(LESS, label=f"Remove {n}", cost=replace(LESS.cost, seconds=n)) for n in range(30)]
-    figure = block(effects_of(*many), Picture).build(600)
-    assert len(figure.data[0].x) == 12 and max(figure.data[0].x) == pytest.approx(29, abs=0.01)
 
 
 def test_reports_of_a_snapshot_contain_its_effects() -> None:

@@ -299,17 +299,6 @@ def _progress(status: Status) -> Progress:
 
 
 def _draw_all(snapshot: Snapshot, effects: Effects, layout: Layout, chip: Chip | None) -> None:
-    present = {effect.kind for effect in effects.changes}
-    wanted = st.pills(
-        "Changes",
-        [kind for kind in effects_section.KINDS if kind in present],
-        selection_mode="multi",
-        format_func=effects_section.KINDS.__getitem__,
-        key="effects_kinds",
-    )
-    if wanted:
-        shown = tuple(effect for effect in effects.changes if effect.kind in wanted)
-        effects = replace(effects, changes=shown)
     pick = table.picker(
         f"{table.SELECT_A_ROW} to compare the changed layout.",
         lambda row: _show_effect(layout, effects.changes[row]),
