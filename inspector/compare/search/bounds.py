@@ -244,7 +244,9 @@ def _with_transfers(
     transfers = [
         least_transfer
         for contraction in amounts.contractions
-        for least_transfer in least_transfers(contraction, sizes, shared.axes, spec_of, costs)
+        for least_transfer in least_transfers(
+            contraction, sizes, shared.axes, spec_of, costs, narrows=chip.float32_as == "bf16"
+        )
     ]
     fused = program.work.fused_bytes
     if fused is not None:

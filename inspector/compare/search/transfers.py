@@ -32,6 +32,7 @@ class Array:
       given: the logical axes that the program gives it; None if it gives none.
       at: the dimension of the product of each of them; None if it is none of the product.
       users: products of the same loop body that use this value.
+      narrow: the fewest bytes if it is moved as bfloat16, as TPUs multiply float32; None if it is not.
     """
 
     bytes: int
@@ -39,6 +40,7 @@ class Array:
     given: LogicalAxes | None
     at: tuple[int | None, ...] = ()
     users: int = 1
+    narrow: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def least_transfers(
     axes_of: Mapping[str, frozenset[str]],
     spec_of: Specs,
     costs: Costs,
+    narrows: bool = False,
 ) -> Iterator[Transfer]:
     """Yield what a layout must send at least for a product.
 
@@ -118,8 +121,9 @@ def least_transfers(
       sizes: of the mesh axes with more than one device.
       axes_of: the mesh axes of each logical axis.
       spec_of: returns the mesh axes of each dimension of an array with these logical axes.
+      narrows: whether the compiler moves float32 as bfloat16 if only products use it.
     """
-    shared = _Shared(contraction, sizes, axes_of, spec_of)
+    shared = _Shared(contraction, sizes, axes_of, spec_of, narrows)
     by_array: dict[tuple[int, str], list[Transfer]] = {}
     for axis in sizes:
         if axis not in shared.sharing:
@@ -175,6 +179,7 @@ class _Shared:
         sizes: Mapping[str, int],
         axes_of: Mapping[str, frozenset[str]],
         spec_of: Specs,
+        narrows: bool,
     ) -> None:
         none: frozenset[str] = frozenset()
         self._contraction, self._sizes = contraction, sizes
@@ -191,9 +196,12 @@ class _Shared:
             frozenset(label or ()).union(*(self._axes[at] for at in array.dimensions))
             for array, label in zip(contraction.arrays, self._labels, strict=True)
         ]
-        self._least = [
-            array.bytes / math.prod(sizes[axis] for axis in sharded)
-            for array, sharded in zip(contraction.arrays, self._sharded, strict=True)
+        parts = [math.prod(sizes[axis] for axis in sharded) for sharded in self._sharded]
+        arrays = contraction.arrays
+        self._least = [array.bytes / own for array, own in zip(arrays, parts, strict=True)]
+        self._least_moved = [
+            (array.narrow or array.bytes) / own if narrows else array.bytes / own
+            for array, own in zip(arrays, parts, strict=True)
         ]
 
     def cheapest(self, axis: str, costs: Costs) -> dict[int, Transfer]:
@@ -217,7 +225,7 @@ class _Shared:
         return Transfer(
             op,
             axes,
-            transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes),
+            transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes, op),
             min(transfer.executions for transfer in transfers),
             max(transfer.more_traffic for transfer in transfers),
         )
@@ -240,10 +248,11 @@ class _Shared:
         larger = any(count > smallest for place, count in sharded if place != dimension)
         return None if larger else dimension
 
-    def _whole_bytes(self, number: int, axes: Sequence[str]) -> float:
+    def _whole_bytes(self, number: int, axes: Sequence[str], op: str = "all-gather") -> float:
         """Return the bytes on a device of an array that is whole along axes, and sharded over all others."""
+        least = self._least if op in ("all-reduce", "reduce-scatter") else self._least_moved
         ways = math.prod(self._sizes[axis] for axis in axes if axis in self._sharded[number])
-        return self._least[number] * ways
+        return least[number] * ways
 
     def _gathers(self, axis: str) -> Iterator[tuple[int, Transfer]]:
         """Yield the transfers of the operands if the devices along an axis all compute the whole product."""
@@ -271,6 +280,7 @@ class _Shared:
             if number == last:
                 # A value that is made larger in a dimension which it does not have must be whole.
                 op = "all-reduce" if now in (None, _OTHER) else "reduce-scatter"
+                whole = self._whole_bytes(number, (axis,), op)
             elif now is None:
                 continue
             else:

@@ -123,7 +123,8 @@ def _contraction(
         for place, own in enumerate(end.places):
             if own is not None:
                 at[place] = factor_of[own]
-        arrays.append(Array(end.bytes, dimensions, known, tuple(at)))
+        narrow = min(end.bytes, _narrow_bytes(value)) if last or product else None
+        arrays.append(Array(end.bytes, dimensions, known, tuple(at), narrow=narrow))
         # An operand is gathered once for all products of a block, and a sum of results is reduced once.
         ends.append(_summed(value) if last else (end.value, operation.block))
     kind = ir.RankedTensorType(operation.operands[0].type).element_type
@@ -159,8 +160,8 @@ def _resharding(
         return
     dimensions = frozenset(range(rank))
     arrays = (
-        Array(end.bytes, dimensions, known, tuple(at)),
-        Array(_bytes(value), dimensions, given[value], tuple(range(rank))),
+        Array(end.bytes, dimensions, known, tuple(at), narrow=min(end.bytes, _narrow_bytes(value))),
+        Array(_bytes(value), dimensions, given[value], tuple(range(rank)), narrow=_narrow_bytes(value)),
     )
     axes = tuple(names(value, number) for number in range(rank))
     contraction = Contraction(0.0, "", _runs(operation), axes, arrays, decisive=_NEVER)
@@ -210,6 +211,12 @@ def _bytes(value: ir.Value) -> int:
     for size in kind.shape:
         count *= size
     return count
+
+
+def _narrow_bytes(value: ir.Value) -> int:
+    """Return the bytes of a value whose float32 elements are moved as bfloat16."""
+    is_wide = str(ir.RankedTensorType(value.type).element_type) == "f32"
+    return _bytes(value) // 2 if is_wide else _bytes(value)
 
 
 def _width(kind: ir.Type) -> int:

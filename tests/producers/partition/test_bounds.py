@@ -35,6 +35,7 @@ PROBLEMS = {
     "dense, TPU": DENSE | TPU,
     "dense in a Python loop, TPU": DENSE | TPU | {"scan": "false"},
     "dense, large, TPU": DENSE | TPU | {"embed": "2048", "mlp": "8192", "seq": "512", "batch": "64"},
+    "dense, middle, TPU": DENSE | TPU | {"embed": "512", "mlp": "2048", "seq": "256", "batch": "64"},
     "dense, GPU": DENSE | GPU,
     "dense, two slices": DENSE | SLICES,
     "experts, TPU": EXPERTS | TPU,
@@ -70,6 +71,11 @@ def check(layout: Layout) -> bool:
 def test_no_bound_is_above_the_prediction_of_the_partitioned_program(name):
     every = candidates(PROBLEMS[name])
     assert sum(map(check, random.Random(1).sample(every, 8))) >= 4
+
+
+def test_a_gather_of_float32_for_products_alone_counts_as_bfloat16():
+    """FSDP on a TPU, whose compiler moves it so: the bound was 2% above the prediction."""
+    assert check(layouts.parse(PROBLEMS["dense, middle, TPU"]).unwrap())
 
 
 @pytest.mark.nightly
