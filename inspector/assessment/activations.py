@@ -173,7 +173,7 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         None
         if before is None or before.residuals is None
         else _amounts(_rows(before.residuals, names or (), compiled=False), before.residuals),
-        any(name.policy for name in names or ())
+        any(name.policy and name.name for name in names or ())
         or any(
             code.residuals is not None and bool(code.residuals.recomputed)
             for code in (before, program)

@@ -177,7 +177,7 @@ def latency_text(part: StepPart) -> str:
 
 def _of_traffic(sent: Traffic, run: str) -> str:
     if sent.largest is None:
-        return "No device sends anything."
+        return f"No device sends anything in {run}."
     axes, size = sent.largest, sent.by_axes[sent.largest]
     names = axes_text(axes) if axes == UNKNOWN_AXES else _marked(axes)
     total, at_most = bytes_text(sent.bytes), sent.at_most is not None

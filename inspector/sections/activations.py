@@ -103,7 +103,7 @@ def sentence(known: Activations) -> str:
         return f"{kept}. How much it computes again is unknown, because a trip count is."
     share = "" if known.share is None else f", {share_text(known.share)} of its FLOPs"
     again = f"{kept}, and computes {si_text(amounts.flops, 'FLOP')} again{share}."
-    if known.seconds is None or known.step is None:
+    if not known.seconds or known.step is None:
         return again
     return (
         f"{again} This takes about {seconds_text(known.seconds)} of the {seconds_text(known.step)} of a step."

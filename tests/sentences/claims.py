@@ -1,0 +1,639 @@
+"""Checks of what the sentences claim, from the dumps of JAX and XLA alone."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from tests.sentences.evidence import Collective, Evidence, bytes_of
+
+Check = Callable[..., bool]
+
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_HLO_TYPES = {
+    "float": "f",
+    "int": "i",
+    "uint": "ui",
+    "bfloat16": "bf16",
+    "bool": "i1",
+    "complex64": "complex<f32>",
+}
+CONTRACTIONS = {"dot_general", "dot", "conv_general_dilated", "convolution"}
+# Operations that combine the elements of a dimension. `reduce` is the opcode.
+REDUCTIONS = re.compile(
+    r"reduce(_\w+)?|arg(max|min)|cum\w+|scatter(-|_)?\w*|segment_sum|logsumexp|norm|mean|var|median"
+)
+CALLS = {
+    "psum": "all-reduce",
+    "pmean": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "all_gather": "all-gather",
+    "psum_scatter": "reduce-scatter",
+    "ppermute": "collective-permute",
+    "pshuffle": "collective-permute",
+    "all_to_all": "all-to-all",
+}
+
+
+def amount(text: str) -> float:
+    """Return the bytes of a text such as `1.5 KiB`."""
+    number, unit = text.removeprefix("at least ").split(" ")[:2]
+    return float(number.replace(",", "")) * _UNITS[unit]
+
+
+def close(text: str, bytes_known: float) -> bool:
+    """Return whether a text is this number of bytes, up to half of its last digit."""
+    number, unit = text.removeprefix("at least ").split(" ")[:2]
+    digits = len(number.partition(".")[2])
+    return abs(amount(text) - bytes_known) <= 0.51 * 10**-digits * _UNITS[unit]
+
+
+def at_most(text: str, bytes_known: float) -> bool:
+    """Return whether a text is at most this number of bytes, up to half of its last digit."""
+    return close(text, bytes_known) or amount(text) <= bytes_known
+
+
+def seconds(text: str) -> float:
+    number, unit = text.removeprefix("< ").split(" ")
+    return float(number.replace(",", "")) * _SECONDS[unit]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Return the mesh axes of a text such as `data, model` or `a+b`."""
+    return tuple(name for name in re.split(r", | and | × |\+", text) if name)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a lowered module, with the mesh axes of each dimension, None if JAX did not say."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    axes: tuple[tuple[str, ...], ...] | None
+
+    @property
+    def bytes(self) -> int:
+        kind = self.dtype.replace("ui", "u").replace("i1", "pred") if self.dtype != "i1" else "pred"
+        kind = kind if kind.startswith(("f", "bf", "pred", "u")) else kind.replace("i", "s", 1)
+        return bytes_of(f"{kind}[{','.join(map(str, self.shape))}]") if "complex" not in self.dtype else 0
+
+
+def arguments(evidence: Evidence) -> list[Argument]:
+    """Return the arguments of all lowered modules."""
+    found = []
+    for module in evidence.lowered.split("\nmodule ")[0:]:
+        places = dict(re.findall(r'^(#loc\d*) = loc\("([^"]*)"', module, re.M))
+        for head in re.findall(r"func\.func public @main\((.*?)\) -> ", module, re.S):
+            for kind, attributes, place in re.findall(
+                r"%arg\d+: tensor<([^>]*)>(?: \{((?:[^{}]|\{[^{}]*\})*)\})? loc\(([^)]*)\)", head
+            ):
+                *sizes, dtype = kind.split("x")
+                listed = re.search(r"sdy\.sharding<@\w+, \[(.*?)\]", attributes)
+                axes = None
+                if listed:
+                    axes = tuple(
+                        tuple(re.findall(r'"([^"]+)"', part))
+                        for part in re.findall(r"\{([^{}]*)\}", listed[1])
+                    )
+                name = place.strip('"') if place.startswith('"') else places.get(place, "")
+                found.append(Argument(name, tuple(map(int, sizes)), dtype, axes))
+    return found
+
+
+def always(_evidence: Evidence, **_fields: str) -> bool:
+    """Accept a label, or a sentence about the run itself, which claims nothing about the program."""
+    return True
+
+
+def modules_of(evidence: Evidence, program: str) -> list:
+    """Return the compiled modules that a program's name in a sentence can be."""
+    plain = re.sub(r"^(?:the|a|an) ", "", program, flags=re.I)
+    plain = re.sub(r" at \S+$| \(\d+\)$", "", plain)
+    wanted = re.sub(r"\W+", "_", plain).strip("_").lower()
+    return [
+        module
+        for module in evidence.modules
+        if re.sub(r"\W+", "_", re.sub(r"^(jit|pmap)_+", "", module.name)).strip("_").lower() == wanted
+        or wanted in ("unnamed_function", "lambda")
+        or (module.name == "jit__fun" and "pmap" in evidence.source)
+    ]
+
+
+def _named(evidence: Evidence, axes: str, collective: str) -> list[Collective]:
+    return [
+        known
+        for known in evidence.over(names(axes))
+        if known.op == collective or (collective == "reduce-scatter" and known.op == "all-reduce")
+    ]
+
+
+def _of(known: Iterable[Collective], operation: str) -> list[Collective]:
+    plain = operation.rpartition("/")[2]
+    return [one for one in known if plain in one.primitives]
+
+
+def sums(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a contraction whose partial sums a collective over these axes adds."""
+    return op in CONTRACTIONS and bool(_of(_named(evidence, axes, collective), op))
+
+
+def reduces(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept an operation that combines elements of a dimension, and has such a collective."""
+    return bool(REDUCTIONS.fullmatch(op)) and bool(_of(_named(evidence, axes, collective), op))
+
+
+def updates(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a scatter."""
+    return "scatter" in op and bool(_of(_named(evidence, axes, collective), op))
+
+
+def reads(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a gather, or another operation that reads elements by index."""
+    indexed = op in ("gather", "dynamic_slice", "dynamic_update_slice", "slice", "sort", "split", "squeeze")
+    return indexed and bool(_of(_named(evidence, axes, collective), op))
+
+
+def moves(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a collective over these axes, and an operation of the program that the code does not call."""
+    known = re.search(rf"\b{op.replace('topk', 'top_k').replace('_', '[-_]')}", evidence.lowered) is not None
+    return op not in CALLS and known and exists(evidence, axes=axes, collective=collective)
+
+
+def calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
+    """Accept a collective that the source calls by this name, over these axes."""
+    called = re.search(rf"\b{call}\(", evidence.source) is not None
+    return called and any(known.op == CALLS.get(call) for known in evidence.over(names(axes)))
+
+
+def derivative_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
+    return evidence.has_gradient and any(known.op == CALLS.get(call) for known in evidence.over(names(axes)))
+
+
+def _axes_in(spec: str) -> tuple[tuple[str, ...], ...]:
+    """Return the mesh axes of each entry of a PartitionSpec in text."""
+    entries = re.findall(
+        r"\([^()]*\)|'[^']*'|None", spec.removeprefix("P").removeprefix("(").removesuffix(")")
+    )
+    return tuple(tuple(re.findall(r"'([^']*)'", entry)) for entry in entries)
+
+
+def used_as(
+    evidence: Evidence, *, spec: str, spec2: str, op: str, axes: str, collective: str, **_rest: str
+) -> bool:
+    """Accept an operand that loses these axes, at an operation that the code did not call a collective by."""
+    before = {name for entry in _axes_in(spec) for name in entry}
+    after = {name for entry in _axes_in(spec2) for name in entry}
+    return op not in CALLS and set(names(axes)) <= before - after and bool(_named(evidence, axes, collective))
+
+
+def constraint(
+    evidence: Evidence, *, spec: str, spec2: str, axes: str, collective: str, line: str, **_rest: str
+) -> bool:
+    """Accept a line of the source that asks for a sharding, and a collective over these axes."""
+    number = int(line.rpartition(":")[2])
+    place = evidence.source.splitlines()[number - 1]
+    asks = re.search(r"with_sharding_constraint|reshard|device_put|out_sharding", place) is not None
+    return asks and spec != spec2 and bool(_named(evidence, axes, collective))
+
+
+def returned(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
+    return "out_shardings" in evidence.source and bool(_named(evidence, axes, collective))
+
+
+def _counts(text: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for number, op in re.findall(r"([\d,]+) ([a-z-]+?)s?(?= and|,|$)", text):
+        found[op] = int(number.replace(",", ""))
+    return found
+
+
+def runs(evidence: Evidence, *, program: str, counts: str, axes: str, sent: str, **_rest: str) -> bool:
+    """Accept the number of collectives by operation, and their bytes by the formulas of a ring."""
+    for module in modules_of(evidence, program):
+        known: dict[str, int] = {}
+        total = 0
+        for one in module.collectives:
+            known[one.op] = known.get(one.op, 0) + (one.executions or 0)
+            total += one.sent * (one.executions or 0)
+        if known == _counts(counts) and close(sent, total):
+            return True
+    return False
+
+
+def runs_at_most(evidence: Evidence, *, program: str, sent: str, low: str, **_rest: str) -> bool:
+    """Accept the least and the most that a device sends: in a permute, only sources do."""
+    for module in modules_of(evidence, program):
+        groups_of = [group for one in module.collectives for group in (*one.groups, *one.pairs)]
+        devices = {device for group in groups_of for device in group}
+        sums = [
+            sum(
+                one.sent * (one.executions or 0)
+                for one in module.collectives
+                if not one.pairs or any(device == source != target for source, target in one.pairs)
+            )
+            for device in devices
+        ]
+        if sums and close(sent, max(sums)) and close(low, min(sums)):
+            return True
+    return False
+
+
+def without_count(evidence: Evidence, *, program: str = "", **_rest: str) -> bool:
+    """Accept a loop whose count XLA does not know."""
+    modules = modules_of(evidence, program) if program else evidence.modules
+    return any(one.executions is None for module in modules for one in module.collectives)
+
+
+def runs_none(evidence: Evidence, *, program: str = "", **_rest: str) -> bool:
+    modules = modules_of(evidence, program) if program else evidence.modules
+    return (
+        bool(modules or not program) and any(not module.collectives for module in modules or ())
+    ) or not modules
+
+
+def sends_nothing(evidence: Evidence, **_rest: str) -> bool:
+    return not evidence.collectives
+
+
+def groups(
+    evidence: Evidence, *, count: str, members: str, times: str, payload: str, sent: str, **_rest: str
+) -> bool:
+    """Accept if a compiled collective has these groups, executions and bytes."""
+    return any(
+        (len(one.groups) == int(count) or one.op == "collective-permute")
+        and (one.size == int(members) or one.op == "collective-permute")
+        and (one.executions == int(times) or (one.branch and one.executions == 1))
+        and close(payload, one.payload)
+        and close(sent, one.sent * (one.executions or 1))
+        for one in evidence.collectives
+    )
+
+
+def groups_in_loop(evidence: Evidence, *, members: str, payload: str, **_rest: str) -> bool:
+    return any(
+        one.executions is None and one.size == int(members) and close(payload, one.payload)
+        for one in evidence.collectives
+    )
+
+
+def exists(evidence: Evidence, *, axes: str, collective: str = "", **_rest: str) -> bool:
+    """Accept a collective over these axes."""
+    if not collective:
+        return any(evidence.over(names(axes)))
+    return bool(_named(evidence, axes, collective)) or any(
+        known.op == collective for known in evidence.over(names(axes))
+    )
+
+
+def carries_all(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
+    """Accept axes along which every collective of some program is."""
+    over = set(evidence.over(names(axes)))
+    return any(
+        module.collectives and all(one in over for one in module.collectives) for module in evidence.modules
+    )
+
+
+def carries_most(evidence: Evidence, *, axes: str, part: str, whole: str, **_rest: str) -> bool:
+    over = set(evidence.over(names(axes)))
+    for module in evidence.modules:
+        sent = [(one, one.sent * (one.executions or 0)) for one in module.collectives]
+        if close(whole, sum(size for _, size in sent)) and close(
+            part, sum(s for one, s in sent if one in over)
+        ):
+            return True
+    return False
+
+
+def gradient(evidence: Evidence, **_rest: str) -> bool:
+    """Accept if reverse mode ran."""
+    return evidence.has_gradient
+
+
+def no_gradient_needed(evidence: Evidence, *, phase: str = "", **_rest: str) -> bool:
+    return evidence.has_gradient or ("backward" not in phase and "optimizer" not in phase)
+
+
+def checkpointed(evidence: Evidence, **_rest: str) -> bool:
+    return evidence.has_gradient and evidence.has_checkpoint
+
+
+def _dtype(text: str) -> str:
+    kind, digits = re.fullmatch(r"([a-z]+)(\d*)", text.replace("bfloat16", "bf")).groups()  # type: ignore[union-attr]
+    return "bf16" if kind == "bf" else "i1" if kind == "bool" else _HLO_TYPES.get(kind, kind) + digits
+
+
+def sharded_as(evidence: Evidence, *, type: str, spec: str, size: str, copies: str, **_rest: str) -> bool:
+    """Accept bytes and copies that follow from shape, PartitionSpec and one of the meshes."""
+    kind, dimensions = re.fullmatch(r"([\w<>]+)\[([^\]]*)\]", type).groups()  # type: ignore[union-attr]
+    sizes = [int(one) for one in dimensions.split(", ") if one]
+    bits = re.search(r"\d+$", kind)
+    width = 1 if kind == "bool" else int(bits[0]) // 8 if bits else 8
+    for mesh in evidence.meshes or ({},):
+        over = [name for entry in _axes_in(spec) for name in entry]
+        if any(name not in mesh for name in over):
+            continue
+        shards = math.prod(mesh[name] for name in over)
+        whole = math.prod(sizes) * width
+        devices = math.prod(mesh.values())
+        if close(size, whole / shards) and int(copies) == devices // shards:
+            return True
+    return "key<" in kind
+
+
+def took(evidence: Evidence, *, program: str = "", programs: str = "", **_rest: str) -> bool:
+    """Accept the names of functions that JAX lowered."""
+    return all(modules_of(evidence, one) for one in re.split(r" and |, ", program or programs))
+
+
+def needs(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
+    """Accept bytes between those of the entry's arguments and all that XLA allocates."""
+    for module in modules_of(evidence, program):
+        text = evidence.allocations.get(module.name, ())
+        if any(amount(size) <= 1.01 * total + 64 for total in text):
+            return True
+    return False
+
+
+def peak(evidence: Evidence, *, size: str, parts: str, phase: str = "", **_rest: str) -> bool:
+    """Accept parts that are at most the whole, and a phase only if reverse mode ran."""
+    listed = [amount(part) for part in re.findall(r"[\d.,]+ (?:B|KiB|MiB|GiB)", parts)]
+    whole = 0.9 * amount(size) - 64 <= sum(listed) <= 1.02 * amount(size) + 64
+    return whole and (("backward" not in phase and "optimizer" not in phase) or evidence.has_gradient)
+
+
+def replicated(evidence: Evidence, *, array: str, size: str, count: str, **_rest: str) -> bool:
+    """Accept an argument of some program that has no mesh axis in its sharding, with these bytes."""
+    devices = {math.prod(mesh.values()) for mesh in evidence.meshes}
+    plain = array.rpartition("/")[2]
+    known = [one for one in arguments(evidence) if plain in re.split(r"\W+", one.name)]
+    fits = [one for one in known if close(size, one.bytes) and not any(one.axes or ((),))]
+    return (int(count) in devices or not devices) and (bool(fits) or not known)
+
+
+def interval(_evidence: Evidence, *, low: str, middle: str, high: str = "", **_rest: str) -> bool:
+    return seconds(low) <= seconds(middle) and (not high or seconds(middle) <= seconds(high))
+
+
+def percent(_evidence: Evidence, *, share: str, **_rest: str) -> bool:
+    return 0 < float(share) <= 100
+
+
+def in_loop(evidence: Evidence, *, times: str, **_rest: str) -> bool:
+    """Accept if a collective runs this often."""
+    return any(one.executions == int(times) for one in evidence.collectives)
+
+
+def failed(evidence: Evidence, **_rest: str) -> bool:
+    return evidence.exit != 0
+
+
+def ended(evidence: Evidence, *, status: str, **_rest: str) -> bool:
+    return int(status) == evidence.exit
+
+
+def several_meshes(evidence: Evidence, **_rest: str) -> bool:
+    return bool(evidence.meshes)
+
+
+def moved_outside(evidence: Evidence, **_rest: str) -> bool:
+    return "device_put" in evidence.source
+
+
+def one_operation(evidence: Evidence, *, op: str, **_rest: str) -> bool:
+    return op in evidence.primitives or any(op in module.text for module in evidence.modules)
+
+
+def combined(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a collective with several operands."""
+    return any(":" in one.op_name or one.result for one in evidence.collectives)
+
+
+def has_constant(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    return any(
+        close(size, bytes_of(kind))
+        for module in evidence.modules
+        for kind in re.findall(r"= (\S+) constant\(", module.text)
+    )
+
+
+def refused(evidence: Evidence, **_rest: str) -> bool:
+    return evidence.exit != 0 and "Explicit" in evidence.source
+
+
+def primitive_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
+    """Accept a collective of JAX whose primitive is in the lowered module, over these axes."""
+    op = {"reduce_scatter": "reduce-scatter", "psum_invariant": "all-reduce"}.get(call, CALLS.get(call))
+    return any(known.op == op for known in evidence.over(names(axes)))
+
+
+def transposed_call(evidence: Evidence, *, call2: str, **_rest: str) -> bool:
+    return evidence.has_gradient and re.search(rf"\b{call2}\(", evidence.source) is not None
+
+
+def reshards(evidence: Evidence, *, program: str, size: str = "", **_rest: str) -> bool:
+    """Accept bytes that are at most those of the collectives that the code does not call."""
+    for module in modules_of(evidence, program):
+        moved = [one for one in module.collectives if not one.primitives & {*CALLS, "reduce_scatter"}]
+        if moved and (
+            not size or amount(size) <= 1.01 * sum(one.sent * (one.executions or 0) for one in moved)
+        ):
+            return True
+    return False
+
+
+def over_axes(evidence: Evidence, *, program: str = "", axes: str = "", **_rest: str) -> bool:
+    """Accept axes along which the program has a collective."""
+    known = modules_of(evidence, program) if program else evidence.modules
+    if not axes:
+        return True
+    over = set(evidence.over(names(axes)))
+    return any(one in over for module in known for one in module.collectives)
+
+
+def less_than_step(_evidence: Evidence, *, time: str, time2: str, **_rest: str) -> bool:
+    return 0 < seconds(time) <= seconds(time2)
+
+
+def unused_axis(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
+    """Accept an axis that no sharding of the lowered modules has."""
+    text = re.sub(r"sdy\.mesh.*", "", evidence.lowered)
+    return axes in evidence.axes and f'"{axes}"' not in text
+
+
+def has_collectives(evidence: Evidence, **_rest: str) -> bool:
+    return bool(evidence.collectives)
+
+
+def no_mesh(evidence: Evidence, **_rest: str) -> bool:
+    return not evidence.meshes and "NamedSharding" not in evidence.source
+
+
+def fewer_devices(evidence: Evidence, **_rest: str) -> bool:
+    return max((math.prod(mesh.values()) for mesh in evidence.meshes), default=1) < 8
+
+
+def pipeline(evidence: Evidence, *, n: str, axes: str, **_rest: str) -> bool:
+    """Accept a permute in a counted loop along an axis of this size."""
+    along = [one for one in evidence.over(names(axes)) if one.op == "collective-permute"]
+    return any((one.executions or 0) > 1 for one in along) and any(
+        mesh.get(axes) == int(n) for mesh in evidence.meshes
+    )
+
+
+def pipeline_loop(evidence: Evidence, **_rest: str) -> bool:
+    return any(one.op == "collective-permute" and (one.executions or 0) > 1 for one in evidence.collectives)
+
+
+def sorts(evidence: Evidence, **_rest: str) -> bool:
+    return any(" sort(" in module.text for module in evidence.modules)
+
+
+def transform(evidence: Evidence, **_rest: str) -> bool:
+    return any(" fft(" in module.text or "Fft" in module.text for module in evidence.modules)
+
+
+def versions(_evidence: Evidence, *, text: str, **_rest: str) -> bool:
+    return text.startswith(importlib.metadata.version("jax"))
+
+
+def next_same(evidence: Evidence, *, n: str, **_rest: str) -> bool:
+    return evidence.exit == 0 and 1 < int(n) <= 8
+
+
+def static_argument(evidence: Evidence, **_rest: str) -> bool:
+    return "static_arg" in evidence.source
+
+
+def allocated(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    """Accept bytes that are at most the sum of what XLA allocates for all modules."""
+    total = sum(max(sizes) for sizes in evidence.allocations.values())
+    return not total or amount(size) <= 1.01 * total + 64
+
+
+def largest_part(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    return any(
+        amount(size) <= 1.01 * total + 64 for sizes in evidence.allocations.values() for total in sizes
+    )
+
+
+def in_branch(evidence: Evidence, *, program: str, sent: str, **_rest: str) -> bool:
+    return any(
+        any(one.branch for one in module.collectives)
+        and close(sent, sum(one.sent * (one.executions or 0) for one in module.collectives))
+        for module in modules_of(evidence, program)
+    )
+
+
+def uncounted_or_branch(evidence: Evidence, **_rest: str) -> bool:
+    """Accept if a loop has no known count, or a branch is taken at run time."""
+    counted = all(
+        "known_trip_count" in line
+        for module in evidence.modules
+        for line in module.text.splitlines()
+        if " while(" in line
+    )
+    return not counted or any(" conditional(" in module.text for module in evidence.modules)
+
+
+def idle_senders(evidence: Evidence, *, n: str, **_rest: str) -> bool:
+    return any(len({a for a, b in one.pairs if a != b}) == int(n) for one in evidence.collectives)
+
+
+def source_line(evidence: Evidence, *, line: str, line2: str = "", phase: str = "", **_rest: str) -> bool:
+    """Accept a line that a compiled collective has, and a phase only if reverse mode ran."""
+    known = line == "unknown" or any({line, line2} & one.lines for one in evidence.collectives)
+    return known and (("backward" not in phase and "optimizer" not in phase) or evidence.has_gradient)
+
+
+def donatable(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
+    """Accept a module whose arguments and results have types in common with these bytes together."""
+    for module in modules_of(evidence, program):
+        header = module.text.split("\n", 1)[0]
+        layout = re.search(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, [a-z]+_|$)", header)
+        if layout is None:
+            continue
+        inputs = re.findall(r"[a-z]+\d*\[[\d,]*\]", layout[1])
+        total = 0
+        for kind in re.findall(r"[a-z]+\d*\[[\d,]*\]", layout[2]):
+            same = [one for one in inputs if bytes_of(one) == bytes_of(kind)]
+            if same:
+                inputs.remove(same[0])
+                total += bytes_of(kind)
+        if total and at_most(size, total):
+            return True
+    return False
+
+
+def donated(evidence: Evidence, *, program: str, **_rest: str) -> bool:
+    return any(module.donated for module in modules_of(evidence, program))
+
+
+def unused_donation(evidence: Evidence, **_rest: str) -> bool:
+    return "donate_arg" in evidence.source and not all(module.donated for module in evidence.modules)
+
+
+def keeps(evidence: Evidence, *, recomputed: str, **_rest: str) -> bool:
+    return evidence.has_gradient and (recomputed == "none again" or evidence.has_checkpoint)
+
+
+def in_host(evidence: Evidence, **_rest: str) -> bool:
+    return "pinned_host" in evidence.lowered
+
+
+def known_axes(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
+    return set(names(axes)) <= evidence.axes
+
+
+def axis_size(evidence: Evidence, *, axes: str, n: str, **_rest: str) -> bool:
+    return any(
+        set(names(axes)) <= set(mesh) and math.prod(mesh[axis] for axis in names(axes)) == int(n)
+        for mesh in evidence.meshes
+    )
+
+
+def state_repeated(evidence: Evidence, *, axes: str, n: str, held: str, **_rest: str) -> bool:
+    """Accept an axis of this size, and a train state only if reverse mode ran."""
+    return (held == "weights" or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
+
+
+def above_mean(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
+    return amount(size) > amount(size2)
+
+
+def less_after(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
+    return amount(size) > amount(size2)
+
+
+def distinct(_evidence: Evidence, *, text: str, **_rest: str) -> bool:
+    listed = re.split(r", | and ", text)
+    return len(set(listed)) == len(listed)
+
+
+def spec_axes(evidence: Evidence, *, spec: str, **_rest: str) -> bool:
+    return {name for entry in _axes_in(spec) for name in entry} <= evidence.axes
+
+
+def mesh_cell(evidence: Evidence, *, mesh: str, n: str, **_rest: str) -> bool:
+    sizes = dict(part.rsplit(" ", 1) for part in mesh.split(" × "))
+    return math.prod(map(int, sizes.values())) == int(n) and any(
+        {name: str(size) for name, size in known.items()} == sizes for known in evidence.meshes
+    )
+
+
+def bfloat16(evidence: Evidence, **_rest: str) -> bool:
+    return "bf16" in evidence.lowered
+
+
+def differs(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
+    return not close(size, amount(size2))
+
+
+def small_permutes(evidence: Evidence, *, n: str, size: str, **_rest: str) -> bool:
+    small = [one for one in evidence.collectives if one.payload <= 1.01 * amount(size)]
+    return sum(one.executions or 0 for one in small) >= int(n)
