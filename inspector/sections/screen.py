@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from inspector.assessment import assess, memory_words, part_text
 from inspector.assessment.assess import traffic_of
@@ -66,11 +67,12 @@ def of_snapshot(about: Subject) -> list[Block]:
     """Return the answers, the most important first."""
     program = step_program(about.snapshot)
     assessment = assess(about.recorded, about.chip)
+    picture = verdict_bars.picture(verdict_bars.drawn([("", assessment)]), "verdict")
     return [
         *_head(about, program),
         *_measured(about, program),
         *sharding_errors.sections(about.snapshot),
-        _answers(about, program, assessment),
+        replace(picture, in_text=(_answers(about, program, assessment),)),
         *_reason(assessment),
         *_moves(about, program),
         *_findings(about),

@@ -25,16 +25,19 @@ from inspector.sections.section import Section
 
 # Large shard maps of each Snapshot. They are left out if there are five or more, to limit the size.
 _MAPS = {1: 4, 2: 3, 3: 2, 4: 2}
+# Parts that are printed even if they are closed: a reviewer reads three pages. Others are if they are open.
+_PRINTED = ("difference", "board", "findings", "source")
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A part that opens: its heading, its anchor and its content."""
+    """A part that opens: its heading, its anchor and its content, and whether a print has it."""
 
     heading: str
     anchor: str
     body: Markup
     level: int
+    printed: bool
 
 
 def page(
@@ -59,7 +62,7 @@ def page(
             continue
         own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
         sections = (Section("whole-model", "The whole model", report.whole(snapshot, chip)), *sections)
-        parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2))
+        parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2, False))
     plotly, drawing = _scripts()
     against = names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}"
     return (
@@ -88,6 +91,7 @@ def _parts(sections: Sequence[Section], page: Page, level: int = 2) -> list[_Par
             f"{page.prefix}{section.key}",
             page.render(section.blocks, level + 1),
             level,
+            section.key in _PRINTED and level == 2,
         )
         for section in sections
     ]

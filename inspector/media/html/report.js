@@ -77,9 +77,10 @@
   dark.addEventListener("change", () => drawn().forEach(draw));
   window.addEventListener("beforeprint", () => {
     printing = true;
-    closed = [...document.querySelectorAll("details:not([open])")];
+    closed = [...document.querySelectorAll("details.printed:not([open])")];
     closed.forEach((part) => { part.open = true; });
-    figures.forEach((figure) => { seen.unobserve(figure); draw(figure); });
+    figures.filter((figure) => !figure.closest("details:not([open])"))
+      .forEach((figure) => { seen.unobserve(figure); draw(figure); });
   });
   window.addEventListener("afterprint", () => {
     printing = false;

@@ -28,7 +28,7 @@ from inspector.media.terminal import search_files
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import comparison, glance, paired_times, subject
 from inspector.sections.comparison import Named
-from inspector.sections.section import Block, Folded, Section, text
+from inspector.sections.section import Block, Section, text
 from inspector.service.engine import Status
 from inspector.service.library import Library
 
@@ -112,7 +112,7 @@ def compare(options: argparse.Namespace) -> Output | None:
         reports.write(ordered, options.output, chip)
         return None
     of_times = [] if times is None else [paired_times.section(times, named, baseline)]
-    return shared.on_screen(options, plain, lambda: [*of_times, *blocks(ordered, chip)])
+    return shared.on_screen(options, plain, lambda: [*of_times, *blocks(ordered, chip, options.all)])
 
 
 def _board(name: str) -> Board:
@@ -122,21 +122,20 @@ def _board(name: str) -> Board:
     return library.board(name)
 
 
-def blocks(named: Named, chip: Chip | None = None) -> list[Block]:
-    """Return the comparison with the first Snapshot: verdict, bars, sentences, and what differs."""
+def blocks(named: Named, chip: Chip | None = None, whole: bool = True) -> list[Block]:
+    """Return the comparison with the first Snapshot: verdict, bars, sentences, and what differs.
+
+    whole: whether to add the rows that bars and sentences have, too.
+    """
     specs = difference.spec_rows([snapshot for _, snapshot in named])
-    blocks: list[Block] = [
+    differing = [comparison.specs(named, specs)] if any(row.differs for row in specs) else []
+    return [
         text(subject.line(named, chip)),
         comparison.verdict(named, chip),
         Section("glance", "At a glance", glance.of_report(named, chip)),
         comparison.sentences(named, chip),
-        comparison.board(named, chip),
+        *(differing if not whole else (comparison.board(named, chip), *differing)),
     ]
-    if any(row.differs for row in specs):
-        section = comparison.specs(named, specs)
-        shown = tuple(block for block in section.blocks if not isinstance(block, Folded))
-        blocks.append(Section(section.key, section.heading, shown))
-    return blocks
 
 
 def _time_together(snapshots: Sequence[Snapshot], rounds: int, baseline: int) -> PairedTimes:

@@ -10,6 +10,7 @@ from typing import Any
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.core import input_file, typed_json
 from inspector.core.errors import InvalidInput, choices, shown
+from inspector.core.folding import fold
 from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
@@ -203,7 +204,11 @@ def _all_arrays(snapshot: Snapshot, given: tuple[Rule, ...]) -> Answer:
         | {"follows": ledger.follows}
         for array, ledger in known
     ]
-    return plain, list(rules.overall(known, semantics(snapshot)).blocks)
+    *said, _ = rules.overall(known, semantics(snapshot)).blocks
+    ledgers = {id(array): ledger for array, ledger in known}
+    equal = fold(array for array, _ in known)  # layers
+    rows = [(dataclasses.replace(one.first, path=one.path), ledgers[id(one.first)]) for one in equal]
+    return plain, [*said, rules.table(rows)]
 
 
 def _array(snapshot: Snapshot, chosen: Array, given: tuple[Rule, ...]) -> Answer:

@@ -21,6 +21,8 @@ from inspector.media.terminal import (
     make_verbs,
     predict_verb,
     read_verbs,
+    render,
+    screen,
     search_verb,
 )
 from inspector.media.terminal.mcp.folder import Folder
@@ -32,9 +34,12 @@ from inspector.sections.section import Block, Picture
 
 PICTURE = "picture"
 _WIDTH_PX = 1200
+_MOST_CHARACTERS = 9_800  # of an answer without `all`
 _FILES = ("snapshot", "snapshots", "layout", "rules")  # options that can name files
 _ASSUMPTIONS = ("trips", "branch", "kernel_cost")
-_EXPLAIN = ("snapshot", "array", "collective", "rule", "agreement", "effects", "program", "chip", "rules")
+_EXPLAIN = (
+    "snapshot", "array", "collective", "rule", "agreement", "effects", "program", "chip", "rules", "all",
+)  # fmt: skip
 _LAYOUT = ("layout", "model", "mesh", "axes", "rules", "rule_set", "specs", "state_specs", "sizes", "set")
 
 
@@ -110,13 +115,33 @@ def call(name: str, arguments: Mapping[str, Any], folder: Folder) -> Answer:
     options = _parser(tool.verb).parse_args([*tool.set_options, *_command(tool, given, folder)])
     printed = tool.verb.run(options)
     assert isinstance(printed, Output)
-    text = json.dumps(printed.plain(), allow_nan=False)
+    text = _fitting(printed) if printed.brief else json.dumps(printed.plain(), allow_nan=False)
     if not wants_picture:
         return Answer(text)
     try:
         return Answer(text, _png(printed.blocks()))
     except InvalidInput as error:  # there is no browser, or it took too long
         return Answer(text, no_picture=str(error))
+
+
+def _fitting(printed: Output) -> str:
+    """Return the JSON if it is short, else what is printed on one screen, with those keys that are short."""
+    plain = printed.plain()
+    text = json.dumps(plain, allow_nan=False)
+    if len(text) <= _MOST_CHARACTERS:
+        return text
+    lines = render.text(screen.fitting([*printed.blocks()], render.text)).splitlines()
+    answer: dict[str, Any] = {"screen": lines, "left_out": []}
+    left = _MOST_CHARACTERS - len(json.dumps(lines))
+    parts = plain if isinstance(plain, dict) else {"all": plain}
+    sizes = {key: len(json.dumps({key: value})) for key, value in parts.items()}
+    for key in sorted(sizes, key=lambda key: sizes[key]):
+        left -= sizes[key]
+        if left > 0:
+            answer[key] = parts[key]
+        else:
+            answer["left_out"].append(key)
+    return json.dumps(answer, allow_nan=False)
 
 
 def _command(tool: Tool, given: Mapping[str, Any], folder: Folder) -> list[str]:
@@ -236,26 +261,29 @@ def plan(options: argparse.Namespace) -> Output:
     )
 
 
-_AS_VERB = "The JSON is that of `{} --json`."
+_AS_VERB = (
+    "The JSON is that of `{} --json`. If it is long, the answer is what the verb prints on one screen, with "
+    "the keys that are short: `left_out` names the others, and `all` returns them."
+)
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool(read_verbs.show, ("snapshot", "chip", *_ASSUMPTIONS), _AS_VERB.format("show")),
+        Tool(read_verbs.show, ("snapshot", "chip", "all", *_ASSUMPTIONS), _AS_VERB.format("show")),
         Tool(
             explain_verb.explain,
             _EXPLAIN,
             _AS_VERB.format("explain"),
             has_picture=False,
         ),
-        Tool(read_verbs.audit, ("snapshot",), _AS_VERB.format("audit"), has_picture=False),
+        Tool(read_verbs.audit, ("snapshot", "all"), _AS_VERB.format("audit"), has_picture=False),
         Tool(
             predict_verb.predict,
-            ("snapshot", "program", "chip", *_ASSUMPTIONS),
+            ("snapshot", "program", "chip", "all", *_ASSUMPTIONS),
             _AS_VERB.format("predict"),
         ),
         Tool(
             compare_verbs.compare,
-            ("snapshots", "chip", "baseline", *_ASSUMPTIONS),
+            ("snapshots", "chip", "baseline", "all", *_ASSUMPTIONS),
             _AS_VERB.format("compare"),
         ),
         Tool(
@@ -269,7 +297,7 @@ TOOLS = {
                 *(*_LAYOUT, "target", "chip", "objective", "weights", "limits", "lock", "vary"),
                 "exhaustive",
             ),
-            f"{_AS_VERB.format('search --budget 0')} Nothing is compiled.",
+            "The JSON is that of `search --budget 0 --json`. Nothing is compiled.",
             set_options=("--budget=0",),
         ),
     )

@@ -75,7 +75,7 @@ def test_5_what_does_it_send_over_the_axis_data(agent: Agent) -> None:
 
 def test_6_why_is_there_an_all_gather_over_data(agent: Agent) -> None:
     """The parameters are sharded over data by the rule of `embed`, and are gathered before they are used."""
-    answer = agent.ask("explain", snapshot="fsdp.json", rule="embed")
+    answer = agent.ask("explain", snapshot="fsdp.json", rule="embed", all=True)
     gathers = [
         row for row in answer["collectives"] if row["op"] == "all-gather" and row["program"] == "apply"
     ]
@@ -104,7 +104,7 @@ def test_8_which_layout_is_better(agent: Agent) -> None:
 
 
 def test_9_what_differs_and_why(agent: Agent) -> None:
-    (difference,) = agent.ask("compare", snapshots=["tensor.json", "fsdp.json"])["differences"]
+    (difference,) = agent.ask("compare", snapshots=["tensor.json", "fsdp.json"], all=True)["differences"]
     state = [row for row in difference["arrays"] if row["after"]["group"] in ("params", "opt_state")]
     assert len(state) == 3 * KERNELS
     assert any(sentence.startswith("Rule embed → data added") for sentence in difference["sentences"])
