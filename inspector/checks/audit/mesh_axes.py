@@ -123,8 +123,7 @@ def _unused(context: AuditContext, axis: MeshAxis, saved: int, count: int) -> Fi
     """Return the finding about an axis that shards nothing. Sharding `count` arrays over it saves bytes."""
     message = f"Mesh axis {axis.name} shards nothing, so {axis.size} devices hold and compute the same."
     if saved:
-        subject = "the train state" if context.trains else "the arrays"
-        message += f" Sharding {subject} over it saves up to {context.amount(saved)} per device."
+        message += f" Sharding the arrays over it saves up to {context.amount(saved)} per device."
     return finding(
         "warning",
         UNUSED,
