@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inspector.checks import audit
 from inspector.compare import board as boards
 from inspector.compiled.hlo.shardings import NamedMesh
 from inspector.core import host_memory, input_file, temporary_folder, typed_json
@@ -25,7 +26,7 @@ UNPACKED = "unpacked"
 
 
 def import_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
-    """Worker job: read a file or folder. Return the JSON text of its Snapshot under `snapshot`.
+    """Worker job: read and audit a file or folder. Return the JSON text of its Snapshot under `snapshot`.
 
     As text, because the server decodes it later, and plain JSON takes several times as much memory.
 
@@ -41,7 +42,7 @@ def import_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
             path, name = Path(payload["path"]), payload["name"]
             mesh = payload["mesh"] and NamedMesh(tuple(map(tuple, payload["mesh"])))
             snapshot = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
-            return {"snapshot": _bounded_text(snapshot, name)}
+            return {"snapshot": _bounded_text(audit.audited(snapshot), name)}
     except MemoryError:
         raise _out_of_memory(payload["name"]) from None
     finally:

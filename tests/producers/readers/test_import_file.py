@@ -116,7 +116,7 @@ def test_a_folder_of_a_run_is_the_snapshot_of_all_its_programs(tmp_path: Path) -
         inside = Path(tempfile.mkdtemp(dir=unpacked))
         return read(tmp_path / "it.zip", "it.zip", None, None, inside, lambda *_, **__: None)
 
-    with pytest.raises(InvalidInput, match=r"it\.zip has no Snapshot: .* compiled no function"):
+    with pytest.raises(InvalidInput, match=r"it\.zip has no Snapshot: .* no compiled function"):
         opened()
     (folder / program_run.SNAPSHOT).write_text(snapshot.dumps(found))
     assert opened() == folder_snapshot.read(folder)
