@@ -10,6 +10,7 @@ import pytest
 import streamlit as st
 from streamlit.testing.v1 import AppTest
 
+from benchmarks.processes import until
 from inspector.core import snapshot, user_folder
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page import page_switch
@@ -22,6 +23,12 @@ from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 def open_page(service: Inspection) -> Callable[..., ScriptedPage]:
     """Open the page in a new session, with the given fields in its URL."""
     return ScriptedPage
+
+
+@pytest.fixture
+def no_other_jobs(service: Inspection) -> None:
+    """Wait for the jobs that earlier tests have left in the shared service: pages list them."""
+    until(lambda: not service.pool.jobs(), "the end of the jobs of earlier tests")
 
 
 @pytest.fixture

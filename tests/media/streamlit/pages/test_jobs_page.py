@@ -35,7 +35,7 @@ class Endless:
         self.stopped.set()
 
 
-def test_a_search_of_a_closed_tab_can_be_cancelled(service: Inspection) -> None:
+def test_a_search_of_a_closed_tab_can_be_cancelled(service: Inspection, no_other_jobs: None) -> None:
     work = Endless()
     service.pool.coordinate("search", "endless", work, ANN, lane=lanes.SEARCHES)
     until(lambda: service.pool.jobs()[-1].status.progress)

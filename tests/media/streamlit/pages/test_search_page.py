@@ -129,7 +129,7 @@ def test_the_best_layout_has_its_actions_once_before_the_pictures(
 
 
 @pytest.fixture
-def begin(service, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def begin(service, no_other_jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The searches of this server evaluate nothing before this is set."""
     event = threading.Event()
 
