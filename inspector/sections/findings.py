@@ -64,7 +64,9 @@ def fix(change: Fix, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
         saved = "The train state needs as much memory as before."
     elif change.saves < 0:
         saved = f"The train state needs {bytes_text(-change.saves)} more per device (planned)."
-    elif 0 < change.saves < most:
+    elif abs(change.saves - most) <= 0.01 * most:
+        saved = "Saves all of that (planned)."
+    elif change.saves < most:
         saved = f"Saves {bytes_text(change.saves)} of that (planned)."
     else:
         arrays = "" if most else f" in {counted(change.arrays, 'array')}"
