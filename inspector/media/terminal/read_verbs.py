@@ -199,7 +199,10 @@ def audit(options: argparse.Namespace) -> Output:
     snapshot = shared.read_snapshot(options.snapshot)
     layout = layout_of(snapshot)
     snapshot = replace(audits.audited(snapshot), effects=_small_changes(snapshot, layout))
-    rows = improvements.ranked(snapshot, audits.merged_by_logical_axis(snapshot.findings))
+    listed = audits.merged_by_logical_axis(snapshot.findings)
+    rows = improvements.ranked(snapshot, listed)
+    kept = listed if options.all else screen.matter(listed, Subject.of(snapshot, None))
+    large = [row for row in rows if row.finding is None or row.finding in kept]
     fixes = {
         id(finding): audits.smallest_change(snapshot, finding, layout)
         for row in rows
@@ -210,7 +213,7 @@ def audit(options: argparse.Namespace) -> Output:
         options,
         lambda: [plain for row in rows for plain in _plain(row, fixes)],
         lambda: [
-            *improvements.audited(snapshot, rows, fixes),
+            *improvements.audited(snapshot, large or rows, fixes),
             *_next(_run_of(options.snapshot), snapshot),
         ],
     )
