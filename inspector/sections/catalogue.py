@@ -101,7 +101,7 @@ SECTIONS: dict[str, _Make] = {
     "experts": _with_programs(lambda about: expert_load.section(about.snapshot)),
     "agreement": _with_programs(lambda about: partitioned_traffic.sections(about.recorded)),
     "reshards": lambda about: reshards.sections(about.snapshot, about.chip),
-    "memory": _on_chip(lambda about: memory.section(about.snapshot, about.chip, replicated=False)),
+    "memory": _on_chip(lambda about: memory.section(about.snapshot, about.chip)),
     "time": _on_chip(lambda about: time.section(about.recorded, about.chip)),
     "findings": _findings,
 }

@@ -18,7 +18,7 @@ from inspector.machines import targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.memory import Breakdown, Duplication, Fit
+from inspector.machines.prediction.memory import Breakdown, Fit
 from inspector.sections import activations, unknown
 from inspector.sections.programs import named
 from inspector.sections.section import (
@@ -36,7 +36,6 @@ from inspector.sections.section import (
     Text,
     columns,
     more_text,
-    notice,
     text,
 )
 
@@ -44,19 +43,16 @@ _MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
 
 
-def section(snapshot: Snapshot, chip: Chip | None, replicated: bool = True) -> Section:
+def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     """Return everything about memory.
 
     Args:
       chip: the chip for a Snapshot without one.
-      replicated: whether to add the tables of replicated data.
     """
     chip = targets.chip_for(snapshot, chip)
     snapshot = for_chip(snapshot, chip)
     blocks: list[Block] = [verdict(snapshot, chip)]
     blocks += programs(snapshot, chip)
-    if replicated:
-        blocks += duplication(snapshot)
     return Section("memory", "Memory", tuple(blocks))
 
 
@@ -290,27 +286,6 @@ def _value_name(value: LiveValue) -> str:
     return f"{named}{phase}" if named else value.name
 
 
-def duplication(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Return the bytes that several devices hold, by group and by array."""
-    groups = memory.duplication_by_group(snapshot)
-    if snapshot.mesh is None or not groups:
-        return ()
-    arrays = memory.duplication_by_array(snapshot)
-    blocks: list[Block] = []
-    if all(group.duplicated is None for group in groups):
-        said = "Duplicated bytes are unknown, because the bytes of the arrays are."
-        blocks.append(text(said, quiet=True))
-    elif arrays:
-        blocks.append(_duplication_table("duplication_by_group", "Arrays", groups))
-        blocks.append(_duplication_table("duplication_by_array", "Path", arrays))
-    elif any(group.duplicated is None for group in groups):
-        said = "No duplicates among the arrays with known bytes. The bytes of the others are unknown."
-        blocks.append(text(said, quiet=True))
-    else:
-        blocks.append(notice("success", "No two devices hold the same data."))
-    return (Section("duplication", "Replicated data", tuple(blocks)),)
-
-
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     """Return (figure of the compiler, bytes) of one program, and what it needs last."""
     parts: list[tuple[str, int | None]] = []
@@ -324,21 +299,6 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
     found = [*parts, code, ("Needed", program.needed)]
     return found if program.host is None else [*found, ("In host memory", program.host)]
-
-
-def _duplication_table(key: str, heading: str, duplications: Sequence[Duplication]) -> Table:
-    first = f"{heading}:code" if heading == "Path" else heading
-    return Table.of(
-        key,
-        duplications,
-        {
-            first: lambda duplication: duplication.name,
-            "Duplicated:bytes": lambda duplication: duplication.duplicated,
-            "Bytes once:bytes": lambda duplication: duplication.once,
-            "On all devices:bytes": lambda duplication: duplication.everywhere,
-            "Copies:ratio": lambda duplication: duplication.factor,
-        },
-    )
 
 
 def _donation(programs: Sequence[Breakdown]) -> list[Text]:

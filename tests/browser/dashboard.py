@@ -91,9 +91,9 @@ class Dashboard:
         self.url = url
 
     def open(self, query: str = "") -> Dashboard:
-        """Load the page, and wait until its shard map is drawn."""
+        """Load the page, and wait for the picture of the whole model, or for the shard map."""
         self.page.goto(f"{self.url}/{query}")
-        self.wait_for_figure("block_map")
+        expect(self.keyed("whole_model").or_(self.keyed("block_map")).first).to_be_visible()
         self.settle()
         return self
 
@@ -286,7 +286,12 @@ class Dashboard:
 
     def expect_query(self, expected: str) -> None:
         """Wait for this query in the URL, in any order. The URL changes after the figures."""
-        self._expect_value(lambda: sorted(parse_qsl(self.query())), sorted(parse_qsl(expected)))
+        shown = {("tab", "arrays")}  # shard maps are there
+
+        def parameters(query: str) -> list[tuple[str, str]]:
+            return sorted(set(parse_qsl(query)) - shown)
+
+        self._expect_value(lambda: parameters(self.query()), parameters(expected))
 
     def expect_devices_of_blocks(self, expected: list[str]) -> None:
         self._expect_value(self.devices_of_blocks, expected)
@@ -342,7 +347,12 @@ class Dashboard:
     def wait_for_figure(
         self, key: str, condition: Callable[[dict[str, Any]], object] = bool
     ) -> dict[str, Any]:
-        """Return the figure under this key when the condition holds."""
+        """Return the figure under this key when the condition holds. The tab of shard maps is opened."""
+        if key in ("block_map", "mesh_map") and not self.keyed(key).count():
+            summary = self.page.get_by_role("tab", name="Summary", selected=True)
+            expect(summary.or_(self.keyed(key)).first).to_be_visible()
+            if summary.count():
+                self.open_tab("Arrays")
 
         def found() -> dict[str, Any] | None:
             figure = self.figure(key)

@@ -71,6 +71,7 @@ def take_transformer(dashboard: Dashboard) -> None:
     dashboard.go_to("Search")
     dashboard.settle()
     dashboard.type("Compiles, at most", "0")
+    dashboard.main().get_by_text("Advanced", exact=True).click()
     dashboard.type("Fixed", "mesh")  # of all meshes there are 425 candidates
     dashboard.click("start_search")
     expect(dashboard.keyed("search").locator("canvas").first).to_be_visible()

@@ -99,6 +99,7 @@ def test_the_first_screen_has_the_answers_and_few_buttons(open_dashboard, query)
 def test_figures_follow_the_theme(open_dashboard):
     grounds, letters = set(), set()
     dashboard = open_dashboard()
+    dashboard.open_tab("Arrays")
     page = dashboard.page
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)

@@ -81,6 +81,7 @@ def test_markup_in_a_field_is_shown_as_text(dashboard):
 
 
 def test_a_click_highlights_a_block_and_a_preset_changes_the_layout(dashboard):
+    dashboard.open_tab("Arrays")
     dashboard.page.locator(".st-key-block_map .nsewdrag").click(position={"x": 60, "y": 60})
     mesh_map = dashboard.wait_for_figure("mesh_map", lambda figure: faded(figure) > 0)
     bright = [text for text, number, _ in cells(mesh_map) if number == 0]
@@ -100,22 +101,21 @@ def test_a_table_row_selects_the_array_of_the_map(dashboard):
     dashboard.type("Filter", "nu DotReluDot_2 W2")
     # Activations and gradients are among them once another test has propagated this layout.
     expect(dashboard.main().get_by_text(re.compile(r"1 of (28|44) arrays"))).to_be_visible()
-    table = dashboard.page.get_by_test_id("stDataFrame")
+    table = dashboard.keyed("array_table").get_by_test_id("stDataFrame")
     path = "opt_state/0/nu/DotReluDot_2/W2"
     expect(table.locator("canvas td", has_text=path)).to_have_count(1)
     # The box at the left of the first row. The table is a canvas, so the click needs a position.
     table.locator(".dvn-scroller").click(position={"x": 16, "y": 50})
     expect(dashboard.main().get_by_text("The shard map shows")).to_be_visible()
     dashboard.screenshot("array_selected")
-    dashboard.open_tab("Summary")
     dashboard.wait_for_figure("block_map", lambda figure: path in figure["layout"]["title"]["text"])
     assert shape(dashboard) == (4, 1)
-    dashboard.open_tab("Arrays")
     dashboard.type("Filter", "there is no such array")
     dashboard.expect_alert("No array contains all of these words")
 
 
 def test_a_figure_is_redrawn_in_place(dashboard):
+    dashboard.open_tab("Arrays")
     page = dashboard.page
     page.evaluate("() => document.querySelector('.st-key-block_map .js-plotly-plot').marked = true")
     page.locator(".st-key-block_map .nsewdrag").scroll_into_view_if_needed()
@@ -140,6 +140,7 @@ def test_a_figure_is_redrawn_in_place(dashboard):
 
 
 def test_the_keyboard_picks_a_device(dashboard):
+    dashboard.open_tab("Arrays")
     dashboard.page.locator(".st-key-mesh_map .js-plotly-plot").focus()
     dashboard.page.keyboard.press("ArrowRight")
     dashboard.page.keyboard.press("ArrowRight")
@@ -151,11 +152,12 @@ def test_the_keyboard_picks_a_device(dashboard):
 
 
 def test_a_rule_takes_effect_while_it_is_typed(dashboard):
+    dashboard.open_tab("Arrays")
     field = dashboard.field("Mesh axes of rule 2")
     field.press("Control+a")
     field.press_sequentially("dat")
     dashboard.page.wait_for_timeout(1_000)  # longer than the pause; `dat` is not an axis
-    assert dashboard.query() == ""
+    dashboard.expect_query("")
     assert len(cells(dashboard.wait_for_figure("block_map"))) == 4
     field.press_sequentially("a")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
@@ -215,11 +217,12 @@ def shape(dashboard):
 
 
 def test_a_mesh_takes_effect_while_it_is_typed(dashboard):
+    dashboard.open_tab("Arrays")
     field = dashboard.field("Mesh")
     field.press("Control+a")
     field.press_sequentially("4x")
     dashboard.page.wait_for_timeout(1_000)  # longer than the pause; `4x` is no mesh
-    assert dashboard.query() == ""
+    dashboard.expect_query("")
     field.press_sequentially("2")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     dashboard.expect_query("mesh=4x2")
@@ -228,7 +231,7 @@ def test_a_mesh_takes_effect_while_it_is_typed(dashboard):
     names.press("Control+a")
     names.press_sequentially("data, data")
     dashboard.page.wait_for_timeout(1_000)
-    assert dashboard.query() == "mesh=4x2"
+    dashboard.expect_query("mesh=4x2")
     names.press("Control+a")
     names.press_sequentially("data, tensor")
     dashboard.expect_rules([("batch", "data"), ("hidden", "tensor")])
@@ -238,8 +241,9 @@ def test_a_mesh_takes_effect_while_it_is_typed(dashboard):
 def test_the_wheel_moves_the_page_over_a_table_until_a_click_in_it(dashboard):
     page = dashboard.page
     dashboard.open_tab("Arrays")
-    table = page.get_by_test_id("stDataFrame").first
+    table = dashboard.keyed("array_table").get_by_test_id("stDataFrame")
     page.set_viewport_size({"width": 1440, "height": 700})
+    table.evaluate("table => table.scrollIntoView({block: 'center'})")
     dashboard.wait_for_stillness()
 
     def top(place: str) -> float:
@@ -253,10 +257,10 @@ def test_the_wheel_moves_the_page_over_a_table_until_a_click_in_it(dashboard):
         until(lambda: top(place) > before, f"{place} moving", PATIENCE)
 
     turn_until_moved("[data-testid=stMain]")
-    assert top(".dvn-scroller") == 0
+    assert top(".st-key-array_table .dvn-scroller") == 0
     table.click(position={"x": 100, "y": 100})
     dashboard.settle()
-    turn_until_moved(".dvn-scroller")
+    turn_until_moved(".st-key-array_table .dvn-scroller")
 
 
 # Notes every text of the main part of the page that has the word, after each change of the page.

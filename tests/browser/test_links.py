@@ -55,6 +55,7 @@ def test_a_page_without_a_sidebar_has_the_whole_window(dashboard, page):
 
 
 def test_the_back_button_restores_the_layout(dashboard):
+    dashboard.open_tab("Arrays")
     dashboard.type("Mesh", "4x2")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     dashboard.type("Mesh axes of rule 2", "data")

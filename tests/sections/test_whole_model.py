@@ -438,10 +438,10 @@ def test_a_snapshot_without_a_mesh_has_no_picture() -> None:
 def test_degrees_of_sharding_and_of_copies_look_different() -> None:
     """As lines, thin lines and tints that grow stronger, and with a sheet for each doubling of copies."""
     cut, copied = [], []
-    for devices in (4, 16, 64, 256):
+    for devices in (4, 16, 256, 1024):
         mesh = samples.mesh(fsdp=devices)
         for spec, looks in ((("fsdp",), cut), (None, copied)):
-            own = samples.array("params/w", (256, 256), (spec, None), mesh)
+            own = samples.array("params/w", (4096, 4096), (spec, None), mesh)
             model = whole_model.of_snapshot(samples.planned(mesh, own))
             assert model is not None
             root = ElementTree.fromstring(draw(model).text)
@@ -456,4 +456,4 @@ def test_degrees_of_sharding_and_of_copies_look_different() -> None:
     assert [lines for lines, _, tints, _ in cut if not tints] == [3, 15]
     strengths = [float(tints[0]) for _, _, tints, _ in cut if tints]
     assert len(strengths) == 2 and strengths[0] < strengths[1]
-    assert [sheets for _, _, _, sheets in copied] == [2, 4, 6, 8]
+    assert [sheets for _, _, _, sheets in copied] == [2, 4, 8, 10]

@@ -22,7 +22,7 @@ _CELL_PX = (9.0, 24.0)
 _MOST_CELLS = 8  # along one side of a grid
 _MOST_GRIDS = 4
 _GAP_PX = 18
-_TEXT_PX = 11.5
+_TEXT_PX = 12
 _MOST_LINES = 8  # of one text
 
 

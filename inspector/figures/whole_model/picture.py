@@ -26,9 +26,20 @@ _BESIDE_PX = 760  # at least this wide, headings are left and the machine is rig
 _HEAD_PX, _MACHINE_PX = 122, 140
 _GAP_PX = 14  # between groups
 # The longest side and the narrowest column, for texts; the first with which the lines are fewest.
-_LONGEST_PX = ((120, 70), (108, 68), (92, 66), (78, 64), (64, 62), (52, 60), (44, 58), (36, 56))
+_LONGEST_PX = (
+    (150, 104),
+    (136, 88),
+    (120, 76),
+    (108, 72),
+    (92, 70),
+    (78, 68),
+    (64, 66),
+    (52, 64),
+    (44, 62),
+    (36, 60),
+)
 _FRAME_PX = 8  # inside of a frame
-_NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12, 11.5, 10.5, 14
+_NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12.5, 12, 12, 15
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 6.0, 1.5
 _LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need another scale
 _MOST_ROWS = 5
@@ -102,9 +113,6 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
         _LONGEST_PX[0][1],
     )
     y = _heading(sheet, width_px, titled)
-    legend = _legend(sheet)
-    # On a narrow page, what most readers need first is above the tiles, and the rest below them.
-    y = _written(sheet, 0, y, width_px, _DOT.join(legend if beside else legend[:2]))
     top = y
     lines: list[list[_Column]] = []
     for longest, column in _LONGEST_PX:
@@ -114,10 +122,10 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     for line in lines:
         y = _draw_line(sheet, line, y) + 6
     y = _elsewhere(sheet, y)
+    y = _written(sheet, 0, y + 16, head + flow, _DOT.join(_legend(sheet)))
     if beside:
         y = max(y, machine.draw(canvas, model, width_px - _MACHINE_PX, top + 10, _MACHINE_PX))
     else:
-        y = _written(sheet, 0, y + 16, width_px, _DOT.join(legend[2:]))
         y = machine.draw(canvas, model, 0, y + 18, width_px)
     return canvas.svg(width_px, y + 6, alternative(model), _MARGIN_PX)
 
@@ -163,7 +171,7 @@ def _legend(sheet: _Sheet) -> list[str]:
         "stack: copies, a sheet for each doubling" if many else "stack: copies",
         *(["tint: many parts"] if dense else []),
         *circles,
-        "sides: cube roots of sizes",
+        "not to scale",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
     ]
@@ -486,9 +494,9 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         radius = _ROW_RADIUS_PX
         _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
         x, room = column.left + 2 * radius + 3, column.width - 2 * radius - 5
-        size_text, more = bytes_text(size), f"{times} times" if times > 1 else ""
-        if more and svg.width_px(f"{size_text}, {more}", _TEXT_PX) <= room:
-            size_text, more = f"{size_text}, {more}", ""
+        size_text, more = bytes_text(size), f"in {times}" if times > 1 else ""
+        if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
+            size_text, more = f"{size_text} {more}", ""
         sheet.canvas.text(x, y + 11, size_text, _TEXT_PX)
         if more:
             sheet.canvas.text(x, y + 24, more, _SMALL_PX, fill_opacity=0.72)

@@ -22,7 +22,7 @@ _LEAST_PX, _HELD_PX = 9.0, 3.0
 # Cuts that are nearer to each other are thin lines; below the second, a tint in the color of the axis.
 _CUT_PX, _THIN_CUT_PX = 6.0, 2.0
 _MOST_NESTED = 12
-_EDGE_TEXT_PX = 10
+_EDGE_TEXT_PX = 11
 
 
 @dataclass(frozen=True)

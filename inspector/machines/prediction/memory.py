@@ -14,7 +14,6 @@ from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.assessment import MemoryKind
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import is_emulated
-from inspector.core.sharding import unreduced_axes
 from inspector.core.snapshot import (
     Array,
     MemoryUse,
@@ -163,31 +162,6 @@ class Breakdown:
             for name, size in self.parts
         ]
         return max(named, key=lambda part: part[1], default=None)
-
-
-@dataclass(frozen=True)
-class Duplication:
-    """Bytes of some arrays: once, and on all devices together. None if unknown."""
-
-    name: str
-    group: str
-    arrays: int
-    once: int | None
-    everywhere: int | None
-
-    @property
-    def duplicated(self) -> int | None:
-        """Bytes beyond one copy."""
-        if self.once is None or self.everywhere is None:
-            return None
-        return self.everywhere - self.once
-
-    @property
-    def factor(self) -> float | None:
-        """Bytes on all devices over bytes once."""
-        if not self.once or self.everywhere is None:
-            return None
-        return self.everywhere / self.once
 
 
 @dataclass(frozen=True)
@@ -358,51 +332,6 @@ def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str
             sizes[name] -= taken
             excess -= taken
     return tuple((name, size) for name, size in sizes.items() if size)
-
-
-def duplication_by_group(snapshot: Snapshot) -> tuple[Duplication, ...]:
-    """Return the bytes once and on all devices of each group of arrays."""
-    groups: dict[str, list[Array]] = defaultdict(list)
-    for array in _on_devices(snapshot):
-        groups[array.group].append(array)
-    return tuple(
-        Duplication(
-            style.heading,
-            group,
-            len(groups[group]),
-            sum_known(_different(array, snapshot.mesh_of(array)) for array in groups[group]),
-            sum_known(bytes_everywhere(array, snapshot.mesh_of(array)) for array in groups[group]),
-        )
-        for group, style in ARRAY_GROUPS.items()
-        if group in groups
-    )
-
-
-def duplication_by_array(snapshot: Snapshot) -> tuple[Duplication, ...]:
-    """Return the arrays that several devices hold copies of, those with the most extra bytes first."""
-    every = (
-        Duplication(
-            array.path,
-            array.group,
-            1,
-            _different(array, snapshot.mesh_of(array)),
-            bytes_everywhere(array, snapshot.mesh_of(array)),
-        )
-        for array in _on_devices(snapshot)
-    )
-    duplicated = [duplication for duplication in every if duplication.duplicated]
-    return tuple(sorted(duplicated, key=lambda duplication: -(duplication.duplicated or 0)))
-
-
-def _on_devices(snapshot: Snapshot) -> list[Array]:
-    return totals.in_device_memory(snapshot, totals.counted_arrays(snapshot))
-
-
-def _different(array: Array, mesh: Mesh | None) -> int | None:
-    """Return the bytes of an array once; each partial sum of an unreduced array counts."""
-    if array.bytes is None or mesh is None:
-        return array.bytes
-    return array.bytes * mesh.ways(tuple(unreduced_axes(array, mesh)))
 
 
 def bytes_everywhere(array: Array, mesh: Mesh | None) -> int | None:

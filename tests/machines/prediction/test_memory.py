@@ -250,17 +250,11 @@ def test_bytes_on_all_devices_are_those_of_all_shards(sizes: list[int], data: st
     spec = tuple(None if name is None else (name,) for name in split)
     shape = tuple(mesh.ways(axes) * data.draw(st.integers(1, 3)) for axes in spec)
     array = samples.array("params/w", shape, spec, mesh)
-    snapshot = samples.snapshot(mesh, (array,))
     # Devices that hold each element.
     held = np.zeros(shape, dtype=int)
     for shard in shards(array, mesh):
         held[tuple(slice(*bounds) for bounds in shard.index)] += 1
-    (group,) = memory.duplication_by_group(snapshot)
-    assert group.everywhere == held.sum() * 4
-    assert group.duplicated == (held - 1).sum() * 4
-    assert group.factor == pytest.approx(held.mean())
-    listed = memory.duplication_by_array(snapshot)
-    assert [duplication.name for duplication in listed] == (["params/w"] if (held > 1).any() else [])
+    assert memory.bytes_everywhere(array, mesh) == held.sum() * 4
 
 
 def test_uneven_shards() -> None:
@@ -268,24 +262,10 @@ def test_uneven_shards() -> None:
     assert memory.bytes_everywhere(samples.uneven(on), on) == 240
 
 
-def test_array_with_most_extra_bytes_comes_first() -> None:
-    mesh = samples.mesh(x=4)
-    arrays = (
-        samples.array("params/small", (4,), (None,), mesh),
-        samples.array("params/large", (400,), (None,), mesh),
-        samples.array("params/split", (4000,), (("x",),), mesh),
-    )
-    listed = memory.duplication_by_array(samples.snapshot(mesh, arrays))
-    assert [duplication.name for duplication in listed] == ["params/large", "params/small"]
-    assert [duplication.duplicated for duplication in listed] == [3 * 1600, 3 * 16]
-
-
 def test_unknown_bytes() -> None:
     array = Array("params/w", "params", (4,), "float32")
     snapshot = samples.snapshot(samples.mesh(x=2), (array,))
-    (group,) = memory.duplication_by_group(snapshot)
-    assert (group.once, group.everywhere, group.duplicated, group.factor) == (None,) * 4
-    assert memory.duplication_by_array(snapshot) == ()
+    assert memory.bytes_everywhere(array, snapshot.mesh) is None
     held = dataclasses.replace(array, shape=(0,), bytes=0, shards=(Shard(0, ((0, 0),), 0),))
     assert memory.bytes_everywhere(held, snapshot.mesh) == 0
 

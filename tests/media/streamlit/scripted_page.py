@@ -149,7 +149,9 @@ class ScriptedPage:
         return {name: "".join(value) for name, value in self.test.query_params.items()}
 
     def block_map(self) -> list[list[str]]:
-        """Return the texts in the cells of the block map, row by row."""
+        """Return the texts in the cells of the block map, row by row, of the tab *Arrays*."""
+        if not any(figure.key == "block_map" for figure in figures(self.test)):
+            self.open_panel("Arrays")
         chart = next(figure for figure in figures(self.test) if figure.key == "block_map")
         return json.loads(chart.spec)["data"][0]["text"]
 

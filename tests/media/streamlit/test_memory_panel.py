@@ -55,8 +55,7 @@ def numbers_of(page, program: str) -> dict:
 
 def test_verdict_and_figure(shown, found: Snapshot) -> None:
     page = shown(on_tpu(found), chip="v5p")
-    assert "of the 95.7 GiB of a TPU v5p chip: it fits" in texts(page.success)
-    assert not page.error and not page.info
+    assert not page.error and not page.info  # the head says that it fits
     bars, *over = [chart.key for chart in figures(page)]
     assert bars == "memory_bars"
     assert set(over) == {f"memory_over_{program.name}" for program in found.programs}
@@ -69,7 +68,7 @@ def test_the_chosen_chip_is_kept_in_the_session(shown, found: Snapshot) -> None:
     # Without a chip, the need is known, and whether it fits is not.
     assert "on one device" in texts(page.info) and not page.success
     page.selectbox(key="chip").set_value("v5e").run()
-    assert "of the 15.8 GiB of a TPU v5e chip" in texts(page.success)
+    assert not page.info
     assert page.session_state["chip"] == "v5e"
     assert shown(found, chip="no such chip").selectbox(key="chip").value == "none"
 
@@ -130,15 +129,6 @@ def test_rows_add_up(found: Snapshot) -> None:
             assert sum(n for key, n in rows.items() if key.startswith(f"{name}: ")) == rows[name]
 
 
-def test_replicated_arrays_are_ranked(shown, found: Snapshot) -> None:
-    page = shown(found)
-    table = next(one.value for one in page.dataframe if "Path" in one.value)
-    assert list(table["Duplicated"]) == sorted(table["Duplicated"], reverse=True)
-    by_path = {array.path: array for array in found.arrays}
-    for path, copies in zip(table["Path"], table["Copies"], strict=True):
-        assert copies == by_path[path].replicas
-
-
 @pytest.mark.parametrize(
     ("factor", "text"), [(7.0, "7×"), (1.4, "1.4×"), (1024.0, "1,024×"), (9216.0, "9,216×")]
 )
@@ -162,10 +152,3 @@ def test_a_plan_needs_at_least_the_train_state(shown) -> None:
     said = texts(page.info)
     assert "at least" in said and "only planned" in said
     assert not figures(page)
-    assert any("Path" in one.value for one in page.dataframe)
-
-
-def test_nothing_is_replicated_on_one_device(shown) -> None:
-    alone = layouts.parse({"mesh": "1x1", "layers": "2", "depth": "64"}).unwrap()
-    page = shown(plan(alone, abstract_state(alone)))
-    assert "No two devices hold the same data." in texts(page.success)

@@ -148,6 +148,14 @@ class Editor:
     def _draw_open_advanced(self, entry: ModelEntry) -> None:
         if entry.has_rules:
             self._draw_rule_file()
+        if entry.constraints:
+            kept_field.draw(
+                st.pills,
+                "Activation constraints",
+                entry.constraints,
+                selection_mode="multi",
+                key="field:constraints",
+            )
         if not targets.is_target(st.session_state["field:target"]):
             kept_field.draw(
                 st.selectbox,
@@ -337,14 +345,6 @@ class Editor:
             with self._drawer("More model sizes", inner) as drawer:
                 if drawer.open:
                     self._draw_side_by_side(inner)
-        if entry.constraints:
-            kept_field.draw(
-                st.pills,
-                "Activation constraints",
-                entry.constraints,
-                selection_mode="multi",
-                key="field:constraints",
-            )
         fields = ("steps", "compiler_options")
         with self._drawer("Training and measurement", others, *fields) as drawer:
             if drawer.open:
@@ -402,6 +402,8 @@ class Editor:
         sizes = current_layout.last_layout().sizes
         names = [size.name for size in entry.presets if entry.sizes_of(size) == dict(sizes)]
         current = names[0] if names else None
+        if current is not None and len(entry.presets) == 1:
+            return  # nothing to choose
 
         def apply(preset: SizePreset) -> None:
             current_layout.put(replace(current_layout.last_layout(), sizes=entry.sizes_of(preset)))

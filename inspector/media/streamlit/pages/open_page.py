@@ -103,21 +103,16 @@ def _write_link(name: str, snapshot: Snapshot) -> None:
 
 
 def _show_field() -> None:
-    columns = st.columns([2, 1, 2])
-    kind = columns[0].selectbox(
-        "File type",
-        list(KINDS),
-        format_func=plain,
-        key="open_kind",
-        help="Set it only if the type is detected wrongly.",
-    )
-    mesh, axes = _mesh_fields(columns[1:], KINDS[kind])
     uploads = st.file_uploader(
         "Files, or a zip of a folder",
         accept_multiple_files=True,
         key=f"open_files:{st.session_state.get(_UPLOADS, 0)}",
         max_upload_size=limits.MOST_UPLOAD_BYTES // _MEBIBYTE,
     )
+    with st.expander("If the type is detected wrongly, or HLO names no mesh"):
+        columns = st.columns([2, 1, 2])
+        kind = columns[0].selectbox("File type", list(KINDS), format_func=plain, key="open_kind")
+        mesh, axes = _mesh_fields(columns[1:], KINDS[kind])
     if not uploads:
         return
     asked.of(_JOB).again(_request(uploads, KINDS[kind], mesh, axes))
@@ -134,7 +129,7 @@ def _mesh_fields(columns: Sequence[Any], kind: str | None) -> tuple[str, str]:
         key="open_mesh",
         placeholder="2x4",
         disabled=disabled,
-        help="Sizes of the mesh axes. Set it only for HLO text that names no mesh.",
+        help="Sizes of the mesh axes.",
     )
     axes = columns[1].text_input("Mesh axes", key="open_axes", placeholder="data, model", disabled=disabled)
     return ("", "") if disabled else (mesh or "", axes or "")

@@ -120,11 +120,12 @@ def _fields(layout: Layout) -> dict[str, Any]:
                 width=150,
                 help="The compiler confirms the best candidates. A large model takes minutes for each.",
             )
-        locks, vary = _texts()
         chip = None if layout.machine is not None else _chip()
     weights = limits = ""
-    if len(layout.programs) > 1 and (layout.machine is not None or chip in CHIPS):
-        weights, limits = _programs(layout)
+    with st.expander("Advanced"):
+        locks, vary = _texts()
+        if len(layout.programs) > 1 and (layout.machine is not None or chip in CHIPS):
+            weights, limits = _programs(layout)
     if missing is not None:
         st.caption(f"Layouts are partitioned, but not compiled: {plain(missing)}")
     return {

@@ -56,9 +56,10 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw a table of arrays with filters, and the map and the reasons of the selected array beside it."""
+    """Draw the maps of the selected array and the reasons for its sharding, then all arrays with filters."""
     if _cannot_show(snapshot):
         return
+    shard_map_panel.show(snapshot, layout)
     present = {array.group for array in snapshot.arrays}
     left, right = page_width.beside([3, 2])
     groups = left.pills(
@@ -82,11 +83,7 @@ def show_table(snapshot: Snapshot, layout: Layout | None) -> None:
         "table_selected",
         f"{len(shown)} of {len(snapshot.arrays)} arrays.",
     )
-    left, right = page_width.halves()
-    with left:
-        render.show([arrays.table(shown)], {"array_table": pick}, page_width.half_px())
-    with right:
-        shard_map_panel.show_beside(snapshot, layout)
+    render.show([arrays.table(shown)], {"array_table": pick})
 
 
 def _cannot_show(snapshot: Snapshot) -> bool:

@@ -46,7 +46,6 @@ MOST_ON_SUMMARY = 3
 _MAX_SHOWN = 30
 _MAX_CHANGES = 200  # that a session keeps
 _CHANGES = "findings_changes"
-_PANEL, _FIRST = "panel", "Summary"
 _JOB = "effects"
 
 
@@ -196,7 +195,7 @@ def _draw(
                     key=f"{key}:array",
                     type="tertiary",
                     help=plain(f"Open the shard map of {finding.array}."),
-                    on_click=_open,
+                    on_click=selection.open_map,
                     args=(finding.array,),
                 )
 
@@ -228,12 +227,6 @@ def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix | None:
             known.clear()
         known[key] = audit.smallest_change(snapshot, finding, layout)
     return known[key]
-
-
-@uninterrupted()
-def _open(path: str | None) -> None:
-    selection.select(path)
-    st.session_state[_PANEL] = _FIRST
 
 
 @uninterrupted()

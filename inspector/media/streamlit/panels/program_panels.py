@@ -12,12 +12,11 @@ from inspector.machines import targets
 from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import own_runs
-from inspector.machines.prediction.memory import duplication_by_array
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import timeline_panel
-from inspector.media.streamlit.parts import render, table
+from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
 from inspector.sections import exposed, measured, memory, pipelines, prediction, time, train_state, unknown
 from inspector.sections.section import Block, Picture
@@ -36,61 +35,48 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the verdict and the choice of the chip, then the parts, then replicated data."""
-    verdict, choice = page_width.beside([3, 1])
-    with choice:
-        chip = chip_choice.draw(snapshot)
+    """Draw the choice of the chip and the memory of each program. The head says that a layout fits."""
+    chip = chip_choice.draw(snapshot)
     snapshot = for_chip(snapshot, chip)
-    with verdict:
-        render.show([memory.verdict(snapshot, chip)])
-    render.show(memory.programs(snapshot, chip))
-    paths = [array.name for array in duplication_by_array(snapshot)]
-    pick = table.array_picker(paths, "memory_selected", "Most duplicated bytes first.")
-    render.show(memory.duplication(snapshot), {"duplication_by_array": pick})
+    verdict = memory.verdict(snapshot, chip)
+    render.show([*([verdict] if verdict.kind != "success" else []), *memory.programs(snapshot, chip)])
 
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the step modelled on a chip, then measured times and profiled operations."""
+    """Draw what was measured, then the step modelled on a chip."""
     missing = unknown.no_programs(snapshot, "step times are", propagated=True)
     if missing is not None:
         render.show([missing])
         return
-    machine = targets.chip_of(snapshot)
-    of_run = measured.section(snapshot, machine)
-    if machine is not None:
-        render.show(of_run)
-    no_mesh = unknown.no_mesh(snapshot)
-    if no_mesh is not None:
-        render.show([no_mesh, *pipelines.sections(snapshot), *exposed.section(snapshot, None)])
-    else:
-        st.markdown("##### Predicted on a chip")
-        left, right = page_width.beside([2, 3])
-        with left:
-            chip = chip_choice.draw(snapshot)
-        with right:
-            names = [program.name for program in snapshot.programs]
-            name = program_choice.choose(names, program_choice.KEYS["Time"])
-        stated_counts.draw(name)
-        if chip is None:
-            render.show(pipelines.sections(snapshot))
-        else:
-            _show_prediction(snapshot, name, chip)
-            on_chip = for_chip(snapshot, chip)
-            models = time.models_of(on_chip, chip)
-            render.show([time.how_computed(on_chip, models[name], models.values())])
-        program = snapshot.program(name)
-        render.show(exposed.section(snapshot, chip, [program] if program is not None else []))
-    if machine is None:  # what emulated devices took says nothing about a chip, so it follows
-        render.show(of_run)
-    render.show(time.measured(snapshot))
-    _show_own_run(snapshot)
     profiled = time.by_operation(snapshot)
-    render.show(profiled)
+    of_run = measured.section(snapshot, targets.chip_of(snapshot))
+    render.show([*of_run, *time.measured(snapshot), *profiled])
+    _show_own_run(snapshot)
     if not profiled and snapshot.source.kind in ("cpu", "local"):
         st.caption(
             "To see the time by kind of operation, enable *Profile train steps* under *Training and "
             "measurement* and run again."
         )
+    no_mesh = unknown.no_mesh(snapshot)
+    if no_mesh is not None:
+        render.show([no_mesh, *pipelines.sections(snapshot), *exposed.section(snapshot, None)])
+        return
+    left, right = page_width.beside([2, 3])
+    with left:
+        chip = chip_choice.draw(snapshot)
+    with right:
+        names = [program.name for program in snapshot.programs]
+        name = program_choice.choose(names, program_choice.KEYS["Time"])
+    stated_counts.draw(name)
+    if chip is None:
+        render.show(pipelines.sections(snapshot))
+    else:
+        _show_prediction(snapshot, name, chip)
+        on_chip = for_chip(snapshot, chip)
+        models = time.models_of(on_chip, chip)
+        render.show([time.how_computed(on_chip, models[name], models.values())])
+    program = snapshot.program(name)
+    render.show(exposed.section(snapshot, chip, [program] if program is not None else []))
 
 
 def _show_own_run(snapshot: Snapshot) -> None:

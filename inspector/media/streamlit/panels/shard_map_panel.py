@@ -54,15 +54,6 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     torus_section.show(snapshot)
 
 
-def show_beside(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the map of the selected array and the reasons for its sharding in half of the page."""
-    array = selection.selected(snapshot)
-    mesh = snapshot.mesh_of(array)
-    if mesh is not None and why_no_map(array, mesh) is None:
-        _chart(_maps(array, mesh, Arrangement())[0], "block_map", array)
-    render.show(array_section.why(array, snapshot, layout), width_px=page_width.half_px())
-
-
 def _show_shards(array: Array, snapshot: Snapshot) -> None:
     # A hidden table would cost the browser as much as a visible one.
     drawer = st.expander("Shards by device", key="shards_drawer", on_change="rerun")

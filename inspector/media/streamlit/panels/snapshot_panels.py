@@ -14,7 +14,6 @@ from inspector.media.streamlit.panels import (
     collectives_panel,
     improve_panel,
     program_panels,
-    shard_map_panel,
     whole_model_panel,
 )
 from inspector.media.streamlit.parts import chart
@@ -26,10 +25,9 @@ Panel = Callable[[Snapshot, Layout | None], None]
 
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the whole model, the improvements, and the selected array. The verdict is in the head."""
+    """Draw the whole model and the improvements. The verdict is in the head."""
     whole_model_panel.show(snapshot)
     improve_panel.show_best(snapshot, layout)
-    shard_map_panel.show(snapshot, layout)
 
 
 # In the order of an engineer's questions.

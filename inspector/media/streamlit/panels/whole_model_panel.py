@@ -1,4 +1,4 @@
-"""The picture of the whole model. A click on an array selects it, one on a move opens its collective."""
+"""The picture of the whole model. A click on an array opens its shard map, one on a move its collective."""
 
 from __future__ import annotations
 
@@ -44,4 +44,4 @@ def _pick(part: dict[str, Any]) -> None:
         again = st.session_state.get(_COLLECTIVE) == collective
         st.session_state[_COLLECTIVE] = None if again else collective
     elif isinstance(part.get("path"), str):
-        selection.select(part["path"])
+        selection.open_map(part["path"])

@@ -144,6 +144,7 @@ def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | N
         if paths[row] != st.session_state.get(key):
             st.session_state[key] = paths[row]
             selection.select(paths[row])
+            st.rerun()  # the map is above the table
         st.caption(f"The shard map shows {plain(paths[row])}.")
 
     return picker(f"{hint} {SELECT_A_ROW} to see its shard map.", select)

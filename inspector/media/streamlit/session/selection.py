@@ -12,6 +12,7 @@ from inspector.media.streamlit.session import kept_field
 
 KEY = "selected_array"
 VIEW_KEY = "arrays_view"  # how the tab *Arrays* shows them
+TABS_KEYS = ("panel", "opened_panel")  # of the tabs of the pages *Layout* and *Open*
 
 
 def selected(snapshot: Snapshot) -> Array:
@@ -46,3 +47,11 @@ def select(path: str | None) -> None:
     """Select an array. None changes nothing."""
     if path is not None:
         st.session_state[KEY] = path
+
+
+def open_map(path: str) -> None:
+    """Select an array, and open the tab *Arrays*, which begins with its shard map."""
+    select(path)
+    for key in TABS_KEYS:
+        if key in st.session_state:
+            st.session_state[key] = "Arrays"

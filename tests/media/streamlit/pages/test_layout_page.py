@@ -345,6 +345,7 @@ def test_a_rule_to_a_removed_mesh_axis_is_marked(page):
 @pytest.mark.parametrize("model", ["logical_mlp", "mlp"])
 def test_scan_stacks_the_layers(open_page, model):
     page = open_page(model=model)
+    page.open_panel("Arrays")
     page.switch("size:scan", True)
     assert page.query()["scan"] == "true"
     paths = widget_of(page.test.selectbox, "selected_array").options
@@ -373,9 +374,9 @@ def test_a_link_with_unknown_fields_shows_a_notice(open_page):
 
 def assert_shows_the_last_valid_layout(page):
     assert page.heading() == "### MLP, logical axes on data 2 × model 4, 8 emulated devices"
-    assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
     assert len(page.warnings()) == 1 and "layout before that edit" in page.warnings()[0]
     assert page.query() == {}
+    assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
 
 
 def test_a_click_with_the_old_url_keeps_the_layout(open_page):

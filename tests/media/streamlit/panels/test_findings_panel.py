@@ -63,10 +63,10 @@ def test_findings_have_level_array_and_message(shown, faulty: Snapshot) -> None:
     for finding in audit.audited(faulty).findings:
         assert finding.message.replace("_", " ")[:40] in text.replace("_", " ")
     assert "1 warning, 2 notes" in text
-    first = page.button(key="improve:0:array")
-    first.click().run()
+    page.session_state["panel"] = "Improve"
+    page.button(key="improve:0:array").click().run()
     assert page.session_state["selected_array"] == audit.audit(faulty)[0].array
-    assert page.session_state["panel"] == "Summary"
+    assert page.session_state["panel"] == "Arrays"
 
 
 def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> None:
