@@ -66,7 +66,7 @@ def _not_following(context: AuditContext) -> Iterator[Finding]:
 
 def _unexplained(context: AuditContext) -> Iterator[Finding]:
     parameters = sum(array.bytes_per_device or 0 for array in context.of_group("params"))
-    if not parameters:
+    if not parameters or not context.trains:
         return
     candidates = []
     shapes = {array.shape for array in context.of_group("params")}
