@@ -127,7 +127,7 @@ def _run_test_set(everything: bool) -> int:
     everything: run those marked `nightly` too, with other examples of each property each time.
     """
     marked = () if everything else ("-m", "not nightly")
-    # It stands for few and equal examples.
+    # It represents few and equal examples.
     ci = {"CI": "true"}
     parts: tuple[tuple[str, tuple[str, ...], dict[str, str]], ...] = (
         ("Browser tests", ("tests/browser",), ci),
@@ -152,7 +152,7 @@ def _run_test_set(everything: bool) -> int:
 
 
 def _start_checks(log: TextIO) -> subprocess.Popen[bytes]:
-    """Start all checks beside the tests. `log` gets their output."""
+    """Start all checks next to the tests. `log` gets their output."""
     command = (sys.executable, "-P", str(ROOT / "run.py"), "checks")
     return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
 
@@ -269,7 +269,7 @@ def command_text(python: Path) -> str:
 
 
 def _install_compiler(extra: str) -> bool:
-    """Install one of the compilers. Return False after a message if this system has none."""
+    """Install one of the compilers. Return False after a message if this system lacks it."""
     try:
         _install(extra)
     except subprocess.CalledProcessError:

@@ -1,6 +1,6 @@
 """Which activations a step keeps for its backward pass, which it computes again, and what that costs.
 
-The program before its compile has what the code and its policy ask for, the compiled one what the compiler
+The program before its compile shows the wishes of the code and its policy, the compiled one what the compiler
 made of it. The names of `checkpoint_name` come from the traced code.
 """
 
@@ -83,7 +83,7 @@ class Activations:
       asked: of the program before its compile. None if it is not compiled, or if that is not recorded.
       policy: whether the code computes activations again, or places those with a name.
       share: FLOPs that are computed again / all FLOPs. None if unknown.
-      seconds: about how much of the predicted step computing again takes. None if unknown.
+      seconds: approximate seconds of the predicted step for computing again. None if unknown.
       step: the predicted step. None if unknown.
       at_peak: bytes of activations on one device at the peak of the program's memory, where others are no
         longer, or not yet, in use. None if unknown.
@@ -113,7 +113,7 @@ class Activations:
 
     @property
     def as_asked(self) -> bool | None:
-        """Whether the compiler did what a policy asks for; None if that is unknown, or without a policy."""
+        """Whether the compiler follows the policy; None if that is unknown, or without a policy."""
         if self.moved:
             return False
         if self.asked is None or not self.policy:
@@ -274,7 +274,7 @@ def _named(
 
 
 def recomputing_seconds(predicted: Predicted, program: Program) -> float | None:
-    """Return about how much of a predicted step the operations take that the backward pass runs again.
+    """Return the approximate seconds of a predicted step in operations that the backward pass runs again.
 
     By the schedule of a compiled program it is the time of the core in them. Before a compile, it is their
     share of the matrix products, of the other memory traffic and of the communication. None if unknown.

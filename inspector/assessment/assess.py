@@ -48,7 +48,7 @@ def _assessments(snapshot: Snapshot) -> dict[str | None, Assessment]:
 
 
 def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
-    """Return what a layout or program needs, how long its step takes, and what it sends.
+    """Return the memory of a layout or program, the time of its step, and the bytes it sends.
 
     Args:
       chip: the chosen chip for a Snapshot without one. Others are assessed on their own chip.
@@ -71,7 +71,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None, findings: FindingCounts) ->
     evidence = evidence_of(snapshot, program, chip)
     sent, known, unknown_traffic = _sent(program, None if program is None else snapshot.mesh_of(program))
     step, unknown_step = step_time(snapshot, program, chip, sent)
-    if rejected:  # what was partitioned before JAX refused it runs nowhere
+    if rejected:  # JAX refused it, so its partitioned program runs nowhere
         step, sent, known = None, None, None
         unknown_step = unknown_traffic = REJECTED
     return Assessment(
@@ -173,7 +173,7 @@ def step_time(
     step is predicted.
 
     Args:
-      sent: what a device sends in this time, if it is known.
+      sent: the bytes that a device sends in this time, if it is known.
     """
     if program is None:
         return None, _no_program(snapshot)
@@ -208,7 +208,7 @@ def _measured(program: Program, steps: Sequence[float], sent: Traffic | None) ->
 
 
 def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:
-    """Return the bytes that a device sends in one run, or else what is known of them and why not all are."""
+    """Return the bytes that a device sends in one run, or else the known ones and why others are unknown."""
     if program is None:
         return None, None, "there is no program"
     if program.collectives is None:

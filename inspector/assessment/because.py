@@ -1,4 +1,4 @@
-"""The reason of a verdict: what a step waits for most, or what does not fit, in one sentence."""
+"""The reason of a verdict: the longest wait of a step, or the memory that does not fit, in one sentence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Why a collective is not hidden: for each one that a device waits for, one reason with its evidence.
 
-A profile says what a device waited for, and the simulated schedule what it will wait for. What could run
+A profile has the waits of a device, and the simulated schedule the expected ones. What could run
 meanwhile follows from the operations that read each other's results (`machines.prediction.independent`).
 """
 
@@ -47,7 +47,7 @@ class ExposedCollective:
     Attributes:
       seconds: in which the device waits.
       whole: how long it takes with waits for its links, hidden or not. None if unknown.
-      place: what it is in: the iteration of a loop, a branch, or else the program itself.
+      place: the part that it is in: the iteration of a loop, a branch, or else the program itself.
       available: seconds of operations of this place that neither need its result nor make its input, and
         that run at another time.
       elsewhere: the same in the previous or the next iteration of its loop; 0 outside of loops.
@@ -105,7 +105,7 @@ class Exposed:
       assumed: under which conditions their seconds hold, one clause each: loops without a trip count,
         branches, and kernels without FLOPs. Empty without any, and in a profile.
       unknown: why they are unknown, as a clause. "" if they are known.
-      remedy: what makes them known, as a sentence.
+      remedy: how they become known, as a sentence.
     """
 
     program: str
@@ -117,7 +117,7 @@ class Exposed:
     remedy: str = ""
 
     def of(self, collective: Collective) -> ExposedCollective | None:
-        """Return what is known of one collective; None if it is hidden, or if it is unknown."""
+        """Return the record of one collective; None if it is hidden, or if it is unknown."""
         same = (own for own in self.collectives if own.collective.name == collective.name)
         return next(same, None)
 
@@ -127,7 +127,7 @@ _AGAIN = "Make the Snapshot again."
 
 
 def exposed(snapshot: Snapshot, program: Program, chip: Chip | None) -> Exposed | None:
-    """Return why the collectives of a program are not hidden; None if it has none.
+    """Return why the collectives of a program are not hidden; None without any.
 
     Args:
       program: one of the Snapshot.

@@ -1,4 +1,4 @@
-"""A measured step next to the prediction for it: the same parts of both, and what the machine achieved."""
+"""A measured step next to the prediction for it: the same parts of both, and the rates of the machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Row:
 
     Attributes:
       name: that of the part: `step`, `matrix products`, `fsdp`.
-      whole: whether it is all communication, with that during which the device works, which is no part of
+      whole: whether it is all communication, with that during which the device works, which is not part of
         the step.
     """
 
@@ -48,10 +48,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Achieved:
-    """What one device achieved in a measured step, against the peak of its chip.
+    """A rate that one device achieved in a measured step, against the peak of its chip.
 
     Attributes:
-      name: what it is: `matrix products`, `HBM`, or `memory` of CPU devices.
+      name: `matrix products`, `HBM`, or `memory` of CPU devices.
       per_second: FLOP/s or bytes per second.
       unit: `FLOP/s` or `B/s`.
       share: of the peak. None if the chip is unknown.
@@ -109,7 +109,7 @@ class MeasuredStep:
 
     Attributes:
       predicted: None if no prediction is for the devices that were measured.
-      prediction: what it comes from.
+      prediction: its source.
       measured: the median step with its parts.
       rows: the step, its parts, and hidden communication.
       late: of each device or host that the others wait for, a sentence.
@@ -183,7 +183,7 @@ def measured_step(snapshot: Snapshot, program: Program, chip: Chip | None) -> Me
 
 
 def _late_text(program: Program, late: LateDevice) -> str:
-    """Return who is late, how often and by how much, where the others wait, and what comes before."""
+    """Return who is late, how often and by what time, where the others wait, and the operation before it."""
     assert program.trace is not None
     times = {time.name: time for time in program.trace.instructions}
     waits, longer = times.get(late.collective), times.get(late.operation or "")

@@ -1,4 +1,4 @@
-"""What a check of one Snapshot found, in lines: the verb `check` and `inspector.testing` report it."""
+"""The results of a check of one Snapshot, in lines: the verb `check` and `inspector.testing` report it."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _became(old: LockedArray | None, new: LockedArray | None) -> str:
 
 
 def _traffic_summary(before: LockFile, after: LockFile, program: str) -> str:
-    """Return what one device sends in one run of a program, before and now, and what changed most."""
+    """Return what one device sends in one run of a program, before and now, and the largest change."""
     rows = [
         {collective.key: collective for collective in lock.collectives if collective.program == program}
         for lock in (before, after)

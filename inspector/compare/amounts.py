@@ -41,12 +41,12 @@ class Part:
 class Amount:
     """One measure of one layout, in bytes, seconds or FLOPs.
 
-    text: the amount as the table has it.
+    text: the amount in the words of the table.
     parts: its known parts. They add up to `value` if that is known.
     value: None if unknown.
-    stage: how far the layout got, and so what the amount is based on; empty if nothing is known.
+    stage: how far the layout got, which is the basis of the amount; empty if nothing is known.
     at_least: whether more than `value` may be needed.
-    low, high: the interval of a prediction or of the measured steps; None if unknown. ends: what they are.
+    low, high: the interval of a prediction or of the measured steps; None if unknown. ends: the kind of both.
     limit: bytes of a device of the chip; None if no chip is known.
     fits: whether the layout fits into `limit`; None if unknown.
     unknown: why the value is unknown, as a clause; empty if it is known.
@@ -80,7 +80,7 @@ def amount_text(kind: Kind, amount: float | None) -> str:
 
 
 def amount(kind: Kind, compared: Compared) -> Amount:
-    """Return an amount of the step of one layout, as its assessment has it."""
+    """Return an amount of the step of one layout, from its assessment."""
     return Amount(unknown=REJECTED) if compared.assessment.rejected else _AMOUNTS[kind](compared)
 
 

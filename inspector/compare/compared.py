@@ -1,4 +1,4 @@
-"""A Snapshot with its name and its assessment, and how two of them differ in what they compute."""
+"""A Snapshot with its name and its assessment, and how two of them differ in their computation."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def other_work(baseline: Compared, candidate: Compared) -> bool:
 
 
 def other_work_sizes(baseline: Compared, candidate: Compared) -> str:
-    """Return what differs in the work of a step: `batches and sequence lengths`."""
+    """Return the differences in the work of a step: `batches and sequence lengths`."""
     was, now = (origin.sizes(side.snapshot) or {} for side in (baseline, candidate))
     return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
 
@@ -128,7 +128,7 @@ def work_of(baseline: Compared, candidate: Compared) -> Work:
 
 
 def work_scale(baseline: Compared, candidate: Compared) -> float:
-    """Return by what a figure of the candidate is multiplied to be one of the work of the baseline.
+    """Return the factor that makes a figure of the candidate one of the work of the baseline.
 
     It is 1 unless only the batch or the sequence length of one model differs.
     """
@@ -136,7 +136,7 @@ def work_scale(baseline: Compared, candidate: Compared) -> float:
 
 
 def work_unit(baseline: Compared) -> str:
-    """Return what the work of a step is counted in: `token`, or `example` of a model without sequences."""
+    """Return the unit of the work of a step: `token`, or `example` of a model without sequences."""
     return "token" if "seq" in (origin.sizes(baseline.snapshot) or {}) else "example"
 
 

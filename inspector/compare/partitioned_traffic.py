@@ -100,7 +100,7 @@ def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
 def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     """Return the names of compiled programs whose collectives, propagated or compiled, are unknown.
 
-    A program on one device has none.
+    Programs on one device are left out.
     """
     known = {program.name for program in partitioned_beside(snapshot) if program.collectives is not None}
     return tuple(

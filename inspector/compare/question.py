@@ -44,8 +44,8 @@ class Work:
     """How a value is compared if a step of its layout does other work than a step of the baseline.
 
     Attributes:
-      scale: what the value is multiplied by to be one of the work of the baseline, such as the same tokens.
-      per: of what the change is, `per token`; "" if the work is the same.
+      scale: the factor that makes the value one of the work of the baseline, such as the same tokens.
+      per: the unit of the change, `per token`; "" if the work is the same.
       why: the sizes that differ, `batches differ`; "" if the work is the same.
     """
 
@@ -93,7 +93,7 @@ class Answer:
 
     change: the signed change, such as `−25%`, or an empty string.
     remark: why the answer is not comparable, or a caveat, or an empty string.
-    per: of what the change is, such as `per token`; empty if it is of the whole step.
+    per: the unit of the change, such as `per token`; empty for the whole step.
     """
 
     value: float | None

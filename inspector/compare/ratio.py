@@ -18,7 +18,7 @@ from inspector.machines.prediction.ratios import (
     published,
 )
 
-# What an answer is based on.
+# The basis of an answer.
 LESS, COMMON, PAIRS, MEASURED = (
     "less of everything",
     "common efficiencies",
@@ -37,7 +37,7 @@ class Ratio:
       low: Lower end of its interval. None if unknown.
       high: Upper end. None if unknown.
       pairs: Number of published pairs behind the interval. 0 for others.
-      reason: What the answer is based on, or why there is none.
+      reason: The basis of the answer, or why there is none.
       decider: What decides between two predicted steps that are not distinguishable. None if unknown.
     """
 
@@ -75,7 +75,7 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
 
 
 def of_needs(value: float, was: Needs, now: Needs, chip: str, checked: RatioInterval | None) -> Ratio:
-    """Return the ratio of two predicted steps from what they need.
+    """Return the ratio of two predicted steps from their needs.
 
     The answer is that of the common efficiencies or of the published pairs, whichever decides more closely.
 
@@ -104,7 +104,7 @@ def _of_pairs(value: float, checked: RatioInterval) -> Ratio:
 
 
 def answered(value: float, low: float, high: float, basis: str, why: str = "") -> Ratio:
-    """Return the answer of an interval. A difference below 1% is no answer.
+    """Return the answer of an interval. A difference below 1% gives no answer.
 
     why: why there is none if the interval contains 1.
     """

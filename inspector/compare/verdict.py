@@ -1,7 +1,7 @@
 """Whether a layout is better than another one: the answer, the ratio of their steps, and one sentence.
 
 A step is shorter only if the whole interval of the ratio says so. What does not fit, what JAX rejects, and
-what was computed in another way has no ratio.
+results that were computed in another way have no ratio.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _largest_group(
 
 
 def _shortest_step(every: Sequence[Compared], same: Sequence[Compared]) -> str:
-    """Return which of the layouts that can be compared has the shortest step, and what the others are."""
+    """Return which of the layouts that can be compared has the shortest step, and the answer for others."""
     best = min(same, key=_cost)
     others = {compared.name: of_step(best, compared) for compared in every if compared is not best}
     step = best.assessment.step
@@ -277,7 +277,7 @@ def _other_machines(baseline: Compared, candidate: Compared) -> str | None:
 
 
 def _unsure(compared: Compared) -> str | None:
-    """Return why a predicted step is no basis for a verdict; None if it is."""
+    """Return why a predicted step is not a basis for a verdict; None if it is."""
     step, program = compared.assessment.step, step_program(compared.snapshot)
     if step is not None and step.kind == "at least":
         return f"only a lower bound of the step of {compared.name} is known: {step.at_least}"
@@ -316,7 +316,7 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
 
 
 def _figures_sentence(verdict: Verdict, clauses: Sequence[tuple[Answer, str]]) -> str:
-    """Return what the candidate needs, sends and computes: what is better first, then what is worse."""
+    """Return the memory, traffic and FLOPs of the candidate: the better ones first, then the worse ones."""
     better, equal, worse = (
         [words for answer, words in clauses if answer.verdict == of] for of in ("better", "equal", "worse")
     )

@@ -37,7 +37,7 @@ _STEPS_PER_INSTRUCTION = 40
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """What an array is made from.
+    """The sources of an array.
 
     follows: the arguments that it follows from through elementwise arithmetic and moves.
     alone: whether it has no other data than those and constants.
@@ -62,7 +62,7 @@ class _Product(NamedTuple):
 
 
 class ArgumentUses(NamedTuple):
-    """What the text of a program says about its arguments.
+    """The facts in the text of a program about its arguments.
 
     by_path: the use of each argument that the text proves.
     first_used: the paths of the arguments that it computes with, in the order in which it first does.
@@ -78,7 +78,7 @@ NO_USES = ArgumentUses()
 
 
 def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequence[str]) -> ArgumentUses:
-    """Return what a program uses its arguments for.
+    """Return the uses of a program for its arguments.
 
     The result is empty if the paths do not match the program, or if the program is too large.
 
@@ -98,7 +98,7 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
     except TooLong:
         return NO_USES
     first_used = tuple(arguments[number] for number in reader.first_used)
-    # A gradient is no new value of an array that it follows from.
+    # A gradient is not a new value of an array that it follows from.
     gradients = gradient_results(analysis, results)
     ends = zip(as_tuple(returned), results, strict=False)
     flows = [_COMPUTED if isinstance(flow, tuple) or path in gradients else flow for flow, path in ends]
@@ -176,7 +176,7 @@ class _Uses:
 
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
         """Return the arrays of arguments of the function that are neither state nor a random key."""
-        # What is multiplied with computed values in a forward pass can be a weight that is not updated.
+        # An array multiplied with computed values in a forward pass can be a weight that is not updated.
         weights = self._against_computed(False) | self._tables
         roots = {self._root(number) for number in (*uses, *updated, *self._wrote, *weights)}
         if "weight" not in uses.values() and "cache" not in uses.values():

@@ -1,4 +1,4 @@
-"""What a collective does for the model: layouts whose mesh axes have other names are compared by it."""
+"""The purpose of a collective for the model: layouts whose mesh axes have other names are compared by it."""
 
 from __future__ import annotations
 

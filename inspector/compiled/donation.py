@@ -1,6 +1,6 @@
 """Which outputs of a program can reuse the memory of its inputs, and which donated inputs none of them uses.
 
-JAX pairs them by shape, element type and sharding. XLA pairs what is left by the bytes on one device alone.
+JAX pairs them by shape, element type and sharding. XLA pairs the rest by the bytes on one device alone.
 Paths do not matter.
 """
 

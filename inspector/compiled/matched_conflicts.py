@@ -3,7 +3,7 @@
 The partitioner makes a collective for each conflict. A compiler then combines, merges, repeats and narrows
 them. A part of a compiled collective resolves the conflict of the partitioned collective that moves the same
 arrays along the same mesh axes, or else serves the same operation. If several fit equally well, and they are
-as many as the parts, each has one. Otherwise all their conflicts share the parts.
+equal in number to the parts, each has its conflict. Otherwise all their conflicts share the parts.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
 def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict]) -> tuple[Collective, ...]:
     """Return collectives, those without a line with that of the operation whose conflict they resolve.
 
-    XLA has no name for a collective that moves an argument, if it names it by what is moved.
+    XLA has no name for a collective that moves an argument, if it names collectives by the moved array.
     """
     lines = {
         name: conflict.source

@@ -90,7 +90,7 @@ def _measured_of(program: Program, profile: Snapshot) -> Program | None:
 
 
 def with_times(program: Program, profile: Snapshot) -> Program | None:
-    """Return a program with the times that a profile has of it; None if it has none."""
+    """Return a program with its times in a profile; None if the profile lacks it."""
     measured = _measured_of(program, profile)
     return None if measured is None else _with_times(program, measured)
 
@@ -135,7 +135,7 @@ def _trips(program: Program) -> dict[str, int]:
     """Return the iterations of the loops of a profiled program, by the name of the loop.
 
     Each instruction of a body runs once in an iteration. A loop is left out if they disagree. Of an inner
-    loop it is the mean of its runs, and the loop is left out if this is no whole number.
+    loop it is the mean of its runs, and the loop is left out if this is not a whole number.
     """
     schedule, trace = program.schedule, program.trace
     if schedule is None or trace is None:

@@ -254,7 +254,7 @@ class _Use:
         return "gradient" if written & BACKWARD and "optimizer" in read else "temporary"
 
     def _phases_around(self, position: int, before: bool) -> set[Phase]:
-        """Return the phase of an instruction, or else those of what it reads or of what reads its result."""
+        """Return the phase of an instruction, or else those of its operands or of the users of its result."""
         own = self._phase(position)
         if own != "unknown":
             return {own}

@@ -22,7 +22,7 @@ from inspector.core.snapshot import Phase
 
 FUNCTIONS = ("jit(", "pjit(", "pmap(")  # how JAX begins the name of an operation of a program
 PHASES: tuple[Phase, ...] = get_args(Phase)
-# The backward pass, with what it computes again.
+# The backward pass, with the repeated computations.
 BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
 
 
@@ -56,7 +56,7 @@ class OpName:
     """Parsed name of one operation.
 
     module: path of the Flax module, as in the paths of its parameters; "" outside of all modules.
-    primitive: name of the JAX primitive; "" if the name has none.
+    primitive: name of the JAX primitive; "" if it is not in the name.
     """
 
     phase: Phase
@@ -104,7 +104,7 @@ def _operation(parts: tuple[str, ...]) -> OpName:
             scopes = _without_repetition(scopes)
         own = _scopes(part)
         if "." in part and own == scopes[-1:]:
-            continue  # `attention/attention.product`: a module calls a method of its own
+            continue  # `attention/attention.product`: a module calls its own method
         scopes += own
     primitive = (_scopes(parts[-1], called=True) or [parts[-1]])[-1]
     if scopes and _ROOT_MODULE.match(scopes[0]):

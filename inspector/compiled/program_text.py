@@ -56,7 +56,7 @@ class ProgramFacts:
     invalid; then most facts are None.
 
     `work` is that of one device after partitioning, `ideal` that of all devices before; one of them is None.
-    The schedule and the memory are also None if the text is not scheduled. `uses` has what the text
+    The schedule and the memory are also None if the text is not scheduled. `uses` has the facts that the text
     says about the inputs. `gradients` has the paths of the outputs that are gradients. `reused` has the
     paths of the inputs over which outputs are written.
     """
@@ -283,7 +283,7 @@ def with_uses(
         replace(
             sharding,
             use=uses.by_path.get(sharding.path),
-            # Without an alias, outputs have memory of their own, also if the compiler drops the input.
+            # Without an alias, outputs have separate memory, also if the compiler drops the input.
             reused=None if reused is None else sharding.path in reused,
         )
         if sharding.role == "input"

@@ -1,4 +1,4 @@
-"""What the backward pass of a program reads from the forward pass, and what it computes again.
+"""The values that the backward pass of a program reads from the forward pass or computes again.
 
 JAX names the operations that the backward pass runs again `rematted_computation`. A value is kept if an
 operation of the forward pass computes it, and one of the backward pass reads it. Values that are made from
@@ -149,7 +149,7 @@ class _Reader:
                     yield site.caller, site.instruction
 
     def _kept(self, entry: Computation) -> Iterator[tuple[Buffer | None, _Kept]]:
-        """Yield the buffer, if it is known, and what is in it."""
+        """Yield the buffer, if it is known, and its content."""
         waiting = [
             operand
             for computation in self._executed(entry)
@@ -194,7 +194,7 @@ class _Reader:
                         waiting.append(callee)
 
     def _begun(self, value: Value) -> Value:
-        """Return what an asynchronous operation begins, other values as they are."""
+        """Return the operation that an asynchronous one begins, other values as they are."""
         instruction = begun(value.instruction)
         return value if instruction is value.instruction else Value(value.frame, instruction, value.path[1:])
 
@@ -317,7 +317,7 @@ class _Reader:
         return Value(root.frame, updates[0])
 
     def _recomputed(self, entry: Computation) -> Residuals:
-        """Return the operations that the backward pass runs again, without what is kept."""
+        """Return the operations that the backward pass runs again, without the kept values."""
         rows: dict[tuple[object, ...], RecomputedOperation] = {}
         matmul: dict[str, float] = {}
         total: float | None = 0.0

@@ -60,7 +60,7 @@ class _Names(NamedTuple):
 
 
 def written_at(file: str, line: int, column: int | None) -> Written | None:
-    """Return what the code has at a place; None if the file or the line cannot be read.
+    """Return the source text at a place; None if the file or the line cannot be read.
 
     Args:
       file: path of a Python file of this machine.
@@ -78,7 +78,7 @@ def written_at(file: str, line: int, column: int | None) -> Written | None:
         return None
     names = parsed[1]
     if any(first <= line <= last for first, last in names.ruled):
-        return Written("", True)  # JAX gives what the rule calls the place of the function
+        return Written("", True)  # JAX gives the calls of the rule the place of the function
     nodes = list(_own_nodes(statement))
     starts = [node for node in nodes if _starts(node, line, column)]
     if not starts:
@@ -176,7 +176,7 @@ def _mentioned(node: ast.AST, renamed: dict[str, str], calls: bool) -> Iterator[
         yield name
     for child in ast.iter_child_nodes(node):
         skipped = not calls and (
-            isinstance(child, ast.Lambda)  # it runs in a frame of its own
+            isinstance(child, ast.Lambda)  # it runs in its own frame
             or (isinstance(node, ast.Call) and child is node.func)
         )
         if not skipped and not isinstance(child, ast.stmt):

@@ -1,7 +1,7 @@
 """The groups of arrays and their headings, in the order in which they are shown.
 
 A new group is added here and to `Group` in `inspector.core.snapshot`. Values that only a program has, such as
-temporaries, have groups of their own.
+temporaries, have separate groups.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Give arrays whose names say nothing the group of their role.
 
-Evidence, in this order: the keys `params` and `opt_state`, what a program uses the array for, other keys, and
+Evidence, in this order: the keys `params` and `opt_state`, the use of the array in a program, other keys, and
 arrays that mirror each other as parameters and moments do.
 """
 
@@ -67,7 +67,7 @@ def _own_path(array: Array) -> str:
 
 
 def _paired(arrays: list[Array]) -> list[Array]:
-    """Name both moments of Adam, and the parameters beside them.
+    """Name both moments of Adam, and their parameters.
 
     `state/mu/w` and `state/nu/w` of one shape are moments; `state/model/w` of this shape is their parameter.
     """

@@ -1,4 +1,4 @@
-"""What a program costs if its loops run so often, and its branches are taken so often.
+"""The costs of a program for stated counts of its loops and branches.
 
 The trip count of some loops, and the branch of some conditionals, depends on data, so no text says them. Each
 figure of a program is a sum of parts, each times the trip counts of the loops and the shares of the branches
@@ -277,7 +277,7 @@ class _Factors:
     shares: Mapping[str, tuple[float, ...]]
 
     def of(self, within: Iterable[str]) -> tuple[float, tuple[str, ...]]:
-        """Return the product of what is known, and what is left."""
+        """Return the product of the known counts, and the others."""
         product, rest = 1.0, []
         for place in within:
             name, branch, number = place.partition(":")

@@ -23,7 +23,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/PID/statm, which o
 
 @dataclass(frozen=True)
 class _Files:
-    """The files of one control group: its limit, its use, and of that what the kernel can take back."""
+    """The files of one control group: its limit, its use, and the part that the kernel can take back."""
 
     folder: Path
     limit: str
@@ -82,7 +82,7 @@ def proportional_bytes(pid: int, children: bool = True) -> int | None:
 
 
 def private_data_bytes() -> int | None:
-    """Return the bytes of this process that `RLIMIT_DATA` limits; None where that is unknown."""
+    """Return the bytes of this process that `RLIMIT_DATA` limits; None if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/status").read_text().splitlines():
             if line.startswith("VmData:"):
@@ -121,7 +121,7 @@ def groups(
 
     Args:
       names: the file with the groups of this process.
-      root: where the control groups are mounted.
+      root: the path at which control groups are mounted.
     """
     for files in _group_files(names, root):
         try:

@@ -1,4 +1,4 @@
-"""Read files that may be hostile: regular files only, and at most so many bytes."""
+"""Read files that may be hostile: regular files only, and with a limit on their bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job reports while it runs."""
+"""The reports of a job while it runs."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def mesh_of_all_devices(snapshot: Snapshot) -> Mesh | None:
 
 
 def is_emulated(mesh: Mesh | None) -> bool:
-    """Return whether the devices of a mesh are CPUs, or unknown. CPUs have no host memory of their own."""
+    """Return whether the devices of a mesh are CPUs, or unknown. CPUs have no separate host memory."""
     return mesh is None or mesh.device_kind in (None, "cpu")
 
 

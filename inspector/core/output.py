@@ -84,7 +84,7 @@ def _replace(target: Path, content: bytes) -> None:
 def _nameless_file(folder: Path) -> int | None:
     """Return a new file without a name, which a killed process does not leave behind.
 
-    Return None if the system (macOS) or the file system (NFS) has none.
+    Return None if the system (macOS) or the file system (NFS) does not support it.
     """
     if not hasattr(os, "O_TMPFILE") or not os.path.isdir("/proc/self/fd"):
         return None
@@ -95,7 +95,7 @@ def _nameless_file(folder: Path) -> int | None:
 
 
 def _name(file: int, path: Path) -> None:
-    """Give a name to an open file that has none."""
+    """Give a name to an open file without one."""
     folder = os.open(path.parent, os.O_PATH)
     try:
         # Only with a folder does Python follow the link to the open file.

@@ -1,4 +1,4 @@
-"""What a PartitionSpec does not say about the placement of an array, in sentences."""
+"""Facts about the placement of an array that a PartitionSpec omits, in sentences."""
 
 from __future__ import annotations
 

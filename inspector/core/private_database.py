@@ -20,7 +20,7 @@ def prepare(path: Path) -> None:
     """Create the folder (mode 0700) and the file (0600) if they are missing.
 
     A file of an earlier version that everyone can read becomes readable by its user only. SQLite gives the
-    files beside a database the same mode. Rights of a group stay: somebody has given them.
+    files next to a database the same mode. Rights of a group stay: somebody has given them.
 
     Raises:
       OSError: the folder or the file cannot be created.
@@ -37,7 +37,7 @@ def prepare(path: Path) -> None:
 
 
 def reason(path: Path, error: sqlite3.Error | OSError) -> str:
-    """Return why a database cannot be used, in words: what the system or SQLite reports."""
+    """Return why a database cannot be used, in words: the report of the system or SQLite."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary result code
@@ -90,7 +90,7 @@ def exclusive(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Delete a database with the files beside it.
+    """Delete a database with the files next to it.
 
     Raises:
       OSError: a file cannot be deleted.

@@ -35,5 +35,5 @@ def run_of(name: str | None) -> str:
 
 
 def is_step(name: str | None) -> bool:
-    """Return whether a program, or the one of a plan that has none yet, is a train step."""
+    """Return whether a program, or that of a plan without any yet, is a train step."""
     return name in (None, "train_step")

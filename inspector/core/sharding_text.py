@@ -16,7 +16,7 @@ def spec_text(spec: Spec | None) -> str:
 def array_spec_text(array: Array) -> str:
     """Return the PartitionSpec of an array as JAX prints it, with its unreduced mesh axes.
 
-    If only its shards are known, return where they are: `device 0`, or `8 listed shards`.
+    If only its shards are known, return their places: `device 0`, or `8 listed shards`.
     """
     if array.spec is None and array.shards:
         one = len(array.shards) == 1

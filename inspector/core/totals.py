@@ -53,7 +53,7 @@ def state_totals(snapshot: Snapshot) -> Totals:
 
 
 def state_title(snapshot: Snapshot) -> str:
-    """Return what the arrays of `state_totals` are, as a label: arrays of unknown role are no train state."""
+    """Return the label of the arrays of `state_totals`: arrays of unknown role are not train state."""
     groups = {array.group for array in snapshot.arrays} & {*STATE_GROUPS}
     if not groups or ("opt_state" in groups and (snapshot.layout is not None or "other" not in groups)):
         return "Train state"

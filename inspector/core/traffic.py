@@ -47,7 +47,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
     """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last.
 
     Args:
-      networks_apart: make a row of its own for the collectives between TPU slices.
+      networks_apart: make a separate row for the collectives between TPU slices.
     """
     groups: dict[tuple[Axes, Axes, str, str | None], list[Collective]] = {}
     for collective in collectives:
@@ -131,7 +131,7 @@ def inputs_of(collective: Collective) -> tuple[str, ...]:
 
 
 def outputs_of(collective: Collective) -> tuple[str, ...]:
-    """Return the paths of the program's results that are made of what a collective sends."""
+    """Return the paths of the program's results that are made of the values that a collective sends."""
     return _of_parts(collective, "outputs")
 
 

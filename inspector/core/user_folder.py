@@ -1,4 +1,4 @@
-"""The folder of what a user keeps: the library and the own runs."""
+"""The folder of the files that a user keeps: the library and the own runs."""
 
 from __future__ import annotations
 

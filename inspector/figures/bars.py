@@ -120,7 +120,7 @@ def _heading(bar: Bar, top: float, width_px: float) -> dict[str, Any]:
 
 
 def _limit_lines(limit: float, bars: Sequence[Bar], tops: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the line of a limit, beside its label and across each bar."""
+    """Return the line of a limit, next to its label and across each bar."""
     spans: list[tuple[float, float]] = [(0, _LIMIT_LABEL_PX)]
     for bar, top in zip(bars, tops, strict=True):
         spans.append((top - _BEYOND_PX, top + BAR_PX + bar.below_px + _BEYOND_PX))

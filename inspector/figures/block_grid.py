@@ -182,7 +182,7 @@ class BlockGrid:
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How to lay out the dimensions of an array.
+    """The arrangement of the dimensions of an array.
 
     Attributes:
       rows, columns: the dimensions along each side, outer first. By default the split dimensions,

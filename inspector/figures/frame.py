@@ -77,7 +77,7 @@ def plot(
     """Return a figure with a title and notes above a plot of this height.
 
     The texts are not escaped; notes are wrapped. `above` is room below the notes for column headings.
-    `amounts` are what the figure shows in words, for `statement`.
+    `amounts` are the content of the figure in words, for `statement`.
     """
     lines = note_lines(notes, width_px)
     top = heading_px(len(lines)) + above

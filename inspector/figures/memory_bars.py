@@ -44,7 +44,7 @@ def memory_bars(
     *,
     width_px: int = 480,
 ) -> go.Figure | None:
-    """Return a bar per program, with what is in memory at its peak; None if no memory is known.
+    """Return a bar per program, with the content of memory at its peak; None if no memory is known.
 
     The `capacity` of one chip in bytes is a line, or a note if it is far beyond the bars.
     """
@@ -116,5 +116,5 @@ def _strips(drawn: Drawn, tops: Sequence[float]) -> list[go.Bar]:
 
 
 def _is_rejected(program: Breakdown) -> bool:
-    """Return whether the compiler reported only what the program needs, because it does not fit."""
+    """Return whether the compiler reported only the need of the program, because it does not fit."""
     return program.total is None and program.use is None and not program.arguments

@@ -1,7 +1,7 @@
 """The one law of colors: every color of a figure, a page, a report and a terminal comes from here.
 
 * **A mesh axis has a hue, decided by its name alone.** So no other axis, layout or page changes it. The names
-  that JAX code commonly uses have hues of their own, and their synonyms share them (`_KNOWN`). Other names
+  that JAX code commonly uses have their own hues, and their synonyms share them (`_KNOWN`). Other names
   take a hue by their last letters or digits, so that `x`, `y`, `z` and `axis_0`, `axis_1` differ. Nine names
   cannot have eight hues: a second axis of one mesh with the same hue is hatched (`fill_of_axis`).
 * **Several axes together are stripes of their hues**, such as an all-reduce over `fsdp` and `tensor`. What
@@ -38,7 +38,7 @@ LIGHT_PAGE, DARK_PAGE = ("#FFFFFF", "#1F2328"), ("#0E1117", "#F0F2F6")
 
 REPLICATED = "#DDDDDD"  # data that is the same on every device
 UNKNOWN = "#8A8F98"
-# What is not concerned, such as bytes that stay: calm on a white and on a black page, under black text.
+# Unconcerned parts, such as bytes that stay: calm on a white and on a black page, under black text.
 REMAINING = "#9BA1A9"
 COMPUTE = "#66707D"
 MIDDLE_GREY = "#808890"  # can be read on white and on black
@@ -81,7 +81,7 @@ _READABLE = 4.6  # contrast of black on each shade
 _NEUTRALS = "#464E59", "#C6CCD4"  # the ends of the greys
 
 # Amounts, weakest first: from the ground of a page to what stands out most on it. The text that can be read
-# on a step of one scale is white where that of the other is black.
+# on a step of one scale is white if that of the other is black.
 AMOUNTS = ("#EDF0F4", "#D3DBE4", "#B4C1D0", "#93A5B9", "#5A6F88", "#43566E", "#2E3F56", "#1B2A40")
 AMOUNTS_DARK = ("#1C232D", "#2A3441", "#3A4758", "#4D5D72", "#8FA3BC", "#AFC0D5", "#CFDBEA", "#F0F5FB")
 
@@ -108,7 +108,7 @@ class Fill:
 
 
 NOT_KNOWN = Fill(UNKNOWN, "/")
-# What a device does in a step without others, by `StepPart.kind`.
+# The activity of a device in a step without others, by `StepPart.kind`.
 WORK = {
     "compute": Fill("#565E69"),
     "memory": Fill("#9AA2AD"),
@@ -137,7 +137,7 @@ def color_of_axis(name: str) -> str:
 
 
 def fill_of_axis(name: str, beside: Iterable[str] = ()) -> Fill:
-    """Return the fill of one axis of a mesh; `beside` are all axes of the mesh, which may share its hue."""
+    """Return the fill of one axis of a mesh; `beside` has all axes of the mesh, which may share its hue."""
     earlier = itertools.takewhile(lambda other: other != name, beside)
     same = sum(color_of_axis(other) == color_of_axis(name) for other in earlier)
     return Fill(color_of_axis(name), ("", *HATCHES[2:])[min(same, len(HATCHES) - 2)])
@@ -244,7 +244,7 @@ def amounts(dark: bool = False) -> Colorscale:
 
 
 def of_amounts(heatmap: go.Heatmap) -> go.Heatmap:
-    """Give a heat map the scale of amounts, and in its `meta.dark` what a dark page changes."""
+    """Give a heat map the scale of amounts, and in its `meta.dark` the changes for a dark page."""
     dark: dict[str, Any] = {"colorscale": amounts(dark=True)}
     if heatmap.textfont.color in (BLACK, WHITE):
         other = WHITE if heatmap.textfont.color == BLACK else BLACK

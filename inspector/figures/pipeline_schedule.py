@@ -51,7 +51,7 @@ def columns_of(pipelines: Sequence[Pipeline], most: int) -> list[Column]:
 def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> go.Figure | None:
     """Return the microbatch of each device in each iteration, and the bubble; None if they are unknown.
 
-    The backward pass follows the forward pass. Turns of a circular pipeline have shades of their own.
+    The backward pass follows the forward pass. Turns of a circular pipeline have their own shades.
     """
     pipelines = drawn(pipelines)
     if not pipelines:

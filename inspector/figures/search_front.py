@@ -146,7 +146,7 @@ def _frontier(near: Sequence[Candidate]) -> Iterator[go.Scatter]:
 
 
 def _label(best: Candidate, seconds: Sequence[float], sizes: Sequence[float]) -> dict[str, Any]:
-    """Return the name and the time of the best candidate, beside its point and inside of the plot."""
+    """Return the name and the time of the best candidate, next to its point and inside of the plot."""
     right = _seconds(best) > (min(seconds) + max(seconds)) / 2
     least, most, own = (math.log(size) for size in (min(sizes), max(sizes), _bytes(best)))
     # Few layouts are as fast as the best one and need more memory.

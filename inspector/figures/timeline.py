@@ -24,7 +24,7 @@ _MOST_NAME = 12  # characters of a row's name
 # are one bar, of at most `_MOST_MERGED` such shares.
 _LEAST_SHARE = 1 / 600
 _MOST_MERGED = 4
-_PALE = 0.45  # opacity of what is not on the critical path
+_PALE = 0.45  # opacity of operations not on the critical path
 WHOLE_STEP = "whole step"
 _KINDS = (  # of spans; those of communication are followed by their mesh axes
     "matrix products",
@@ -90,7 +90,7 @@ def timeline(
 
     Args:
       window: start and end in seconds of a period whose spans are drawn as if only it was shown.
-      measured: the spans of a profile, in a row of their own.
+      measured: the spans of a profile, in a separate row.
     """
     if not simulated.spans or program.schedule is None:
         return None
@@ -198,7 +198,7 @@ def _longest(spans: Sequence[Span]) -> Span:
 
 
 def _picked(spans: Sequence[Span]) -> str | list[float]:
-    """Return what a click on a bar passes on: the name of its operation, or the period of several."""
+    """Return the data of a click on a bar: the name of its operation, or the period of several."""
     return name_of(spans[0]) if len(spans) == 1 else [spans[0].start, spans[-1].end]
 
 
@@ -282,7 +282,7 @@ def trace_events(
     """Return the spans as events of the Chrome trace format, which Perfetto opens. Times are in µs.
 
     Args:
-      measured: the spans of a profile, in a row of their own.
+      measured: the spans of a profile, in a separate row.
     """
     assert program.schedule is not None
     rows = _resources((*simulated.spans, *measured))

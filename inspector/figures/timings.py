@@ -1,6 +1,6 @@
 """The times of programs: lowering, compiling, the first run, every measured step, and kinds of operations.
 
-The times are those of emulated devices that share the cores of a machine, of its own devices, or of a
+The times are those of emulated devices that share the cores of a machine, of real devices, or of a
 compiler for a machine that is not present. The title of every figure says which.
 """
 
@@ -139,7 +139,7 @@ def _add_strip(
     values: tuple[float, ...],
     width_px: float,
 ) -> None:
-    """Add the steps of a program, with axes of their own, below the `number` strips before."""
+    """Add the steps of a program, with separate axes, below the `number` strips before."""
     spread = statistics(values)
     assert spread is not None  # only programs with steps are drawn
     suffix = str(number + 1) if number else ""

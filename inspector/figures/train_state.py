@@ -15,7 +15,7 @@ from inspector.figures import frame, labels, mesh_layout, palette, ticks
 # The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"
 
-_OTHER_GREYS = 5  # of owners that are no group of arrays
+_OTHER_GREYS = 5  # of owners that are not groups of arrays
 _PLOT_PX = 200
 _AXIS_PX = 44  # tick labels and the title of the axis
 

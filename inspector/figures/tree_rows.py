@@ -1,4 +1,4 @@
-"""The rows of a tree of arrays in several layouts: what is below each other, and what is open.
+"""The rows of a tree of arrays in several layouts: their order, and the open ones.
 
 The rows are the paths of all layouts, so a row is the same array in each of them. Layers that are alike in
 every layout share a row. Of large trees, the subtrees with differences and the largest ones are open.
@@ -50,7 +50,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the bars show: `bytes` and `on each device`, and its amount for an array, None if unknown."""
+    """The amounts of the bars: `bytes` and `on each device`, and its amount for an array, None if unknown."""
 
     unit: str
     where: str
@@ -127,7 +127,7 @@ def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[R
 
 
 def measure_of(columns: Sequence[Column]) -> Measure:
-    """Return what the bars show: bytes on each device, unless they are unknown of all arrays."""
+    """Return the amount in the bars: bytes on each device, unless they are unknown of all arrays."""
     arrays = [array for column in columns for array in column.arrays]
     known = (measure for measure in _MEASURES if any(map(measure.of, arrays)))
     return next(known, _MEASURES[0])

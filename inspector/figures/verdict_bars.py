@@ -35,7 +35,7 @@ _NARROW_PX = 290  # narrower bars are below each other
 _BOLD = 0.92  # the width of a text over that of a bold one
 _LEAST_NAME = 14  # characters of a name that a value leaves
 _LEAST_PX = 4  # of a bar
-_SHORT = 0.05  # of the width: a shorter bar has its amount beside it
+_SHORT = 0.05  # of the width: a shorter bar has its amount next to it
 _LONGEST = 1.7  # the end of a long interval, in times of the bar
 _ROOM = 0.94  # of the width for the longest bar: the rest is for the ends of intervals
 _WHISKER_PX = 4
@@ -65,12 +65,12 @@ class _Bar:
     segments: Sequence[_Segment]
     longest: float
     interval: tuple[float, float] | None = None
-    ends: str = INTERVAL  # what the ends of the interval are
+    ends: str = INTERVAL  # the kind of the interval's ends
     interval_text: str = ""
     work: float = 0.0  # seconds of a step without waits
     limit: tuple[float, str] | None = None
     at_least: bool = False
-    if_short: tuple[str, str] | None = None  # its amount and share, beside a bar far shorter than its limit
+    if_short: tuple[str, str] | None = None  # its amount and share, next to a bar far shorter than its limit
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def verdict_bars(
 
     Args:
       values: whether to write the figures above the bars, for places that do not have them elsewhere.
-      step: what is timed.
+      step: the timed work.
     """
     groups = [(title, bars) for title, bars in _groups(layouts, step) if any(bar.segments for bar in bars)]
     if not groups:
@@ -435,7 +435,7 @@ class _Drawing:
 
 
 def _fitting(name: str, values: Sequence[str], room: float) -> tuple[str, str]:
-    """Return a name and the first value beside which it fits. The name is cut if none is short enough."""
+    """Return a name and the first value next to which it fits. The name is cut if none is short enough."""
     size = frame.NOTE_PX + 1
 
     def fits(name: str, value: str) -> bool:

@@ -23,7 +23,7 @@ from inspector.model import SizeValue
 from inspector.model.built_in import remat_names
 
 MOST_SWAPS = 40  # half a minute for a large model
-# Changes that keep the mesh and the sharding of the parameters: what is wrong there is a mistake, and its
+# Changes that keep the mesh and the sharding of the parameters: a fault there is a mistake, and its
 # change is small. The earlier is the smaller change.
 SMALL: tuple[ChangeKind, ...] = (
     "donation", "optimizer", "batch", "constraint", "kernel", "microbatches", "rematerialization",

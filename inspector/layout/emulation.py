@@ -1,4 +1,4 @@
-"""How much memory of this machine a layout needs for emulated devices.
+"""The memory of this machine that a layout needs for emulated devices.
 
 Emulated devices share the memory of one machine, so an array replicated on N devices takes N times its bytes.
 """

@@ -225,7 +225,7 @@ def parse_given_mesh(
 def split_axes(text: str) -> tuple[str, str | None]:
     """Split `data:explicit,model` into the names and the types of the axes, both joined by commas.
 
-    The types are None if no axis has one. An axis without a type is auto.
+    The types are None if all axes are without one. An axis without a type is auto.
 
     Raises:
       InvalidInput: a type is unknown.

@@ -1,6 +1,6 @@
 """From a Layout and the model's abstract arrays to a Snapshot, at once: nothing is compiled or allocated.
 
-This is what the page redraws at every change of mesh or rules. The same placement is computed by JAX
+The page redraws this at every change of mesh or rules. The same placement is computed by JAX
 itself when the layout is run, and the tests hold the two against each other.
 """
 
@@ -53,7 +53,7 @@ def rejection(snapshot: Snapshot) -> str:
 def with_programs(snapshot: Snapshot, propagated: PartitionedPrograms) -> Snapshot:
     """Return a plan with its partitioned programs, and with the activations and gradients in them.
 
-    Compiled programs get the partitioned ones beside them.
+    Compiled programs get the partitioned ones next to them.
     """
     if snapshot.source.kind != "plan":
         return with_partitioned(snapshot, propagated)
@@ -84,7 +84,7 @@ def with_partitioned(compiled: Snapshot, propagated: PartitionedPrograms) -> Sna
 
 
 def partitioned_records(partitioned: Iterable[Program]) -> tuple[Program, ...]:
-    """Return what a Snapshot keeps of partitioned programs beside its own: figures without origins."""
+    """Return the part of partitioned programs that a Snapshot keeps: figures without origins."""
     return tuple(
         replace(
             program,

@@ -41,8 +41,8 @@ _DEEPEST = 20  # of YAML
 _LONGEST_VALUE = 10_000  # characters of a value of YAML
 _MOST_BITS = 64  # of an integer of YAML: the size of a mesh axis
 
-# What is between the name of a list and the list in Python or gin: `logical_axis_rules = `,
-# `rules: Rules = `, `"logical_axis_rules": `. So many characters in front of each bracket are searched.
+# The text between the name of a list and the list in Python or gin: `logical_axis_rules = `,
+# `rules: Rules = `, `"logical_axis_rules": `. Up to `_LONGEST_BEFORE` characters are searched.
 _BETWEEN = re.compile(r"[\"']?\s*(?::[^=\n\[(]*)?[=:]\s*")
 _NAME_END = re.compile(r"rules", re.I)
 _LONGEST_BEFORE = 200
@@ -220,7 +220,7 @@ def chosen(sets: tuple[RuleSet, ...], name: str | None) -> RuleSet:
 
 
 def meaning(rule_set: RuleSet) -> str:
-    """Return what a list contains, in words."""
+    """Return the content of a list, in words."""
     rules = counted(len(rule_set.rules), "rule")
     return f"{rule_set.project}: {rules} over {', '.join(rule_set.axes)}"
 

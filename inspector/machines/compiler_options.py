@@ -381,7 +381,7 @@ def check(options: Iterable[tuple[str, str]]) -> None:
       >>> check([("xla_tpu_scoped_vmem_limit_kib", "98304")])
 
     Raises:
-      InvalidInput: one is not. The message names it and what is allowed.
+      InvalidInput: one is not. The message names it and the allowed ones.
     """
     for name, value in options:
         option = OPTIONS.get(name)
@@ -455,7 +455,7 @@ def text(options: Iterable[tuple[str, str]]) -> str:
 def unsafe_variables(options: Options) -> tuple[tuple[str, str], ...]:
     """Return the environment variables of a worker that compiles with unsafe options, as (name, value).
 
-    A worker has them from its start to its end. So no request to a worker can contain unsafe options, and no
+    A worker keeps them until its end. So no request to a worker can contain unsafe options, and no
     other layout is compiled with them.
     """
     return ((UNSAFE_VARIABLE, json.dumps(options)),) if options else ()

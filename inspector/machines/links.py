@@ -43,7 +43,7 @@ class Ring:
 
     @property
     def inward_bytes_per_second(self) -> float:
-        """Bytes per second into the slowest chip; the end of a line has one link."""
+        """Bytes per second into the slowest chip; the end of a line has a single link."""
         return self.bytes_per_second * (2 if self.wraps and self.two_way else 1)
 
     @property
@@ -58,7 +58,7 @@ class Ring:
 
 @dataclass(frozen=True, kw_only=True)
 class _Explained:
-    """What is assumed about the links of a group, in a sentence; empty if nothing is."""
+    """The assumptions about the links of a group, in a sentence; empty without any."""
 
     assumption: str = ""
 

@@ -36,7 +36,7 @@ def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Ma
     If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
     Otherwise they are assumed. If the shape of the TPU slice is known, mesh axes are on its axes as
     `jax.make_mesh` places them. If it is unknown, or they do not fit, each mesh axis of more than one device
-    has one torus axis, longest first; if there are too few, the shortest mesh axes share the last one. GPUs
+    has a torus axis, longest first; if there are too few, the shortest mesh axes share the last one. GPUs
     fill nodes in mesh order. If the mesh contains the slice of each device, links are assumed inside of the
     slices only.
 
@@ -72,7 +72,7 @@ def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Ma
 
 
 def slice_sharing(mesh: Mesh, axes: Axes) -> tuple[int, int]:
-    """Return over how many TPU slices a group along these axes extends, and its devices in each slice.
+    """Return the number of TPU slices of a group along these axes, and its devices in each slice.
 
     Groups of different shapes count as the one over the most slices.
     """
@@ -85,7 +85,7 @@ def slice_sharing(mesh: Mesh, axes: Axes) -> tuple[int, int]:
 
 
 def by_network(collectives: Iterable[Collective], mesh: Mesh) -> Iterator[Collective]:
-    """Yield collectives, with what crosses the network between slices as ones of its own (`network`).
+    """Yield collectives, with those across the network between slices apart (`network`).
 
     With m devices of a group in each of s slices, an all-gather of V bytes sends V·(s−1) ÷ (s·m) of them
     between slices (`links`), and the rest of V·(s·m−1) ÷ (s·m) inside.

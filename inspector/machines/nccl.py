@@ -10,8 +10,8 @@ with a protocol is a latency, which grows with its steps, plus bytes over a rate
 * All-to-alls and permutes are sends to each peer, with LL or Simple.
 
 Latencies and rates in a node are fitted to measurements by `nccl-tests` of groups of 2, 4 and 8 devices on
-A100, H100 and B200 (ai-dynamo/aiconfigurator at 095f58a5, NCCL 2.27 to 2.29). What is not in these is NCCL's
-own figure. Between nodes, latencies are twice NCCL's: that is measured on two nodes of A100 and H200.
+A100, H100 and B200 (ai-dynamo/aiconfigurator at 095f58a5, NCCL 2.27 to 2.29). The rest are NCCL's
+own figures. Between nodes, latencies are twice NCCL's: that is measured on two nodes of A100 and H200.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _choices(operation: Operation, payload: float, link: NodeLink) -> Iterator[C
         if protocol is LL:
             most = min(most, nccl.ll if link.nodes == 1 else _LL_BETWEEN[link.nodes > 2])
         yield Choice(f"ring, {protocol.name}", _ring_latency(operation.rounds, link, protocol), moved / most)
-    if operation.rounds == 1:  # only sums have trees, and NVLS is no faster for one round
+    if operation.rounds == 1:  # only sums have trees, and NVLS is not faster for one round
         return
     for protocol in PROTOCOLS:
         most = rate * protocol.share * _TREE_SHARE * _TREE_PIPELINE

@@ -258,7 +258,7 @@ def gpu_with(major: int, minor: int, cores: int, memory_bytes: int, bandwidth: i
 
 
 def most_slices(own: Slice) -> int:
-    """Return how many slices of this kind a target may have, at least 1."""
+    """Return the largest number of slices of this kind in a target, at least 1."""
     return max(min(MOST_SLICES, MOST_DEVICES // own.devices), 1)
 
 

@@ -74,7 +74,7 @@ class ModelEntry:
         model with logical axes and rules.
       constraints: activations whose sharding constraint can be switched off.
       presets: sizes to start from.
-      extents: the size that is the extent of a logical axis, where it has another name or is known.
+      extents: the size that is the extent of a logical axis, if it has another name or is known.
       multiples: the size that another one must be a multiple of.
       on_mesh: the values of sizes with which programs depend on the mesh, as those of `jax.shard_map` do.
       pipeline: the sizes that a search varies with the mesh axis of stages. None for a model without stages.
@@ -84,7 +84,7 @@ class ModelEntry:
       set_mesh: whether its programs are traced under `jax.set_mesh`.
       state_specs: rows that give the PartitionSpec of a path. None if the names of dimensions give it.
       other_specs: whether the code of the model gives a PartitionSpec to paths that match no row.
-      mesh: the axes of the model's default mesh; empty if the model has none.
+      mesh: the axes of the model's default mesh; empty without one.
       programs: the names of the model's programs other than init.
       programs_of: returns the same from the sizes; None if they do not depend on them.
       traceable: whether JAX can trace the functions of the model as they are.
@@ -173,7 +173,7 @@ class Model:
       rules_semantics: how rules are applied.
       mesh: the default mesh: `{"data": 2, "model": 4}`, or a `jax.sharding.AbstractMesh` or `Mesh`.
       axis_types: `auto` or `explicit` for all its axes, or one for each. None takes those of `mesh`, and auto
-        if it has none.
+        without these.
       set_mesh: whether programs are traced under `jax.set_mesh`. None does so unless the code fails under it.
       routing: of a mixture of experts, (state, batch) -> the tokens of each sequence that chose each expert,
         integers (layer, sequence, expert). A run calls it once, after the last step. None if unknown.

@@ -1,4 +1,4 @@
-"""Activations of a step: what is kept on the device and on the host, what is computed again, and its cost."""
+"""Activations of a step: those kept on the device or on the host, those computed again, and their cost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
 
 
 def sentences(snapshot: Snapshot, name: str, chip: Chip | None) -> list[Block]:
-    """Return what a program keeps and computes again, with the costs; nothing if it computes none again."""
+    """Return the values that a program keeps and computes again, with costs; empty if none is repeated."""
     known = [one for one in known_of(snapshot, chip) if one.program == name and one.amounts.flops]
     return [text(sentence(one)) for one in known]
 
@@ -90,7 +90,7 @@ def _blocks(known: Activations) -> Iterator[Block]:
 
 
 def sentence(known: Activations) -> str:
-    """Return what a program keeps and computes again, with the costs."""
+    """Return the values that a program keeps and computes again, with costs."""
     amounts = known.amounts
     host = f" and {bytes_text(amounts.host)} in memory of the host" if amounts.host else ""
     kept = (
@@ -111,7 +111,7 @@ def sentence(known: Activations) -> str:
 
 
 def compiler_sentences(known: Activations) -> list[str]:
-    """Return whether the compiler did what a policy of the code asks for, and what it does on its own."""
+    """Return whether the compiler follows a policy of the code, and its own changes."""
     said = list(_differences(known))
     if known.as_asked:
         cpus = " That of a chip can do otherwise." if known.emulated else ""

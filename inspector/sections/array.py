@@ -47,7 +47,7 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def notes(array: Array) -> tuple[Block, ...]:
-    """Return what the shard map of an array cannot show, such as partial sums; empty if it shows all."""
+    """Return the facts that the shard map of an array omits, such as partial sums; empty if it shows all."""
     return tuple(text(note) for note in placement.notes(array))
 
 
@@ -71,7 +71,7 @@ def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block,
 
 
 def placed(array: Array, snapshot: Snapshot) -> Section:
-    """Return where an array is that no rule placed, and which programs take or return it."""
+    """Return the place of an array without a rule, and which programs take or return it."""
     uses = [
         (program, sharding)
         for program in snapshot.programs

@@ -38,7 +38,7 @@ def facts(snapshot: Snapshot, chip: Chip | None) -> Facts:
 
 
 def of_assessment(assessment: Assessment, before: Assessment | None = None) -> Facts:
-    """Return the four answers of an assessment: short values, and what they mean as help.
+    """Return the four answers of an assessment: short values, and their meaning as help.
 
     before: the assessment of another layout. Answers that differ from its answers have a `change`.
     """
@@ -50,7 +50,7 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         # Another run of a compiled program measures its step if it is profiled.
         step = f"Step, needs {'run --profile' if assessment.basis == 'compiled' else 'a run'} or a chip"
     if known is not None and known.outside:
-        step += ", unchecked"  # its bounds are too long for a label; the bar below has them
+        step += ", unchecked"  # its bounds are too long for a label; they are in the bar below
     elif known is not None and known.interval:
         few = known.ends == RANGE
         of_steps = f"{known.steps} steps " if few else "80% of steps " if known.kind == "measured" else ""
@@ -257,7 +257,7 @@ def findings_text(assessment: Assessment) -> str:
 
 
 def verdict(assessment: Assessment, subject: str = "") -> Text:
-    """Return the verdict of one layout in a line: what it is, memory, step, traffic and findings."""
+    """Return the verdict of one layout in a line: its name, memory, step, traffic and findings."""
     lead = fits_label(assessment)
     if assessment.rejected is None:
         lead = f"{lead}: {_memory_text(assessment)}"

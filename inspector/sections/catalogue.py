@@ -35,7 +35,7 @@ from inspector.sections.section import Block
 
 @dataclass(frozen=True)
 class Subject:
-    """What the sections are about.
+    """The subject of the sections.
 
     Attributes:
       recorded: the Snapshot as it was recorded.

@@ -160,7 +160,7 @@ def _elsewhere(sent: int | None, most: int | None) -> str:
 
 
 def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
-    """Return the reason, then its source lines: on a narrow page, a column of their own would be cut off.
+    """Return the reason, then its source lines: on a narrow page, a separate column would be cut off.
 
     missing: the text for a reason that is not known.
     """
@@ -339,7 +339,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
 
 
 def _idle_text(collective: Collective) -> str:
-    """Return how many devices send in a permute in which some do not; "" if all do."""
+    """Return the number of devices that send in a permute in which some do not; "" if all do."""
     pairs = collective.source_target_pairs or ()
     own = sum(source == target for source, target in pairs)
     sources = {source for source, target in pairs if source != target}

@@ -139,7 +139,7 @@ def board(named: Named, chip: Chip | None) -> Section:
 
 
 def legend(baseline: str) -> Text:
-    """Return what the table compares with."""
+    """Return the baseline of the table."""
     return text(f"Compared with {baseline}. Answers without a mark are equal to it.", quiet=True)
 
 
@@ -170,7 +170,7 @@ def every_row(rows: Sequence[Question]) -> list[Question]:
 
 
 def part_rows(rows: Sequence[Question]) -> list[Question]:
-    """Return the parts of memory, step and traffic, their intervals, and what they are based on, as rows."""
+    """Return the parts of memory, step and traffic, their intervals, and their basis, as rows."""
     found: list[Question] = []
     for measure in rows:
         if not isinstance(measure, Measure) or not measure.part_names:

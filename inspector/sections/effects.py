@@ -132,7 +132,7 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
 
 @dataclass(frozen=True)
 class Improving:
-    """A change that improves the layout. What it saves is negative if it costs that.
+    """A change that improves the layout. Its saving is negative if it costs more.
 
     share: of the step, or of traffic or work if times are unknown. memory, wire: bytes of one device.
     """
@@ -180,7 +180,7 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
 
 
 def altered(effects: Effects, effect: Change, assessed: Assessment | None = None) -> list[str]:
-    """Return what a valid change alters, one text for each figure: `step −1.2 ms (−10%)`."""
+    """Return the effects of a valid change, one text for each figure: `step −1.2 ms (−10%)`."""
     assert effect.cost is not None
     return [
         f"{measure.noun} {measure.words(effects.current, effect.cost, _is_compiled(assessed))}"
@@ -267,7 +267,7 @@ def _sentence(effects: Effects, changed: list[Change], assessed: Assessment | No
 
 
 def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...]:
-    """Return the cost of the layout as it is: what all other places show, else what was partitioned."""
+    """Return the cost of the layout as it is: that of all other places, else that of the partition."""
     current = effects.current
     if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
         return (

@@ -45,7 +45,7 @@ class Exchange(NamedTuple):
 
 
 def exchange(snapshot: Snapshot, program: Program) -> Exchange | None:
-    """Return the exchanges of a program's experts; None if it has none, and no known tokens of experts."""
+    """Return the exchanges of a program's experts; None without them and without known tokens of experts."""
     exchanges = tuple(
         collective
         for role, collectives in by_role(program, snapshot).items()
@@ -146,7 +146,7 @@ def _known(known: Exchange, load: ExpertLoad) -> tuple[Block, ...]:
 
 
 def _waits(known: Exchange) -> str:
-    """Return what the exchanges of the tokens send, and whether they wait for the busiest device."""
+    """Return the bytes of the exchanges of tokens, and whether they wait for the busiest device."""
     if not known.collectives:
         return " No all-to-all waits for it."
     sent = f" {_sends(known)}"

@@ -12,7 +12,7 @@ from inspector.core.snapshot import Finding, Level, Snapshot
 from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
 
 KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
-# What the checks look at.
+# The evidence of the checks.
 _SEEN: dict[Stage, str] = {
     "planned": "the arrays",
     "partitioned": "the arrays and partitioned programs",
@@ -28,7 +28,7 @@ def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
 
 
 def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
-    """Return how many checks of which evidence found nothing."""
+    """Return the number of checks without findings, by evidence."""
     if not audit.questions(snapshot):
         return "No check applies."
     return f"{checks_text(snapshot)} of {_SEEN[stage]} found nothing."

@@ -34,7 +34,7 @@ from inspector.sections.section import (
 
 _BAR = 24  # signs of the longest bar
 _SIGNS, _REST = "█▓▒", "░"
-_LEAST_SHARE = 0.25  # of the memory of the chip, from which bars show where it ends
+_LEAST_SHARE = 0.25  # of the memory of the chip, from which bars show its end
 _UNITS = {"memory": 1.0, "traffic": 1.0, "time": 1e9, "flops": 1.0}
 Named = Sequence[tuple[str, Snapshot]]
 
@@ -187,7 +187,7 @@ def _fills(measure: Measure) -> dict[str, str]:
 
 
 def _bar(measure: Measure, amount: Amount, fills: dict[str, str]) -> str:
-    """Return the amount as a bar. Where the memory of the chip ends, it has a line if that is near."""
+    """Return the amount as a bar. A line at the end of the chip's memory is shown if that is near."""
     longest = max(one.known for one in measure.amounts)
     if not longest or not amount.parts:
         return ""

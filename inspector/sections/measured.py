@@ -47,7 +47,7 @@ def said(measured: MeasuredStep) -> tuple[Block, ...]:
 
 
 def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
-    """Return where both differ most, the bars of both, their parts, and what the machine achieved."""
+    """Return where both differ most, the bars of both, their parts, and the machine's rates."""
     trace = measured.program.trace
     assert trace is not None
     pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]

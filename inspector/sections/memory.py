@@ -102,7 +102,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
 
 
 def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
-    """Return what the layout needs if no chip is known."""
+    """Return the memory that the layout needs if no chip is known."""
     program, needed = fit.program or "a program", bytes_text(fit.needed)
     if fit.basis == "estimate":
         interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
@@ -287,7 +287,7 @@ def _value_name(value: LiveValue) -> str:
 
 
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:
-    """Return (figure of the compiler, bytes) of one program, and what it needs last."""
+    """Return (figure of the compiler, bytes) of one program, and its need last."""
     parts: list[tuple[str, int | None]] = []
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
         parts.append((whole, sum_known(part.bytes for part in inside)))

@@ -54,7 +54,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 
 
 def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
-    """Return how many sums over mesh axes agree, and the others with both amounts and their reasons."""
+    """Return the number of equal sums over mesh axes, and the others with both amounts and their reasons."""
     if not pairs:
         return (text("Neither the partitioned nor the compiled programs send anything."),)
     known = [pair for pair in pairs if pair.known]

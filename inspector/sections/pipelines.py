@@ -1,4 +1,4 @@
-"""The pipelines of a program: stages, microbatches, the bubble and what it costs, and the schedule."""
+"""The pipelines of a program: stages, microbatches, the bubble and its cost, and the schedule."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sentences(program: Program, found: Iterable[Pipeline]) -> list[str]:
 
 
 def blocks(program: Program, predicted: Predicted | None = None) -> tuple[Block, ...]:
-    """Return the section about the pipelines of a program; empty if it has none.
+    """Return the section about the pipelines of a program; empty without any.
 
     predicted: the step, for the seconds of the bubble. None without a chip.
     """
@@ -59,7 +59,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
 
 
 def bubble_seconds(pipeline: Pipeline, program: Program, predicted: Predicted | None) -> float | None:
-    """Return the predicted seconds that a device computes what is not used; None if unknown.
+    """Return the predicted seconds that a device computes unused values; None if unknown.
 
     They are unknown if only a lower bound of the step is known, which can be shorter than its parts.
     The computation of the step counts by its FLOPs: their share in the loop times the share of the bubble.
@@ -72,7 +72,7 @@ def bubble_seconds(pipeline: Pipeline, program: Program, predicted: Predicted | 
 
 
 def cost_text(program: Program, predicted: Predicted | None) -> str | None:
-    """Return what the bubbles cost in the predicted step; None if unknown."""
+    """Return the cost of the bubbles in the predicted step; None if unknown."""
     if predicted is None or predicted.seconds is None:
         return None
     costs = [bubble_seconds(pipeline, program, predicted) for pipeline in program.pipelines or ()]

@@ -1,4 +1,4 @@
-"""What a recorded program compiled, how long it took, and why functions were compiled again."""
+"""The compiles of a recorded program, their duration, and why functions were compiled again."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def state(run: ProgramRun) -> Block:
 
 
 def line(run: ProgramRun) -> str:
-    """Return how the program ended and how much it compiled, in one line."""
+    """Return how the program ended and the amount it compiled, in one line."""
     ended = "running" if run.ended is None else f"ended with {run.ended} after {seconds_text(run.seconds)}"
     again = sum(bool(program.reasons) for program in run.programs)
     compiled = counted(len(run.programs), "compiled program") + (f", {again} of them again" if again else "")
@@ -112,7 +112,7 @@ def questions(run: ProgramRun) -> Block:
 
 
 def facts(run: ProgramRun) -> Facts:
-    """Return how much was compiled, and the size of the live arrays."""
+    """Return the amount compiled, and the size of the live arrays."""
     compiling = sum(program.compile + (program.lower or 0) + (program.trace or 0) for program in run.programs)
     found: list[LabelAndValue] = [
         ("Compiled programs", f"{len(run.programs)}"),

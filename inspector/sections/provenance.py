@@ -41,7 +41,7 @@ def line_of_arrays(made: Iterable[str], mesh: Mesh, versions: Mapping[str, str],
     """Return one line about arrays without a model: how they were made, mesh, versions and date.
 
     Args:
-      made: what the arrays are and how they were made, a few words each.
+      made: the arrays and how they were made, a few words each.
       mesh: a mesh of emulated devices.
       versions: the versions of the packages that made them, by name.
       processes: the number of real processes that made them.

@@ -35,7 +35,7 @@ _REDUCED = {
     "reduce_or": "whether one is true",
     "reduce_prod": "the product",
 }
-# What an operation does, whatever it is for.
+# The effect of an operation, for any purpose.
 _DOES = {
     "all-gather": "collects {what} from the devices",
     "all-reduce": "combines {what} from the devices",
@@ -153,8 +153,8 @@ class _Case(NamedTuple):
       reduces: whether it combines values.
       gathers: whether it sends arguments as they are. Then a sum gathers parts, and others have zeros.
       ends_loop: whether it runs in the condition of a loop.
-      results: whether what it sends becomes results of the program.
-      does: what its operation does with what it sends, in words.
+      results: whether the values it sends become results of the program.
+      does: the effect of its operation on these values, in words.
       combines: the same for a reduction whose parts the sentence names before.
       change: the sharding before and after it; "" if unknown.
     """

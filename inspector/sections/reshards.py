@@ -21,7 +21,7 @@ NO_ROUTES = "the sharding of an array is unknown"
 
 
 def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
-    """Return the moves, those with the most bytes first; empty if the Snapshot has none.
+    """Return the moves, those with the most bytes first; empty without any.
 
     chip: the chip whose links the time is modelled on; None without one.
     """

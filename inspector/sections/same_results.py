@@ -1,4 +1,4 @@
-"""Whether programs compute the same sharded and on one device, and where they begin to differ."""
+"""Whether programs compute the same sharded and on one device, and their first difference."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _summary(results: SameResults) -> Block:
 
 
 def _of_program(program: ComparedProgram) -> list[Inline]:
-    """Return where a program begins to differ."""
+    """Return the first difference of a program."""
     count = len(program.differing)
     if not count:
         assert program.first is not None

@@ -1,4 +1,4 @@
-"""The answers about one Snapshot for one screen: what it is, four figures, moves, findings and arrays."""
+"""The answers about one Snapshot for one screen: its name, four figures, moves, findings and arrays."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of_snapshot(about: Subject) -> list[Block]:
 
 
 def _head(about: Subject, program: Program | None) -> Iterator[Block]:
-    """Yield what is shown, and the program whose figures are."""
+    """Yield the subject, and the program of its figures."""
     run = about.run
     ended = [] if run is None else [f" · {program_run.line(run)}"]
     yield text(Strong(subject.line([("", about.recorded)], about.chip)), *ended)
@@ -100,7 +100,7 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
 
 
 def _measured(about: Subject, program: Program | None) -> Iterator[Block]:
-    """Yield the measured step, what it waited for, and its spread."""
+    """Yield the measured step, its waits, and its spread."""
     ran = None if program is None else about.recorded.program(program.name)
     if ran is None or ran.seconds is None or (taken := statistics(ran.seconds.steps)) is None:
         return
@@ -146,7 +146,7 @@ def _answers(about: Subject, program: Program | None, assessment: Assessment) ->
 
 
 def _reason(assessment: Assessment) -> tuple[Block, ...]:
-    """Return what a step waits for most, or what does not fit. The traffic above says what sends most."""
+    """Return the longest wait of a step, or the memory that does not fit. The traffic is above it."""
     need = assessment.memory
     known = (
         assessment.rejected or (need and need.fits is False) or (assessment.step and assessment.step.parts)
@@ -162,7 +162,7 @@ def _mfu_text(about: Subject, program: Program | None, assessment: Assessment) -
     model = modelled(program, mesh, about.chip)
     if not model.flops or not model.flops_per_second:
         return ""
-    # The FLOPs of the devices can be repeated ones, so they are no MFU.
+    # The FLOPs of the devices can be repeated ones, so they give no MFU.
     flops, name = model.flops, "of the peak FLOPs"
     if model.ideal_flops:
         flops, name = model.ideal_flops / model.devices, "MFU"
@@ -271,7 +271,7 @@ def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
 
 
 def beginning(sentences: str, most: int) -> str:
-    """Return the first sentences of a text with at most so many words, but at least the first sentence."""
+    """Return the first sentences of a text up to a number of words, but at least the first sentence."""
     kept = ""
     for sentence in _SENTENCE_END.split(sentences):
         if kept and len(f"{kept} {sentence}".split()) > most:

@@ -73,7 +73,7 @@ def section(result: SearchResult) -> Section:
 
 
 def head(result: SearchResult) -> tuple[Block, ...]:
-    """Return what a search warns of, and which layout is best."""
+    """Return the warnings of a search, and which layout is best."""
     blocks: list[Block] = []
     if result.message:
         blocks.append(notice("warning" if result.best is None else "info", result.message))
@@ -124,7 +124,7 @@ def answer(result: SearchResult) -> tuple[Text, ...]:
 
 
 def bars(result: SearchResult) -> Picture | None:
-    """Return what a step and the memory of the best and of the current layout consist of; None if unknown."""
+    """Return the parts of a step and of the memory of the best and of the current layout; None if unknown."""
     best, current = result.best_candidate, result.current
     if best is None:
         return None
@@ -214,7 +214,7 @@ def end_text(result: SearchResult) -> str | None:
 
 
 def predicted_better(result: SearchResult) -> int:
-    """Return how many candidates were predicted to be better than the best one, but not compiled.
+    """Return the number of candidates predicted to be better than the best one, but not compiled.
 
     Both predictions are from before a compile. 0 if the search found that none of them can be better.
     """
@@ -227,7 +227,7 @@ def predicted_better(result: SearchResult) -> int:
 
 
 def _predicted(candidate: Candidate, objective: Objective) -> float:
-    """Return what the search makes small, by example; the time as predicted before a compile."""
+    """Return the goal of the search, by example; the time as predicted before a compile."""
     if objective == "time":
         candidate = replace(candidate, seconds=candidate.propagated_seconds, measured=None)
     return order.value(candidate, examples_of(layout_of(candidate)), objective)
@@ -314,7 +314,7 @@ def listed(result: SearchResult) -> list[Candidate]:
 
 
 def _unit(result: SearchResult) -> str:
-    """Return what the time of a candidate is, as a heading: `Step`, `Decode step` or `Round`."""
+    """Return the name of the time of a candidate, as a heading: `Step`, `Decode step` or `Round`."""
     return round_of(result).removeprefix("a ").capitalize()
 
 
@@ -365,7 +365,7 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
 
 
 def other_fields(layout: Layout) -> dict[str, str]:
-    """Return the fields that a search can vary besides mesh and rules, with their values as text."""
+    """Return the fields that a search can vary in addition to mesh and rules, with their values as text."""
     every = dict(layout.sizes) | {name: getattr(layout, name) for name in VARIED}
 
     def text(value: object) -> str:
@@ -439,12 +439,12 @@ def progress_text(progress: Progress) -> str:
 
 
 def rules_text(candidate: Candidate) -> str:
-    """Return what is sharded over the mesh axes: `batch → fsdp, mlp → tensor`."""
+    """Return the dimensions sharded over the mesh axes: `batch → fsdp, mlp → tensor`."""
     return use_text(layout_of(candidate))
 
 
 def use_text(layout: Layout) -> str:
-    """Return what is sharded over the mesh axes of more than one device; `nothing` on one device."""
+    """Return the dimensions sharded over mesh axes of more than one device; `nothing` on one device."""
     sizes = zip(layout.axis_names, layout.mesh_shape, strict=True)
     large = [axis for axis, size in sizes if size > 1]
     specs = {place: [axes or () for axes in spec] for place, spec in layout.specs.items()}

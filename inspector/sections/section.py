@@ -130,7 +130,7 @@ class Fact:
       change: the value before and now, such as `24.0 → 48.0 MiB`. None if there is no other value.
       better: whether the change is one to the better. None if it is neither.
       runs_of: the name of the chip whose runs give the interval at the end of the label, after the last
-        comma. None if the label has none.
+        comma. None without one.
       computing: whether the value is of an earlier layout, or none yet, while a page computes it.
     """
 
@@ -143,7 +143,7 @@ class Fact:
     computing: bool = False
 
 
-# A label and its value, and its help if it has one.
+# A label and its value, and its help, if any.
 LabelAndValue: TypeAlias = tuple[str, str] | tuple[str, str, str | None]
 
 

@@ -1,4 +1,4 @@
-"""What is shown: the model with its size, the machine, the number of parameters and the sizes that differ.
+"""The subject: the model with its size, the machine, the number of parameters and the sizes that differ.
 
 Titles of pages, the verdict and the second line of each report are made here.
 """

@@ -92,7 +92,7 @@ def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
 
 
 def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Modelled] = ()) -> Folded:
-    """Return what a prediction starts from: each term at the peaks of the chip, roofline and formulas.
+    """Return the basis of a prediction: each term at the peaks of the chip, roofline and formulas.
 
     Args:
       roofline_of: the models in the roofline figure. If empty, the figure is left out.
@@ -157,7 +157,7 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
 
 
 def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
-    """Return bounds and prediction beside the measured steps of a run on a known chip; empty for others."""
+    """Return bounds and prediction next to the measured steps of a run on a known chip; empty for others."""
     chip = targets.chip_of(snapshot)
     if snapshot.source.kind != "local" or chip is None or snapshot.mesh is None:
         return ()
@@ -255,7 +255,7 @@ def _failed(snapshot: Snapshot, model: Modelled) -> bool:
 
 
 def flops_counts(model: Modelled, program: Program | None) -> dict[str, float]:
-    """Return each known number of FLOPs by what it counts."""
+    """Return each known number of FLOPs by the counted operations."""
     counts = {
         "in matrix products and convolutions of one device: the compute term": model.flops,
         "in all operations of one device, counted as in XLA's cost analysis": (

@@ -12,7 +12,7 @@ from inspector.core.statistics import statistics
 
 
 def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
-    """Return what is compared, both values and their ratio, for each program that both Snapshots have."""
+    """Return the compared figure, both values and their ratio, for each program in both Snapshots."""
     found = []
     for name in ("train_step", "apply"):
         mine, theirs = left.program(name), right.program(name)

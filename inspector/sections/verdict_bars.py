@@ -1,4 +1,4 @@
-"""What a step takes and what memory needs, as bars, and the reason of the verdict in a sentence."""
+"""The time of a step and its memory, as bars, and the reason of the verdict in a sentence."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def reason(assessment: Assessment) -> tuple[Text, ...]:
 def picture(layouts: Sequence[Layout], key: str, values: bool = True, step: str = STEP) -> Picture:
     """Return the bars of layouts, and the same as tables with bars of text.
 
-    step: what is timed, such as `Decode step`.
+    step: the timed work, such as `Decode step`.
     """
 
     def draw(width_px: int) -> go.Figure | None:

@@ -87,8 +87,8 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     """
     arrays = _model_arrays(snapshot)
     assessment = assess(snapshot, chip)
-    # What was partitioned before JAX refused it runs nowhere, so nothing moves.
-    # On a chosen chip, what moves is that of the program of the verdict, which is not the one of the CPU.
+    # A partitioned program that JAX refused runs nowhere, so nothing moves.
+    # On a chosen chip, traffic is that of the program of the verdict, which is not the one of the CPU.
     program = step_program(for_chip(snapshot, chip)) if assessment.rejected is None else None
     mesh = (None if program is None else snapshot.mesh_of(program)) or snapshot.mesh or _only_device(arrays)
     if mesh is None or not arrays or len({*mesh.devices}) != mesh.size:
@@ -405,7 +405,7 @@ class _Reader:
         program = self._program
         roles = {} if program is None else by_role(program, self._snapshot)
         if not {ACTIVATIONS, EXPERTS} & {*roles} and not any(map(self._activation, groups)):
-            self.lane = "values computed"  # such as in a solver, where nothing is an activation
+            self.lane = "values computed"  # such as in a solver, without activations
         for role, collectives in roles.items():
             for collective in collectives:
                 moved = finder.moved(collective)

@@ -140,7 +140,7 @@ class Inspection:
     """Answer requests for layouts with worker processes.
 
     `run_workers` bounds the processes that run layouts; no other job waits for a run (`lanes`). `memory` is
-    how many bytes of this machine a run may use; None measures it before each run. `limits` bounds the runs
+    the bytes of this machine for a run; None measures it before each run. `limits` bounds the runs
     of one owner; `on_event` is called for all of them.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
@@ -292,7 +292,7 @@ class Inspection:
         Args:
           planned: its plan, if it is known.
           unsafe: options of the compiler from the command line, which may start programs and write files.
-            What is compiled with them is not cached, because the cache knows layouts alone.
+            Programs compiled with them are not cached, because the cache knows layouts alone.
         """
 
         def known() -> Snapshot | None:
@@ -481,7 +481,7 @@ class Inspection:
         return board
 
     def _room(self, size: int, name: str) -> contextlib.AbstractContextManager[list[Snapshot]]:
-        """Reserve room for what a browser session opens. The command line ends with what it opens."""
+        """Reserve room for the files of a browser session. A command ends with its files."""
         if self.requester.session is None:
             return contextlib.nullcontext([])
         return opened_files.shared().room(size, self.requester, name)
@@ -510,7 +510,7 @@ class Inspection:
         )
 
     def _parsing_memory(self, kind: str, payload: dict[str, Any]) -> int | None:
-        """Return the bytes that a job may use to parse a file; None for what a worker may use.
+        """Return the bytes that a job may use to parse a file; None for the limit of a worker.
 
         A profile can be larger than other files, and the command line reads the user's own.
         """

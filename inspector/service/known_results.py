@@ -1,4 +1,4 @@
-"""What was compiled for a layout, or measured by a search, with these versions: in the compile cache.
+"""Results compiled for a layout, or measured by a search, with these versions: in the compile cache.
 
 A search compiles only the program of a step, which takes two thirds of the time, or those that its weights
 name, and measures steps on emulated devices. Pages and verbs show these results until the layout is compiled
@@ -52,7 +52,7 @@ def measured(
 
 
 def of_search(layout: Layout, cache: CompileCache | None = None) -> Snapshot | None:
-    """Return what a search, or a compile of the whole layout, knows about it; None if nothing does."""
+    """Return the results of a search, or of a compile of the whole layout; None without any."""
     return compiled(layout, cache) or measured(layout, None, cache)
 
 

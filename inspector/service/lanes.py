@@ -36,9 +36,9 @@ def pool(
     """Return the pool of a server or a command. It has at most as many workers as cores and memory allow.
 
     Args:
-      runs: layouts that run at once; as many as there are cores if None, at most two.
+      runs: layouts that run at once; the number of cores if None, at most two.
       limits: those of each owner.
-      tasks: tasks of a search that run at once; as many as there are cores if None.
+      tasks: tasks of a search that run at once; the number of cores if None.
     """
     cores = os.cpu_count() or 1
     lanes = {

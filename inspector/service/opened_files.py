@@ -1,4 +1,4 @@
-"""How much of what users open the server keeps in its memory.
+"""The limit on the users' open files in the memory of the server.
 
 A worker reads each file, so what crosses to the server is bounded. But Snapshots of many tabs add up, and a
 Snapshot takes several times the bytes of its JSON. So their JSON is counted from before they are decoded
@@ -24,7 +24,7 @@ from inspector.service.engine import Requester
 # its JSON, and twice that while it is decoded. So opened Snapshots take about a fifth of the memory.
 SHARE = 1 / 32
 LEAST = 64 * 1024**2  # bytes, so that a small machine can open a large Snapshot
-# Of all that is opened, what one owner may have.
+# The share of one owner of all open files.
 OWNER_SHARE = 0.5
 
 

@@ -113,7 +113,7 @@ class Asked(Generic[Answer]):
         weakref.finalize(self, _cancel, self._jobs)
 
     def ask(self, request: Request[Answer], start: bool = True, seconds: float = 0.0) -> Outcome[Answer]:
-        """Return what is known of a request. Start its job if it is neither known nor failed.
+        """Return the known result of a request. Start its job if it is neither known nor failed.
 
         Args:
           start: whether to start a job, and to cancel that of another request.
@@ -206,7 +206,7 @@ class Asked(Generic[Answer]):
                 request.keep(answer)  # which can start another request
             elif request.known() is None:
                 self._results[request.key] = answer
-        if self.job is job:  # last, because Streamlit can stop the script where it changes the session
+        if self.job is job:  # last, because Streamlit can stop the script when it changes the session
             self._jobs.clear()
             self._request = None
 

@@ -1,4 +1,4 @@
-"""The sign-ins that have ended, beside the library, so that a copied cookie is of no use after sign-out.
+"""The sign-ins that have ended, next to the library, so that a copied cookie is of no use after sign-out.
 
 The cookie of a sign-in is signed and says nothing about a later sign-out, so the server keeps a list. Servers
 that share a library share the list, and it outlives a restart. It is bounded: an entry is deleted when its
@@ -46,7 +46,7 @@ class SignIn:
 
 
 class SignOuts:
-    """The list in one file. If the file cannot be used, this process goes on with what it knows."""
+    """The list in one file. If the file cannot be used, this process goes on with its known ones."""
 
     def __init__(self, path: Path | None = None, most: int = MOST) -> None:
         self.path = path or user_folder() / "sign_outs.sqlite3"

@@ -156,7 +156,7 @@ class View:
 
 
 def ownership(user: Requester | None) -> dict[str, str | None]:
-    """Return the id and the name of the owner of what a user saves; None unless signed in."""
+    """Return the id and the name of the owner of a user's saved objects; None unless signed in."""
     if user is None or not user.signed_in:
         return {"owner": None, "owner_name": None}
     return {"owner": user.owner, "owner_name": user.name}

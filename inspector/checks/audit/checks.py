@@ -45,7 +45,7 @@ class Check:
     question: the faults that it finds, as a noun phrase. codes: the codes of its findings.
     findings: returns its findings. Every check needs a mesh; it returns none if other facts are unknown.
     fixable: whether a change of rules or PartitionSpecs can fix its findings.
-    applies: whether the Snapshot has what the check looks at. If not, it finds nothing and checks nothing.
+    applies: whether the Snapshot has the facts for the check. If not, it finds nothing and checks nothing.
     """
 
     question: str
@@ -285,7 +285,7 @@ SNAPSHOT_CHECKS = (
 )
 CODES = frozenset(code for check in (*CHECKS, *SNAPSHOT_CHECKS) for code in check.codes)
 
-_LEAST_RECORDED = 2**16  # bytes of a finding of a recorded job that is no error
+_LEAST_RECORDED = 2**16  # bytes of a finding of a recorded job below the level error
 _LEVELS = ("error", "warning", "note")
 
 

@@ -176,7 +176,7 @@ def with_arrays_of_other_meshes(on_mesh: Snapshot, others: Sequence[Snapshot]) -
     """Return the Snapshot of one mesh with the arrays of other meshes on the same devices, without specs.
 
     They take memory of the devices, and may be sharded over devices that differ along an axis of this mesh.
-    Their shards are listed, and their replicas unknown: they have findings of their own mesh.
+    Their shards are listed, and their replicas unknown: findings about them come from their mesh.
     """
     known: dict[object, tuple[Shard, ...] | None] = {}
     arrays = []
@@ -321,7 +321,7 @@ def parameters_of_moments(arrays: Iterable[Array]) -> dict[str, Array]:
         if array.group != "opt_state":
             continue
         _, parameter = ends.longest(array.path, array.shape)
-        # Every parameter can have a scalar beside it, such as a count.
+        # Every parameter can have a scalar next to it, such as a count.
         if parameter is None and array.shape and (own := named.get(array.shape)):
             words = _words(array.path)
             parts = (words[at : at + size] for size in longest[array.shape] for at in range(len(words)))
@@ -350,7 +350,7 @@ class Ends:
             node._ending[kind] = count + 1, kept
 
     def longest(self, path: str, kind: object) -> tuple[int, Array | None]:
-        """Return how many arrays of a kind have the longest end in common with a path, and one of them."""
+        """Return the number of arrays of a kind with the longest common end with a path, and one."""
         node = self
         best: tuple[int, Array | None] = (0, None)
         for key in reversed(path_keys(path)):

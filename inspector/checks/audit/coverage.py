@@ -1,4 +1,4 @@
-"""What the audit of a Snapshot cannot check, because the facts are unknown."""
+"""The checks that the audit of a Snapshot leaves out, because the facts are unknown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NAMES = 3  # in a sentence
 
 
 def gaps(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return one sentence per kind of fact that is missing; empty if every check has what it needs."""
+    """Return one sentence per kind of fact that is missing; empty if every check has its facts."""
     if snapshot.mesh is None:
         return ("The mesh is unknown, so shardings are not checked.",)
     said = []

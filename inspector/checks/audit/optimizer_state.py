@@ -71,7 +71,7 @@ def _unexplained(context: AuditContext) -> Iterator[Finding]:
     candidates = []
     shapes = {array.shape for array in context.of_group("params")}
     for fold in context.folds("opt_state", "other"):
-        # Tokens, masks and counters are no state of an optimizer, and neither is an array on one device.
+        # Tokens, masks and counters are not optimizer state, and neither is an array on one device.
         numbers = [
             array
             for array in fold.arrays

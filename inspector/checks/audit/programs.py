@@ -184,7 +184,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
 def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:
     """Yield each all-gather of the whole of a parameter that is worth it, with the parameter.
 
-    What is gathered after an update, as in ZeRO-1, is a result and no parameter of the program.
+    An array gathered after an update, as in ZeRO-1, is a result and no parameter of the program.
     A program that computes in bfloat16 gathers half of the bytes of float32 parameters.
     """
     for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):

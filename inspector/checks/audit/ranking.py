@@ -1,4 +1,4 @@
-"""How much a finding matters, so that bytes, traffic and repeated work have one order."""
+"""The rank of a finding, so that bytes, traffic and repeated work have one order."""
 
 from __future__ import annotations
 

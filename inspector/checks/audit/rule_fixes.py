@@ -32,7 +32,7 @@ class Candidate:
     order: int = 0
 
 
-# What a change does, the rules after it, and a change as words; then its mesh axes and position, for ranks.
+# Effects of a change, the rules after it, and a change as words; then its mesh axes and position, for ranks.
 _Change = tuple[str, tuple[Rule, ...], str, int, int]
 
 

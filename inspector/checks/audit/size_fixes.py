@@ -15,13 +15,13 @@ from inspector.layout import Layout
 from inspector.layout.plan import INDIVISIBLE
 from inspector.model import SizeValue
 
-_ROWS = "batch"  # the only size that is no part of the model
+_ROWS = "batch"  # the only size that is not part of the model
 
 
 def candidates(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Candidate]:
     """Yield the layout with every size raised that mesh axes do not divide.
 
-    Yield nothing if the finding is about something else, a dimension is no size of the model, or a size would
+    Yield nothing if the finding has another code, a dimension is not a size of the model, or a size would
     be too large or no multiple of another one, as the model needs it.
     """
     if finding.code != INDIVISIBLE:

@@ -14,7 +14,7 @@ from inspector.machines.prediction.collective_cost import START_SECONDS
 
 CODE = "small-messages"
 _LEAST_MESSAGES = 16  # in one run of a program
-# What the slowest link of a TPU sends while a message starts and travels one hop. A GPU needs as long.
+# Bytes that the slowest link of a TPU sends while a message starts and goes one hop. A GPU needs as long.
 LATENCY_BYTES = min(
     chip.network.bytes_per_second * (START_SECONDS + chip.network.hop_seconds)
     for chip in CHIPS.values()

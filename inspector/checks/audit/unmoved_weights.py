@@ -1,4 +1,4 @@
-"""Weights that are still on the devices of another copy, where the rest of their tree has moved."""
+"""Weights that are still on the devices of another copy, although the rest of their tree has moved."""
 
 from __future__ import annotations
 

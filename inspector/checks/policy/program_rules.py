@@ -56,7 +56,7 @@ def collectives(fields: Fields) -> Check:
     A collective runs over an axis if the axis is one of its `mesh_axes`. Collectives in branches count;
     those with 0 executions do not. The limits are for the sums over executions on one device. With
     `larger_than`, only those count that send an array whose payload of one execution is larger. Arrays of a
-    combined collective are not added up, as the compiler decides what it combines. Without `program`, the
+    combined collective are not added up, as the compiler decides which to combine. Without `program`, the
     train step is checked, or the only program.
     """
     op, axis, larger_than = fields.choice("op", OPS), fields.text("axis"), fields.size("larger_than")

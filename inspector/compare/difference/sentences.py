@@ -233,7 +233,7 @@ def _other_programs(before: Snapshot, after: Snapshot) -> Iterator[str]:
 
 
 def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
-    """Yield what is new and what is resolved. Each level changes by the numbers that they name."""
+    """Yield the new findings and the resolved ones. Each level changes by the numbers that they name."""
     old, new = (
         by_key(
             ((finding.level, finding.code, finding.array, finding.axes, finding.program), finding)

@@ -163,7 +163,7 @@ class Called:
 
 
 def called(accuracy: Accuracy) -> list[Called]:
-    """Return how many pairs of runs are called by chip, the published trials of layouts last."""
+    """Return the numbers of pairs of runs called by chip, the published trials of layouts last."""
     checked = published(compiled=False)
     by_chip: dict[str, list[tuple[bool, bool, bool]]] = {}
     for pair in pairs([asdict(row) for row in accuracy.rows], "before_compile"):

@@ -38,7 +38,7 @@ _LOGICAL = {
     "tensor": ("heads", "kv_heads", "mlp", "vocab"),
     "model": ("heads", "kv_heads", "mlp", "vocab"),
 }
-# Policies of the frameworks by name, beside those of `remat_names`: AXLearn's fuji.py, Levanter's and Pax's
+# Policies of the frameworks by name, except those of `remat_names`: AXLearn's fuji.py, Levanter's and Pax's
 # configurations.
 _QKV = "query_proj+key_proj+value_proj"
 _POLICIES = {
@@ -62,7 +62,7 @@ _NAMES = (
     "mlpwi",
     "mlpwo",
 )
-# Models with layers of two kinds: every so many layers attend to all tokens. Gemma 2 (arXiv:2408.00118),
+# Models with layers of two kinds: every nth layer attends to all tokens. Gemma 2 (arXiv:2408.00118),
 # Gemma 3 (arXiv:2503.19786), Gemma 4 and gpt-oss (arXiv:2508.10925). In others, all layers have the window.
 _GLOBAL_EVERY = {"gemma2": 2, "gemma3": 6, "gemma4": 6, "gptoss": 2}
 _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
@@ -279,7 +279,7 @@ def _layout(row: Mapping[str, Any], chip: str) -> Layout:
     """Return the layout of a row.
 
     Raises:
-      _NotReproducible: the row lacks something, or has what the models here lack.
+      _NotReproducible: the row lacks something, or has a feature that the models here lack.
       InvalidInput: the layout is not possible.
     """
     model = _part(row, "model")
@@ -332,7 +332,7 @@ def _topology(published: str, chip: str, chips: int) -> str:
     fitting = [candidate for candidate in slices.slices(chip) if candidate.chips == chips]
     if not fitting:
         raise _NotReproducible(f"no slice of {chip} has {chips} chips")
-    # The most compact one, which is what a name such as v5p-1024 means.
+    # The most compact one, the meaning of a name such as v5p-1024.
     return min(
         fitting,
         key=lambda candidate: (
@@ -343,7 +343,7 @@ def _topology(published: str, chip: str, chips: int) -> str:
 
 
 def _axes(row: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of the mesh axes, those between slices first. −1 is what the others leave."""
+    """Return the sizes of the mesh axes, those between slices first. −1 is the rest."""
     axes = _part(_part(row, "layout"), "axes")
     nested = [axes[key] for key in ("dcn", "ici") if isinstance(axes.get(key), dict)]
     found: dict[str, int] = {}

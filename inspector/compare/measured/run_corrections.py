@@ -17,7 +17,7 @@ class Correction:
     Attributes:
       is_wrong: whether a row has the contradiction.
       changes: returns the fields that replace those of the row.
-      reason: what the source has, and where; it follows "compiled with".
+      reason: the value in the source, and where; it follows "compiled with".
     """
 
     is_wrong: Callable[[Mapping[str, Any]], bool]
@@ -76,7 +76,7 @@ CORRECTIONS = (
 
 
 def corrected(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Return the row that its source supports, and what was corrected; None if nothing was."""
+    """Return the row that its source supports, and the correction; None if it needs none."""
     for correction in CORRECTIONS:
         if correction.is_wrong(row):
             return {**row, **correction.changes(row)}, correction.reason

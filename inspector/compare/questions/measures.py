@@ -22,7 +22,7 @@ ANSWERS = "Answers"
 class Measure(Question):
     """A row about a step. Less is better.
 
-    kind: what is measured.
+    kind: the measured quantity.
     chip_name: the chip of `limit` or of the prediction; None if unknown, or if the layouts have several.
     amounts: one of each layout. The answers say how they compare with the baseline.
     """
@@ -60,7 +60,7 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
             answers = tuple(map(partial(_of_time, every[baseline]), every, own))
         else:
             answers = amounts.answers(kind, every, baseline)
-        # Why an amount is unknown is said beside it, also of the baseline.
+        # Why an amount is unknown is said next to it, also of the baseline.
         answers = tuple(
             replace(answer, remark=amount.unknown or answer.remark)
             for answer, amount in zip(answers, own, strict=True)

@@ -210,7 +210,7 @@ def _repeated(snapshot: Snapshot, program: Program) -> Statement:
 
 
 def _next_to_prediction(snapshot: Snapshot, program: Program) -> Statement:
-    """Return where a profile and the prediction for it differ most."""
+    """Return the largest difference of a profile from its prediction."""
     measured = measured_step(snapshot, program, targets.chip_of(snapshot))
     if measured is None:
         return Statement("not profiled", excluded="it has no profile")

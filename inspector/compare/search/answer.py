@@ -1,4 +1,4 @@
-"""What a search answers: the best layout, those not distinguishable from it, and what other ways cost."""
+"""The answer of a search: the best layout, those not distinguishable from it, and the costs of other ways."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Answer:
 
     Attributes:
       best: the best layout that fits.
-      alike: the layouts that may fit and whose step cannot be told apart from that of the best one, at the
+      alike: the layouts that may fit and whose step cannot be distinguished from that of the best one, at the
         same stage.
-      more: how many others could be among them: they were not partitioned, and their bounds do not decide it.
+      more: the number of others that could be among them: not partitioned, and not decided by their bounds.
       others: other ways to use the devices, the slowest first.
     """
 
@@ -104,7 +104,7 @@ def _rounded(number: float) -> str:
 
 
 def round_of(result: SearchResult) -> str:
-    """Return what the time of a candidate is: `a step`, `a decode step` or `a round`."""
+    """Return the name of the time of a candidate: `a step`, `a decode step` or `a round`."""
     weights = {name: weight for name, weight in (result.weights or {}).items() if weight}
     if not weights or not result.candidates:
         return "a step"

@@ -2,7 +2,7 @@
 
 `Amounts` are the FLOPs and the HBM traffic of the program on one device that does everything, by the logical
 axes of the dimensions of each array. A layout divides them at most by the mesh axes that its rules give these
-axes. The program with what is left is predicted as a partitioned one is, so that a layout is predicted to
+axes. The program with the rest is predicted as a partitioned one is, so that a layout is predicted to
 take at least as long.
 """
 
@@ -39,7 +39,7 @@ from inspector.machines.prediction.predicted import predicted, shortest_seconds
 Dimensions: TypeAlias = tuple[tuple[Names, ...], ...] | None
 
 # The estimated traffic of the whole program, over that of the partitioned ones on all devices together, was
-# up to 1.011 where nothing is repeated: a collective ends a fusion, so that other values are in memory.
+# up to 1.011 without repeated work: a collective ends a fusion, so that other values are in memory.
 _TRAFFIC = 0.98
 # Bytes of a collective so large that its latency is nothing.
 _LARGE = 1e15
@@ -264,7 +264,7 @@ def _with_transfers(
 
 
 class _Shared:
-    """In how many parts a layout can divide arrays and products."""
+    """Into which numbers of parts a layout can divide arrays and products."""
 
     def __init__(self, layout: Layout, mesh: Mesh) -> None:
         self._sizes = tuple(mesh.sizes.items())

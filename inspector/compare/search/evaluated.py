@@ -1,4 +1,4 @@
-"""What a search knows about one candidate."""
+"""The facts that a search has about one candidate."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ProgramCost(Record):
       name: Of the program.
       seconds, low, high: Predicted seconds of one run with their interval.
       at_least: Seconds that it is predicted to take at least, before it is partitioned.
-      peak_bytes: What one device needs while it runs, with the arrays of the state that it does not use.
+      peak_bytes: Memory of one device while it runs, with the arrays of the state that it does not use.
       assessment: The figures as all other places show them.
     """
 
@@ -40,7 +40,7 @@ class ProgramCost(Record):
 
     @property
     def least(self) -> float | None:
-        """Seconds of one run, or what it takes at least."""
+        """Seconds of one run, or their lower bound."""
         return self.at_least if self.seconds is None else self.seconds
 
     @property
@@ -50,7 +50,7 @@ class ProgramCost(Record):
         return self.seconds is None or (step is not None and step.kind == "at least")
 
     def keeps(self, limit: float) -> bool | None:
-        """Return whether one run takes at most `limit` seconds; None if what is known does not decide it."""
+        """Return whether one run takes at most `limit` seconds; None if the known facts do not decide it."""
         if self.least is not None and self.least > limit:
             return False
         return None if self.is_bound else True
@@ -68,7 +68,7 @@ class Evaluated(Record):
       seconds, low, high: Predicted seconds of one step with their interval. Of a search with weights, those
         of a round, in which each program runs as often as its weight says.
       state_bytes: Bytes of the train state and the batch on one device, a lower bound of the peak.
-      peak_bytes: The compiler's peak on one device, or its estimate before a compile. What the program needs
+      peak_bytes: The compiler's peak on one device, or its estimate before a compile. The need of the program
         if the compiler rejected it.
       wire_bytes: Bytes that one device sends in one step, by mesh axes joined by commas.
       at_least: Seconds that the step is predicted to take at least, before the program is partitioned.
@@ -95,7 +95,7 @@ class Evaluated(Record):
 
     @property
     def allowed(self) -> bool:
-        """Whether it can be the best layout, as far as is known: it fits, and keeps the limits."""
+        """Whether it can be the best layout, from the known facts: it fits, and keeps the limits."""
         return self.fits is not False and self.within is not False
 
     @property
@@ -106,7 +106,7 @@ class Evaluated(Record):
 
 @dataclass(frozen=True)
 class Bounded(Evaluated):
-    """What is known of a candidate before its program is partitioned: the bytes of its state, and bounds.
+    """The facts about a candidate before its program is partitioned: the bytes of its state, and bounds.
 
     Attributes:
       alike: Candidates with the same text have the same program, up to the names of mesh axes. None if that
@@ -163,7 +163,7 @@ def together(costs: Mapping[str, Evaluated], step: str) -> Evaluated:
     """Return the cost of a candidate from those of its programs.
 
     step: the program of a step, whose figures are those of the candidate if it is among them. It fits only if
-    all programs fit, and needs what the largest needs.
+    all programs fit, and needs as much memory as the largest.
     """
     failed = next((cost for cost in costs.values() if cost.stage == "rejected"), None)
     if failed is not None:

@@ -1,4 +1,4 @@
-"""What a search makes small: the time of several programs with weights, under limits for some of them.
+"""The goal of a search: the time of several programs with weights, under limits for some of them.
 
 A model that serves requests has two programs, a prefill and a decode step, in one layout of the same arrays.
 Their weights are the runs of each for one example: `prefill=1,decode=256` is a request with 256 tokens.
@@ -118,7 +118,7 @@ def _of_round(cost: Evaluated, counted: Sequence[tuple[ProgramCost, float]]) -> 
 
 
 def _sent(counted: Sequence[tuple[ProgramCost, float]]) -> Traffic | None:
-    """Return what a round sends; None if that of a program is unknown."""
+    """Return the bytes that a round sends; None if that of a program is unknown."""
     by_axes, between = Counter[str](), Counter[str]()
     at_most = None
     for program, runs in counted:

@@ -56,7 +56,7 @@ def least_value(cost: Evaluated, examples: float, objective: Objective) -> float
 
 
 def value(cost: Evaluated, examples: float, objective: Objective) -> float:
-    """Return what is to be small: seconds for each example, bytes on a device, or bytes that it sends."""
+    """Return the quantity to reduce: seconds for each example, bytes on a device, or bytes that it sends."""
     if objective == "memory":
         known = cost.state_bytes if cost.peak_bytes is None else cost.peak_bytes
         return math.inf if known is None else known / examples

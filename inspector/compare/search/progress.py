@@ -14,7 +14,7 @@ class Progress:
     Attributes:
       phase: `bound` (compute bounds), `propagate` (partition the candidates that can be among the best),
         `improve` (change single rules of the best), `compile` or `done`.
-      done, total: Tasks of this phase, and how many it has at most.
+      done, total: Tasks of this phase, and their largest possible number.
       seconds_left: Estimated seconds until the end of this phase; None before the first task ended.
     """
 

@@ -78,9 +78,9 @@ class SearchResult(Record):
         because the search was stopped.
       best: Index of the best compiled candidate that fits. If none was compiled, of the best partitioned one
         that will probably fit. None without any.
-      objective: What the best one has the least of.
+      objective: The quantity of which the best one has least.
       finished: Why the search ended; None if it was stopped.
-      message: What the user should know: why there is no best layout, or that the search was stopped.
+      message: A message to the user: why there is no best layout, or that the search was stopped.
       weights: Runs of each program for one example, where the time of several programs counts. A program with
         weight 0 is predicted only.
       limits: The most seconds of one run of a program.

@@ -31,7 +31,7 @@ class Role:
     """One use of a mesh axis.
 
     Attributes:
-      axis: The name of the mesh axis. A candidate has one role for each name.
+      axis: The name of the mesh axis. Each name has a single role in a candidate.
       logical: The logical axes that it shards.
     """
 
@@ -144,7 +144,7 @@ def roles_of(axes: LogicalAxes) -> dict[str, tuple[Role, ...]]:
 def _tensor(axes: LogicalAxes) -> Iterator[tuple[str, ...]]:
     """Yield tensor parallelism of all parallel axes, of all but one, and of two.
 
-    Of all axes also with the sequence where it is free (sequence parallelism, Korthikanti et al. 2022,
+    Of all axes also with the sequence if it is free (sequence parallelism, Korthikanti et al. 2022,
     arXiv:2205.05198), and with the width of activations.
     """
     every = axes.parallel

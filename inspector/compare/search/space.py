@@ -37,7 +37,7 @@ _NO_AXES = "none"  # the value of optimizer_axes that shards the optimizer state
 
 @dataclass(frozen=True)
 class Locks:
-    """What a search must keep.
+    """The limits of a search.
 
     Attributes:
       mesh: Keep the mesh: names and sizes of its axes.
@@ -136,7 +136,7 @@ class Space:
     def _pipelines(self, layout: Layout, stages: int) -> Iterator[dict[str, SizeValue]]:
         """Yield the stages and microbatches with one stage on each device; nothing if layers are left.
 
-        There are `_ROUNDS` microbatches for each stage, or as many as now.
+        There are `_ROUNDS` microbatches for each stage, or the present number.
         """
         pipeline = layout.entry.pipeline
         assert pipeline is not None
@@ -234,7 +234,7 @@ class Space:
                 for name in self.layout.axis_names
             }
             sizes = zip(self.layout.axis_names, self.layout.mesh_shape, strict=True)
-            # The role of an axis of size 1 changes nothing, so it has one.
+            # The role of an axis of size 1 changes nothing, so one is enough.
             yield from itertools.product(*(roles[name][: 1 if size == 1 else None] for name, size in sizes))
             return
         for count in range(1, LARGE_AXES + 1):
@@ -320,7 +320,7 @@ def space_of(
 
 
 def _varies_stages(layout: Layout, vary: Sequence[str]) -> bool:
-    """Return whether the number of stages varies: in a pipeline, and where the user names them."""
+    """Return whether the number of stages varies: in a pipeline, and if the user names them."""
     pipeline = layout.entry.pipeline
     if pipeline is None:
         return False

@@ -1,10 +1,10 @@
-"""What a layout must send for the matrix products and the sums of a program, at least.
+"""The bytes that a layout must send for the matrix products and the sums of a program, at least.
 
 The program gives logical axes to the operands and results of its products, so the sharding of each is known.
 A mesh axis can share the work of a product by one of its dimensions. An operand that is sharded over this
 axis in another dimension must then be gathered or exchanged, and a contraction ends with a reduction. If the
-axis shares no dimension, the devices along it repeat the work. The cheapest of these is what the product
-costs at least on this axis. If two of the three arrays have the axis in one dimension, and the third has it
+axis shares no dimension, the devices along it repeat the work. The cheapest of these is the least that the
+product costs on this axis. If two of the three arrays have the axis in one dimension, and the third has it
 in no other one or is the smallest, XLA's partitioner shares the product by this dimension, whatever it costs.
 
 The same holds for sums over dimensions of an array, and for rows that are read from a table or added to one.
@@ -83,10 +83,10 @@ class Transfer(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """What the steps of a program cost on the mesh of a layout, in seconds.
+    """The costs of the steps of a program on the mesh of a layout, in seconds.
 
     Attributes:
-      transfer: of one collective, from its operation, mesh axes and payload, without what is hidden.
+      transfer: of one collective, from its operation, mesh axes and payload, without the hidden part.
       flops: of FLOPs with operands of a type.
       traffic: of bytes of HBM.
     """
@@ -112,7 +112,7 @@ def least_transfers(
     costs: Costs,
     narrows: bool = False,
 ) -> Iterator[Transfer]:
-    """Yield what a layout must send at least for a product.
+    """Yield the transfers that a layout needs at least for a product.
 
     Transfers of one array over several mesh axes are one collective over all of them, or one over each,
     whichever is cheaper.

@@ -216,7 +216,7 @@ def _visited(operands: Sequence[Shape | None], seq_q: int, seq_kv: int) -> float
     """Return the share of blocks that a causal mask leaves; 1 if it cannot be causal.
 
     With a sliding window, the mask has as many blocks in a row as the longest row needs. The kernel of dk and
-    dv has them in a column. Blocks are assumed to have as many keys as queries.
+    dv has these in a column. Blocks are assumed to have as many keys as queries.
     """
     mask = next((operand for operand in operands if operand is not None and operand.dtype == "s8"), None)
     if mask is None or len(mask.dimensions) < 2 or seq_q != seq_kv:

@@ -94,7 +94,7 @@ def is_grouped(instruction: Instruction) -> bool:
 
 
 class Group(NamedTuple):
-    """The product of one group of rows: how many rows it uses on average, and the sides of its matrix."""
+    """The product of one group of rows: the average number of rows, and the sides of its matrix."""
 
     rows: float
     sides: tuple[int, int]

@@ -27,7 +27,7 @@ from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.step_limit import TooLong
 
-# Rows of a tile of a kernel for products of groups. Groups begin and end within a tile, so that each has one
+# Rows of a tile of a kernel for products of groups. Groups begin and end within a tile, so each uses a
 # tile more than its rows need. With this number, tuned kernels on tpu7x reach 51% to 62% of the peak with
 # groups of 256 to 4,096 rows (openxla/tokamax, data/autotuning); their tiles have 128 to 1,024 rows.
 ROWS_OF_A_TILE = 256

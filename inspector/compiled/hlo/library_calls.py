@@ -1,4 +1,4 @@
-"""FLOPs of calls of libraries that are no matrix products: solvers, searches and sorts.
+"""FLOPs of calls of libraries other than matrix products: solvers, searches and sorts.
 
 The formulas of direct solvers are the operation counts of LAPACK (Working Note 41, appendix C). Those of
 eigenvalues and singular values, which iterate, are of Golub and Van Loan, Matrix Computations, 4th edition,

@@ -47,7 +47,7 @@ _MOVES_ROWS = frozenset({"slice", "pad", "concatenate", "dynamic-slice", "dynami
 
 
 def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pipeline, ...] | None:
-    """Return the loops that are pipelines, in the order of the text; None if it is too long to tell.
+    """Return the loops that are pipelines, in the order of the text; None if it is too long to analyze.
 
     The number of microbatches is None if no array of the program shows it. Loops are left out if it is 1, or
     if they have a trip count and the program has no stack of microbatches.
@@ -141,7 +141,7 @@ def _pipeline(
 
 
 def _microbatches(stacks: Collection[int], useful: int, unrolled: int) -> int | None:
-    """Return how many microbatches there are: without repeats if the text shows that, else with the fewest.
+    """Return the number of microbatches: without repeats if the text shows that, else with the fewest.
 
     Args:
       stacks: sizes of dimensions that can be those of the microbatches.

@@ -84,7 +84,7 @@ def unused_bytes(computation: Computation, instruction: Instruction) -> int:
 
 
 def assumptions(module: Module) -> tuple[str, ...]:
-    """Return what the work of a module assumes of its ragged operations, one clause for each number."""
+    """Return the assumptions of a module's work about its ragged operations, one clause for each number."""
     clauses = dict[str, None]()
     for computation in module.computations:
         for instruction in filter(is_ragged, computation.instructions):

@@ -48,6 +48,6 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
         return Request(source, library, None, call)
     if operation.primitive in CALLS.get(written.collective, ()):
         return Request(source, library, "code", call)
-    # Autodiff alone adds sums of cotangents, and transposes what the code calls.
+    # Autodiff alone adds sums of cotangents, and transposes the calls of the code.
     added = call or operation.primitive in CALLS["psum"]
     return Request(source, library, "autodiff" if added else None, call)

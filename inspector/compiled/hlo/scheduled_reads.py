@@ -20,7 +20,7 @@ _NOTHING: Sources = frozenset()
 class ScheduledReads(Forward[Sources]):
     """Finds the operations whose results each operation of a computation reads.
 
-    Instructions that take no time pass on what they are made from. So does a loop with the elements of its
+    Instructions that take no time pass on their operands. So does a loop with the elements of its
     state that it does not change.
     """
 

@@ -285,7 +285,7 @@ class _Evaluation(Forward[Digits]):
 
     def unknown(self, instruction: Instruction | None) -> Digits:
         if instruction is not None and instruction.does in CALLS:
-            raise TooLong  # the text lacks what it calls
+            raise TooLong  # the text lacks the called computation
         return self._places.everywhere
 
     def join(self, value: Value, other: Value) -> Value:

@@ -301,7 +301,7 @@ class Count:
             parts.setdefault(runs.within, _Sum()).add(runs.per_iteration, run)
             total.add(runs.count, run)
             instructions.add(runs.count, run.instructions)
-            # An unknown trip count that is in no loop of its own leaves the number of calls unknown.
+            # An unknown trip count without a loop in `within` leaves the number of calls unknown.
             times = runs.count if runs.within is None else runs.per_iteration
             for kernel, calls in run.kernels.items():
                 kernels.setdefault((kernel, runs.within), _Calls()).add(times, calls)

@@ -27,7 +27,7 @@ _MOST_LINES = 8  # of one text
 
 
 def draw(canvas: Canvas, model: WholeModel, x: float, y: float, width: float) -> float:
-    """Draw it below y, and return where it ends."""
+    """Draw it below y, and return its lower end."""
     mesh = model.mesh
     grids, heading, notes = _grids(mesh)
     y = _lines(canvas, x, y, width, [heading], weight=600)
@@ -93,7 +93,7 @@ def _as_grid(positions: np.ndarray, mesh: Mesh) -> np.ndarray:
 
 
 def _chosen(numbers: Sequence[int], most: int, wanted: int) -> list[int | None]:
-    """Return at most this many numbers, also the wanted and the last; None where some are left out."""
+    """Return at most this many numbers, also the wanted and the last; None if some are left out."""
     if len(numbers) <= most:
         return list(numbers)
     first = max(most - 3, 1)

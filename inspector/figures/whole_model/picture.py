@@ -372,7 +372,7 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
 
 
 def _count(tile: Tile) -> str:
-    """Return how many arrays of this shape a tile has: `16 arrays`, `2 × 32 layers`; "" for one."""
+    """Return the number of arrays of this shape in a tile: `16 arrays`, `2 × 32 layers`; "" for one."""
     arrays = len(tile.paths)
     if tile.layers > 1:
         return f"{f'{arrays} × ' if arrays > 1 else ''}{tile.layers} layers"

@@ -1,4 +1,4 @@
-"""What the picture of a whole model shows. Bytes are those of one device, and of one step for moves."""
+"""The content of the picture of a whole model. Bytes are those of one device, and of one step for moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Dimension:
       held: The half-open range of elements on the selected device. None if it holds nothing.
       name: Its logical axis, None without one.
       sizes: The sizes of these axes.
-      edges: Where the parts begin and end. None if each begins at a multiple of `piece`.
+      edges: The bounds of the parts. None if each begins at a multiple of `piece`.
     """
 
     size: int
@@ -37,7 +37,7 @@ class Dimension:
 
     @property
     def cuts(self) -> tuple[int, ...]:
-        """Where one part ends and the next begins, in elements."""
+        """The borders between two parts, in elements."""
         if self.edges is not None:
             return self.edges[1:-1]
         return tuple(range(self.piece, self.size, self.piece))
@@ -51,7 +51,7 @@ class Move:
       op: The operation, such as all-gather.
       axes: The mesh axes along which it sends; None if unknown.
       network: `dcn` between TPU slices. None for other networks.
-      subject: What it moves, such as weights or gradients. Weights are moved along axes that cut them.
+      subject: The moved values, such as weights or gradients. Weights are moved along axes that cut them.
       phases: The phases of a step in which it runs.
       bytes: Bytes that a device sends because of it in one step. None if unknown.
       executions: How often it runs in one step. None if unknown.
@@ -85,17 +85,17 @@ class Tile:
       label: Their names in the model.
       paths: Their paths, those of the first layer first.
       dimensions: Of one of them in one layer. A leading dimension of layers is left out.
-      rows: How many of the dimensions are drawn as rows; the others are columns.
+      rows: The number of dimensions that are drawn as rows; the others are columns.
       copies: Devices that hold each element. None if unknown.
       copied_over: The mesh axes along which these are; empty if unknown.
       bytes: Bytes of all of them on one device. None if unknown or if devices differ.
       dtype: Their element type.
       section: The module that it shares with other tiles of its group; empty without one.
-      place: Where they are, if that is neither on the mesh of the picture nor in device memory.
+      place: Their place, if that is neither on the mesh of the picture nor in device memory.
       layers: Number of layers in one array, if they are its leading dimension. 1 without.
       experts: Number of experts if they are a leading dimension that is not cut. 1 without.
       state: Bytes per device of their optimizer state, and the devices that hold each element of it. None if
-        these are as many as for the arrays, or if there is none.
+        the number equals that of the arrays, or without state.
     """
 
     label: str
@@ -133,7 +133,7 @@ class Group:
       count: Number of layers.
       layers: The layers as a dimension if one array has all of them. None otherwise.
       activation: The activations in it; None if they are unknown.
-      moves: What is moved of its activations.
+      moves: The moves of its activations.
     """
 
     title: str
@@ -161,9 +161,9 @@ class WholeModel:
         along which they differ from it. None if it is unknown what moves.
       rejected: That JAX rejects the layout, as a sentence; empty otherwise. Nothing moves then.
       facts: Lines about the whole layout: memory and step.
-      step: What one step is called.
-      lane: What the moves of groups move.
-      more: What is not drawn.
+      step: The name of one step.
+      lane: The values that the moves of groups move.
+      more: The parts that are not drawn.
     """
 
     title: str
@@ -216,7 +216,7 @@ def along_axes(mesh: Mesh, position: int) -> dict[str, list[int]]:
 
 
 def telling_device(mesh: Mesh) -> int:
-    """Return the position of a device whose places along the mesh axes differ, as far as sizes allow.
+    """Return the position of a device whose places along the mesh axes differ, if sizes allow.
 
     A block that it holds then shows which axis selects it.
     """

@@ -62,7 +62,7 @@ class BeforeCompile:
 
     Attributes:
       efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs. "gpu" is
-        that of what the best products reach, for other GPUs.
+        that of the best products, for other GPUs.
       grouped: The same for kernels that multiply the tokens of each expert with its matrix, in whole tiles,
         on chips with runs of several mixtures of experts.
       exposed_share: Share of the communication that does not overlap with compute, on all chips.

@@ -1,6 +1,6 @@
 """The critical path of a simulated step: what must become shorter for the step to become shorter.
 
-From the end of the step backward: an operation of the core begins when the one before it ends. Where the core
+From the end of the step backward: an operation of the core begins when the one before it ends. If the core
 waits, the transfer that it waits for is on the path instead. A transfer begins when the transfer before it on
 the same resource ends, or when the core starts it.
 """

@@ -1,7 +1,7 @@
 """Operations that could run during a collective: those that neither make its input nor need its result.
 
-A schedule says which operations read the results of which others. What a collective depends on, and what
-depends on it, follows through these; the rest is independent of it, wherever the compiler put it.
+A schedule says which operations read the results of which others. The inputs of a collective, and all that
+depends on it, follow through these; the rest is independent of it, wherever the compiler put it.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def _needed(
 
 
 def _between(begun: Sequence[int], ended: Sequence[int]) -> list[int]:
-    """Return of each operation the transfers that are under way meanwhile, as bits.
+    """Return of each operation the transfers that run meanwhile, as bits.
 
-    A transfer that ends at an earlier position than it begins is also under way between two iterations.
+    A transfer that ends at an earlier position than it begins is also running between two iterations.
     """
     running, open_at_end = 0, 0
     for start, end in zip(begun, ended, strict=True):

@@ -1,4 +1,4 @@
-"""The instructions of a profiled step as periods, as the simulation of a schedule has them."""
+"""The instructions of a profiled step as periods, like the simulation of a schedule."""
 
 from __future__ import annotations
 

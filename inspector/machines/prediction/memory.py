@@ -113,10 +113,10 @@ class Breakdown:
 
     @property
     def parts(self) -> tuple[tuple[str, int], ...]:
-        """Name and bytes of what is in memory at the peak. They add up to `needed`.
+        """Name and bytes of the contents of memory at the peak. They add up to `needed`.
 
         The values are those of the schedule at its peak. The compiler's figure can differ from it by a few
-        tenths of a percent: what is more is `UNSCHEDULED`, what is less is taken from the temporaries.
+        tenths of a percent: an excess is `UNSCHEDULED`, a lack is taken from the temporaries.
         """
         needed = self.needed
         if needed is None:
@@ -254,7 +254,7 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
 
 
 def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]:
-    """Return name and bytes of the parts of what a layout needs on one device. They add up to `needed`.
+    """Return name and bytes of the parts of the memory of a layout on one device. They add up to `needed`.
 
     needed: the bytes that `fit` returns for the Snapshot.
     """
@@ -273,7 +273,7 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
 
 
 def needed_by_kind(snapshot: Snapshot, needed: int) -> dict[MemoryKind, int]:
-    """Return what a layout needs on one device by kind. They add up to `needed`, as in `needed_parts`."""
+    """Return the memory of a layout on one device by kind. They add up to `needed`, as in `needed_parts`."""
     return _by_kind(needed_parts(snapshot, needed))
 
 
@@ -311,7 +311,7 @@ def _by_kind(parts: Iterable[tuple[str, int]]) -> dict[MemoryKind, int]:
 def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
     """Return (name, bytes) of the train state and the batch on the device with the most, by group.
 
-    They are a lower bound of what a program needs. Return None if the bytes are unknown.
+    They are a lower bound of the memory of a program. Return None if the bytes are unknown.
     """
     sizes = totals.by_group(_packed(snapshot), STATE_AND_BATCH)
     if sizes is None:
@@ -325,7 +325,7 @@ def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str
     if excess < 0:
         parts = (*parts, (UNSCHEDULED, -excess))
     sizes = dict(parts)
-    # What a program computes can share buffers. Its arguments and its code cannot.
+    # Values that a program computes can share buffers. Its arguments and its code cannot.
     for name in reversed(sizes):
         if excess > 0 and name != CODE:
             taken = min(excess, sizes[name])
@@ -349,9 +349,9 @@ def capacity_of(chip: Chip) -> int:
 
 
 def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
-    """Return what a layout or job needs, and whether that fits into one device of a chip.
+    """Return the memory of a layout or job, and whether it fits into one device of a chip.
 
-    This is what the program with the most bytes needs, or the arrays that were alive at one time.
+    This is the memory of the program with the most bytes, or the arrays that were alive at one time.
 
     chip: None if no chip is known. Whether it fits is then unknown, unless a compiler decided.
     """
@@ -362,7 +362,7 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
 
 
 def _fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
-    """Return what the program with the most bytes needs. The arguments are those of `fit`."""
+    """Return the memory of the program with the most bytes. The arguments are those of `fit`."""
     capacity = None if chip is None else capacity_of(chip)
     of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
     snapshot = for_chip(snapshot, chip)
@@ -444,7 +444,7 @@ def _arguments_and_results(program: Program) -> int | None:
         return None
     if figures.outputs is None or figures.aliased is None:
         return figures.arguments
-    # Another compiler can write results over donated arguments where this one does not.
+    # Another compiler can write results over donated arguments if this one does not.
     donates = any(argument.donated for argument in program.shardings)
     separate = 0 if donates and not figures.aliased else figures.outputs - figures.aliased
     return figures.arguments + max(separate, 0)

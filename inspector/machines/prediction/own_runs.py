@@ -1,6 +1,6 @@
 """Measured steps of the user's own machines, on which intervals of predictions rest.
 
-They are in one JSON file beside the library. Each run keeps the prediction that was made for it and a digest
+They are in one JSON file next to the library. Each run keeps the prediction that was made for it and a digest
 of the constants of that prediction. With other constants, such as those of a newer version, it does not
 count.
 """

@@ -2,7 +2,7 @@
 
 A partitioned program has one estimate (`before_compile`), a compiled one the simulated schedule. If both
 programs of a layout are known, both estimates are combined (`combined`). `predicted_in` predicts a program of
-a Snapshot; whatever shows a predicted step calls it, or `predicted` where there is no Snapshot.
+a Snapshot; whatever shows a predicted step calls it, or `predicted` without a Snapshot.
 
 The interval comes from residuals: the measured step of each published run over the prediction for it, made
 with constants that were fitted without the runs of its model. It claims 80%: one run in ten is expected
@@ -49,7 +49,7 @@ CLAIMED = 0.8  # share of runs that the interval is to contain
 TAIL = (1 - CLAIMED) / 2
 # Before a compile, the residuals of other models say less about a model, so more of them are inside.
 TAIL_BEFORE_COMPILE = 0.05
-ENOUGH_RUNS = 5  # of one chip generation, for an interval of its own
+ENOUGH_RUNS = 5  # of one chip generation, for a separate interval
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider. It is
 # checked against the published runs of such chips, and says nothing about programs of another kind.
 WIDENED = 1.5
@@ -63,7 +63,7 @@ LEAST_MATRIX_SHARE = 0.25
 EDGE = 1.05
 # Most seconds in which an operation starts: kernels of CUDA take 2 to 5 µs, operations of TPUs less.
 _START_SECONDS = 5e-6
-# A difference of the least and the most that branches cost below this share is no difference.
+# A difference of the least and the most that branches cost below this share counts as none.
 _NEGLIGIBLE = 0.01
 _MANY = 1_000  # iterations whose mean has nothing of the first one
 
@@ -78,7 +78,7 @@ class Interval:
       low, high: Measured over predicted seconds at the ends of the interval.
       runs: Number of runs that it comes from.
       chip: Name of the chip of these runs; None for the runs of all chips.
-      own: How many of the runs are the user's own. The others are published ones.
+      own: The number of the user's own runs. The others are published ones.
     """
 
     low: float
@@ -167,21 +167,21 @@ class Predicted:
 
     @property
     def low(self) -> float | None:
-        """Lower end of the interval in seconds; outside of what was checked, the lower bound."""
+        """Lower end of the interval in seconds; outside of the checked range, the lower bound."""
         if self.outside is not None:
             return self.least
         return None if self.seconds is None or not self.interval else self.seconds * self.interval.low
 
     @property
     def high(self) -> float | None:
-        """Upper end of the interval in seconds; outside of what was checked, the upper bound."""
+        """Upper end of the interval in seconds; outside of the checked range, the upper bound."""
         if self.outside is not None:
             return self.most
         return None if self.seconds is None or not self.interval else self.seconds * self.interval.high
 
     @property
     def runs_text(self) -> str:
-        """How many runs the interval is based on, or why it is unknown, in words."""
+        """The number of runs behind the interval, or why it is unknown, in words."""
         if self.at_least:
             return "only a lower bound is known: the interval is unknown"
         if self.compiled_for:
@@ -329,7 +329,7 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     if largest.seconds is None:
         return largest
     if largest.compiled_for:
-        # What one compiler moves is no bound for another one.
+        # The traffic of one compiler is not a bound for another one.
         why = (
             f"how often {and_text(sorted({choice.label for choice in program.open_choices}))} runs depends "
             f"on data, and a program that was compiled for {largest.compiled_for} gives no bound"
@@ -387,7 +387,7 @@ def _iteration(
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a program has of the amounts in which published runs have a range. None if unknown.
+    """The amounts of a program in which published runs have a range. None if unknown.
 
     flops, moved: FLOPs of matrix products, and bytes of HBM, of one device.
     """

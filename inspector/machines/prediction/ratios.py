@@ -35,7 +35,7 @@ KINDS = {
     "starts": "starts of collectives",
 }
 _WORK, _SENT = tuple(KINDS)[:3], tuple(KINDS)[3:]
-# Groups of kinds that run at the same time: none, communication beside work, and products beside HBM, too.
+# Groups of kinds that run at the same time: none, communication with work, and products with HBM, too.
 _OVERLAPS = ((tuple(KINDS),), (_WORK, _SENT), (_WORK[:1], _WORK[1:], _SENT))
 _ROUNDING = 1e-9  # a smaller share of a step comes from adding its parts
 _OF_PARTS = {"compute": "products", "rest": "kernels", "inside": "inside", "between": "between"}
@@ -60,7 +60,7 @@ class Needs:
 
     @classmethod
     def of(cls, parts: Sequence[StepPart], scale: float = 1.0) -> Needs:
-        """Return what a step with these parts needs, `scale` times over."""
+        """Return the needs of a step with these parts, `scale` times over."""
         whole, exposed = dict.fromkeys(KINDS, 0.0), dict.fromkeys(KINDS, 0.0)
         for part in parts:
             seconds = part.seconds + part.hidden
@@ -75,7 +75,7 @@ class Needs:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Needs | None:
-        """Return what a published run needs, from its row of the accuracy table; None if unknown."""
+        """Return the needs of a published run, from its row of the accuracy table; None if unknown."""
         known = row.get("needs")
         if not known:
             return None
@@ -175,7 +175,7 @@ def _quotient(
 def less_of_everything(was: Needs, now: Needs, greatest: float) -> bool:
     """Return whether a step needs less of every kind that counts, and so is shorter.
 
-    What it needs more does not count if it is below 1% of the longer step, and cannot make up for the rest.
+    A larger need does not count if it is below 1% of the longer step, and cannot make up for the rest.
 
     greatest: the greatest ratio of both steps over the box of efficiencies.
     """
@@ -250,7 +250,7 @@ class Pair:
 def published(compiled: bool) -> RatioInterval | None:
     """Return the interval of ratios of predictions; None without published pairs.
 
-    Before a compile, the interval is at least as wide as after it: what is known then is known later, too.
+    Before a compile, the interval is at least as wide as after it: later the same facts are known, too.
 
     compiled: whether both steps are predicted from compiled schedules, or both before a compile.
     """

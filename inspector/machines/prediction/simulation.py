@@ -59,7 +59,7 @@ class Span:
       resource: `core`, `copies`, `host` (copies to and from its memory), or a mesh axis with a direction,
         such as `tensor →`. `measured` is the core in a profile.
       start, end: Seconds since the step began, in the first iteration of each loop.
-      basis: Where the duration comes from. A span of the core with basis `wait` is idle. One with basis
+      basis: The source of the duration. A span of the core with basis `wait` is idle. One with basis
         `loop` is all iterations of a loop but the first.
       awaited: Mesh axes of the collective that the core waits for.
     """
@@ -88,7 +88,7 @@ class Totals:
 
     starting: the part of `memory` in which kernels start, before a compile.
     waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
-    transfers: how long communication takes, whether or not the core waits. messages: in how many collectives.
+    transfers: duration of communication, whether or not the core waits. messages: the number of collectives.
     latency: how long these would take without any bytes. kinds: the operations and partners of these.
     kernels: how long the bytes of custom kernels take whose FLOPs are unknown, by name; a part of the rest.
     exposed_by: the seconds of `waits` by the position of the collective in the program's `collectives`.
@@ -479,7 +479,7 @@ class _Machine:
         self.totals.exposed_by[number] = self.totals.exposed_by.get(number, 0.0) + seconds
 
     def _kind(self, number: int) -> tuple[str, bool]:
-        """Return the mesh axes of a collective, joined by "+", and whether DCN is what it waits for."""
+        """Return the mesh axes of a collective, joined by "+", and whether it waits for DCN."""
         cost = self._costs.get(number)
         return "+".join(self._axes(number)), cost is not None and cost.between > cost.inside
 

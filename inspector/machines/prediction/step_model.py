@@ -61,7 +61,7 @@ class Term:
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     inside, between: expected seconds of a communication on the links of a slice, and on the network between
       slices (`collective_cost`). XLA combines collectives of one operation up to `COMBINED_BYTES`.
-    messages, latency: in how many collectives then, and their seconds without any bytes.
+    messages, latency: the number of collectives then, and their seconds without any bytes.
     kinds: the operations and partners of these.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
@@ -188,7 +188,7 @@ def modelled(
 
 
 def least_traffic_seconds(program: Program, chip: Chip) -> float:
-    """Return the least seconds for what a partitioned program reads and writes in HBM; 0 if unknown.
+    """Return the least seconds for the bytes that a partitioned program moves in HBM; 0 if unknown.
 
     Arguments and results are moved once, unless only parts of them are used.
     """
@@ -255,7 +255,7 @@ def _hbm_bytes(program: Program, chip: Chip) -> float | None:
 def _scheduled_bytes(program: Program, chip: Chip) -> float | None:
     """Return the bytes that the operations of a schedule with estimated cycles can move; None without any.
 
-    Asynchronous copies are left out: what they bring to the chip is counted where it is used.
+    Asynchronous copies are left out: their bytes are counted at their use.
     """
     if program.schedule is None or chip.clock_hertz is None:
         return None

@@ -12,17 +12,17 @@ from inspector.machines.prediction.predicted import Predicted
 
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-9
-# The clocks of profiles count nanoseconds. A shorter difference of two means is no time.
+# The clocks of profiles count nanoseconds. A shorter difference of two means is nothing.
 _CLOCK = 1e-9
 _PRODUCTS = frozenset({"dot", "convolution"})  # kinds of instructions of a profile
 
 
 def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ...]:
-    """Return what a predicted step consists of; () if it is unknown.
+    """Return the parts of a predicted step; () if it is unknown.
 
     The seconds of all parts add up to `predicted.seconds` exactly (`math.fsum`). Work comes first, then waits
     for communication inside a slice and between slices, the longest first, then what remains. Of a lower
-    bound, the part is its longest term, or the parts of what was simulated.
+    bound, the part is its longest term, or the parts of the simulation.
 
     Args:
       sent: the bytes that one device sends, if all are known.
@@ -60,7 +60,7 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
 
 
 def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tuple[StepPart, ...]:
-    """Return what a measured step of a program consists of; () without a profile.
+    """Return the parts of a measured step of a program; () without a profile.
 
     The mean of the usual runs on a device has these parts. The rest is the time in which it runs no
     instruction, also because it begins later or ends earlier than other devices.

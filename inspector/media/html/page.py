@@ -31,7 +31,7 @@ _PRINTED = ("difference", "board", "findings", "source")
 
 @dataclass(frozen=True)
 class _Part:
-    """A part that opens: its heading, its anchor and its content, and whether a print has it."""
+    """A part that opens: its heading, its anchor and its content, and whether a print shows it."""
 
     heading: str
     anchor: str

@@ -31,7 +31,7 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 from inspector.core.errors import InvalidInput
 
 _LARGEST_REDIRECT = 1000  # bytes of a message to the browser that can be a redirect
-# What the state of a session calls before each access, to begin a run that waits.
+# Called by the state of a session before each access, to begin a run that waits.
 _BEFORE_ACCESS = "_yield_callback"
 
 _log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ def stored_uploads() -> dict[tuple[str, str], int]:
 
 
 def drop_upload(session: str, file: str) -> None:
-    """Have Streamlit forget an upload. A later run of the page no longer has it."""
+    """Have Streamlit forget an upload. A later run of the page no longer gets it."""
     _uploads().remove_file(session, file)
 
 

@@ -123,7 +123,7 @@ def _board(name: str) -> Board:
 
 
 def blocks(named: Named, chip: Chip | None = None, whole: bool = True) -> list[Block]:
-    """Return the comparison with the first Snapshot: verdict, bars, sentences, and what differs.
+    """Return the comparison with the first Snapshot: verdict, bars, sentences, and the differences.
 
     whole: whether to add the rows that bars and sentences have, too.
     """

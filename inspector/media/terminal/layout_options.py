@@ -112,7 +112,7 @@ def unsafe_options_of(options: argparse.Namespace, layout: Layout) -> Options:
     """Return the unsafe options of the compiler on the command line; empty without any.
 
     Raises:
-      InvalidInput: they are malformed, the layout has one of them too, or nothing is compiled.
+      InvalidInput: they are malformed, the layout contains one too, or nothing is compiled.
     """
     given = options.unsafe_compiler_options
     if given is None:

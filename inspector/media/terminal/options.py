@@ -38,7 +38,7 @@ _HEAD = 4096  # bytes; a JSON file has its first brace in them
 
 @dataclass(frozen=True)
 class Output:
-    """What a verb prints: JSON with the option --json, else blocks. Each is made when it is needed.
+    """The output of a verb: JSON with the option --json, else blocks. Each is made when it is needed.
 
     brief: whether the blocks are cut to one screen. The last one says how to get the rest.
     """
@@ -53,7 +53,7 @@ Run: TypeAlias = Callable[[argparse.Namespace], "int | Output | None"]
 
 @dataclass(frozen=True)
 class Verb:
-    """One verb of the command line. `run` returns what it prints, or may return an exit status."""
+    """One verb of the command line. `run` returns its output, or may return an exit status."""
 
     name: str
     help: str
@@ -117,7 +117,7 @@ def assumptions(parser: argparse.ArgumentParser) -> None:
 
 
 def assumed_of(options: argparse.Namespace) -> Assumed:
-    """Return what the options state.
+    """Return the facts in the options.
 
     Raises:
       InvalidInput: one is not of its form, or its number is out of range.
@@ -192,7 +192,7 @@ def chip_of(options: argparse.Namespace, *snapshots: Snapshot) -> Chip | None:
 
 
 def add_program(parser: argparse.ArgumentParser, program: str) -> None:
-    """Add a program and its arguments, which end the options. `program` says what it can be."""
+    """Add a program and its arguments, which end the options. `program` describes the choices."""
     parser.allow_abbrev = False  # the program can have an option with such a beginning
     rest = argparse.REMAINDER
     parser.add_argument("-m", dest="module", nargs=rest, metavar="MODULE", help="a module, as `python -m`")
@@ -225,7 +225,7 @@ def check_saved(library: Library, name: str, option: str) -> None:
     """Check that the library has an entry of this name.
 
     Raises:
-      InvalidInput: it has none. `option` names the argument.
+      InvalidInput: it lacks the name. `option` names the argument.
     """
     names = [entry.name for entry in library.entries()]
     if name not in names:
@@ -318,7 +318,7 @@ def opened(
     """
     from inspector.core.temporary_folder import TemporaryFolder
 
-    folder = TemporaryFolder()  # for what is in a zip file
+    folder = TemporaryFolder()  # for the files of a zip file
     try:
         with workers() as service:
             request = service.file(os.path.abspath(path), path, kind, step, folder.path, mesh)
@@ -344,7 +344,7 @@ def print_json(value: Any) -> None:
 def on_screen(
     options: argparse.Namespace, plain: Callable[[], Any], blocks: Callable[[], Iterable[Block]]
 ) -> Output:
-    """Return what a verb with the option --all prints: without it, what fits on one screen."""
+    """Return the output of a verb with the option --all: without it, one screen."""
     from inspector.sections.section import text
 
     if options.all:
@@ -353,7 +353,7 @@ def on_screen(
 
 
 def print_output(printed: Output, as_json: bool) -> None:
-    """Print what a verb has returned."""
+    """Print the output of a verb."""
     if as_json:
         print_json(printed.plain())
         return

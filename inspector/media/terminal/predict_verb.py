@@ -97,7 +97,7 @@ def _program(snapshot: Snapshot, name: str | None) -> Program:
 
 
 def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) -> Output:
-    """Return what a prediction needs.
+    """Return the needs of a prediction.
 
     Raises:
       InvalidInput: a file is to be written.

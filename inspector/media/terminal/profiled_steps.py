@@ -1,4 +1,4 @@
-"""The profiles of a program that `run --profile` runs: which one has enough steps, and what it says."""
+"""The profiles of a program that `run --profile` runs: which one has enough steps, and its content."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProfiledSteps:
 
     Args:
       folder: that of the run.
-      steps: how many complete runs of a program a profile must have.
+      steps: the least number of complete runs of a program in a profile.
     """
 
     def __init__(self, folder: Path, steps: int) -> None:

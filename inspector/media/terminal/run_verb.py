@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> int:
 def _profile_ended(
     folder: Folder, profiles: ProfiledSteps | None, ended: str, seconds: float, causes: CauseFinder
 ) -> str:
-    """Complete the record, with the times of a profile if there is one. Return what was profiled."""
+    """Complete the record, with the times of a profile if there is one. Return the profiled steps."""
     if profiles is None:
         folder.end(ended, seconds, causes)
         return ""
@@ -153,7 +153,7 @@ def command_of(options: argparse.Namespace) -> list[str]:
     """Return the script or `-m MODULE`, and the arguments of the program.
 
     Raises:
-      InvalidInput: there is no program, or the script is no file.
+      InvalidInput: there is no program, or the script is not a file.
     """
     command = ["-m", *options.module] if options.module is not None else options.program
     if len(command) < (2 if options.module is not None else 1):
@@ -254,7 +254,7 @@ def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str], profil
 
     Args:
       variables: the environment that the options gave the program.
-      profiled: what was profiled, as a clause; "" without --profile.
+      profiled: the profiled steps, as a clause; "" without --profile.
     """
     if not run.programs and run.live is None:
         result = "nothing was compiled and no array was found"

@@ -67,7 +67,7 @@ def same(options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Program:
-    """What is run, the command of Python, and its environment variables."""
+    """The program, the command of Python, and its environment variables."""
 
     subject: str
     command: list[str]

@@ -118,7 +118,7 @@ def _cut(blocks: Sequence[Block], kept: Mapping[_Path, int], path: _Path = ()) -
 
 
 def _first(block: Table | Listing, count: int) -> Table | Listing:
-    """Return the first entries of a list, and how many more there are."""
+    """Return the first entries of a list, and the number of others."""
     if isinstance(block, Listing):
         more = len(block.items) - count
         return Listing((*block.items[:count], *([(f"{more} more",)] if more else ())))

@@ -1,4 +1,4 @@
-"""Read Snapshots for `compare` and `report`, where the result of a search means its best layouts.
+"""Read Snapshots for `compare` and `report`, for which the result of a search means its best layouts.
 
 Other files and folders are those that `show` takes.
 """

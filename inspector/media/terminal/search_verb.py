@@ -166,7 +166,7 @@ def _executor(address: str | None, workers: int | None, unsafe: Options) -> Iter
 
 @contextlib.contextmanager
 def _stopped_by_interrupt(search: Search) -> Iterator[None]:
-    """Let the first Ctrl-C stop the search, which then prints what it found.
+    """Let the first Ctrl-C stop the search, which then prints its results.
 
     Python allows it in the main thread alone.
     """

@@ -1,6 +1,6 @@
 """Read the arrays of a pytree through the boxes of Flax and Haliax. Imports JAX but neither of them.
 
-A tree can contain boxes of a library only if it is imported, so `sys.modules` has it.
+A tree can contain boxes of a library only if it is imported, so it is in `sys.modules`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def unboxed(tree: PyTree, modules: bool = True) -> Iterator[Leaf]:
     """Yield every leaf of a pytree without its box, in the order of the tree.
 
     Args:
-      modules: whether to read an nnx module as its state, where a shared variable occurs once. If False,
+      modules: whether to read an nnx module as its state, in which a shared variable occurs once. If False,
         JAX flattens modules, in the order of the arguments of a jitted function.
     """
     meta, nnx = sys.modules.get(_META), sys.modules.get(_NNX)
@@ -145,7 +145,7 @@ def _path(tree: PyTree, keys: Sequence[Any]) -> str:
 
 
 def _attribute(node: object, children: Sequence[Any], place: int) -> str | None:
-    """Return the name of the attribute with one of the children of a node; None if no attribute has it."""
+    """Return the name of the attribute with one of the children of a node; None without one."""
     child = children[place]
     names = [name for name, value in attributes_of(node).items() if value is child]
     # Attributes with one value are in the order of the children.

@@ -90,7 +90,7 @@ def largest_shape(shards: Iterable[Shard]) -> tuple[int, ...]:
 
 
 def array_facts(array: jax.Array) -> ArrayFacts:
-    """Return what a live `jax.Array` reports about its devices."""
+    """Return the facts that a live `jax.Array` reports about its devices."""
     return ArrayFacts(committed=bool(array.committed), **_sharding_facts(array.sharding))
 
 
@@ -115,7 +115,7 @@ def _sharding_facts(sharding: Sharding) -> dict[str, Any]:
 
 
 class Analyzed(Protocol):
-    """A `jax.stages.Compiled`, or what has its memory analysis."""
+    """A `jax.stages.Compiled`, or an object with its memory analysis."""
 
     def memory_analysis(self) -> Any: ...
 

@@ -37,7 +37,7 @@ UNEVEN = "indivisible"
 HOST_LOCAL = "host-local"
 LISTED_PATHS = 3
 
-# Finding code -> what the arrays have in common.
+# Finding code -> the common property of the arrays.
 _NOTES = {
     OTHER_MESH: "on an abstract mesh with other axes than the meshes of devices: their shards are unknown",
     UNREDUCED: "unreduced: devices hold partial sums, not copies",

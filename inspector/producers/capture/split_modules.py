@@ -35,7 +35,7 @@ def arguments(tree: PyTree, split: Split | None = None) -> Iterator[Leaf]:
 
 
 def merged(tree: PyTree, split: Split | None = None) -> PyTree | None:
-    """Return the pytree with modules for their parts, or None if it has none or they cannot be merged.
+    """Return the pytree with modules for their parts, or None without any, or if they cannot be merged.
 
     With a `split`, it consists of positional and keyword arguments. The latter include `self`: the function
     itself, if it is a module or a method of one.

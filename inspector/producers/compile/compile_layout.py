@@ -123,7 +123,7 @@ def _compiled(
     devices = tuple(mesh.devices.flat)
     # The devices of a target cannot compute the constants of a model. Under a mesh without devices, JAX
     # computes them on the CPU.
-    # On explicit axes, types name the mesh, so code with a mesh of its own is traced without devices.
+    # On explicit axes, types name the mesh, so code with its own mesh is traced without devices.
     moved = layout.entry.own and bool(layout.explicit_axes)
     traced = abstract_mesh(layout) if moved else mesh.abstract_mesh
     with tracing(layout, traced):

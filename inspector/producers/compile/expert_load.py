@@ -15,7 +15,7 @@ from inspector.model import Model, PyTree
 def expert_load(model: Model, mesh: Mesh, state: PyTree, batch: PyTree, dropless: bool) -> ExpertLoad | None:
     """Return the tokens of each expert with this state; None for a model without `routing`.
 
-    It must be called where the model is traced, under its mesh and rules.
+    It must be called while the model is traced, under its mesh and rules.
 
     Args:
       dropless: whether experts have their mesh axes also if rules give these to the batch first.

@@ -112,9 +112,9 @@ def _profiled(run: Callable[[], object], steps: int, folder: str) -> float | Non
 def _read(
     processes: list[dict[str, Any]], steps: int, module: Module, collectives: tuple[Collective, ...]
 ) -> Trace | None:
-    """Return the times in the files of all processes; None if one has none.
+    """Return the times in the files of all processes; None if one lacks them.
 
-    The wall-clock time is the longest of all processes. The time of other programs has a kind of its own.
+    The wall-clock time is the longest of all processes. The time of other programs has a separate kind.
     """
     collector = Collector()
     for number, process in enumerate(processes):

@@ -103,7 +103,7 @@ def _on_torus(target: Target, mesh_shape: tuple[int, ...], devices: list[Any]) -
 
 
 def _slices_along(target: Target, mesh_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many slices each mesh axis crosses: as many as possible along the first axes."""
+    """Return the number of slices that each mesh axis crosses: the most along the first axes."""
     left, across = target.slices, []
     for size in mesh_shape:
         across.append(math.gcd(left, size))

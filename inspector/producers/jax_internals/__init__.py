@@ -9,6 +9,6 @@ replacement lacks, and the versions of JAX it was tried on. If one of them chang
 `jax.extend.mlir.ir`, its dialects, and `make_ir_context` of `jax.interpreters.mlir` are public names, so code
 that reads or changes MLIR imports those.
 
-Nothing is imported here, so that a worker loads only what it needs. `compile_hook` and `move_hook` run inside
+Nothing is imported here, so that a worker loads only its parts. `compile_hook` and `move_hook` run inside
 the user's program and are loaded by path, without this package.
 """

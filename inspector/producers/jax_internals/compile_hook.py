@@ -4,7 +4,7 @@ All of them call three functions inside JAX, which are replaced when JAX has bee
 add microseconds to a call that JAX traces or compiles, and nothing to a call of a compiled program. None of
 them is on the stack while JAX traces a function of the program, so tracebacks are as without them. Until the
 first compile, this file needs the standard library only. An error of the recorder is written to a file and
-never reaches the program; what a signal handler of the program raises always does.
+never reaches the program; an error of a signal handler of the program always does.
 
 Public replacement: none. `jax.monitoring` reports that something was compiled, without the program. Tried on
 JAX 0.10.2 and 0.12.0.
@@ -95,7 +95,7 @@ class Traced:
 
 
 class Mapped:
-    """A function that `jax.pmap` maps. JAX jits a function of its own around it, with flat arguments.
+    """A function that `jax.pmap` maps. JAX jits its own function around it, with flat arguments.
 
     Attributes:
       name: of the function.
@@ -130,7 +130,7 @@ class Split:
 
 
 class _Problems:
-    """Writes an error of the recorder down, and lets pass what a signal handler of the program raises."""
+    """Writes an error of the recorder down, and lets errors of the program's signal handlers pass."""
 
     def __init__(self, hook, what):
         self.hook, self.what = hook, what
@@ -408,10 +408,10 @@ class Hook:
                 _forget_results()
 
     def _record_end(self):
-        """Record what the program holds at its end. After this, no thread of the recorder is left."""
+        """Record the arrays of the program at its end. After this, no thread of the recorder is left."""
         self.ended = True
         while self.recorder is not None and not self.recorder.stopped:
-            # What a signal handler raises here would be too late for the program without the recorder.
+            # An error of a signal handler here would be too late for the program without the recorder.
             with contextlib.suppress(BaseException):
                 self.recorder.stop()
         error = getattr(sys, "last_value", None)
@@ -525,7 +525,7 @@ def _use_vmap():
 
 
 def _caller(frame):
-    """Return whether JAX calls `jax.jit` for a function of its own, and the Mapped of a `jax.pmap`.
+    """Return whether JAX calls `jax.jit` for a function of JAX, and the Mapped of a `jax.pmap`.
 
     Args:
       frame: of a function inside `jax.jit`.
@@ -695,7 +695,7 @@ class _OwnPackage:
 
 
 def _loaded(name, path):
-    """Return the module of a file, which is not in `sys.modules`, where the program could see it."""
+    """Return the module of a file, which is not in `sys.modules`: the program could see it there."""
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

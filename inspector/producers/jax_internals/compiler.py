@@ -20,7 +20,7 @@ LoadedExecutable: TypeAlias = xla_client.LoadedExecutable
 def compile_module(
     module: ir.Module, devices: Sequence[Any], options: xla_client.CompileOptions
 ) -> LoadedExecutable:
-    """Return XLA's executable of an `ir.Module`. It comes from JAX's compilation cache if that has it.
+    """Return XLA's executable of an `ir.Module`. It comes from JAX's compilation cache if it is there.
 
     Raises:
       jax.errors.JaxRuntimeError: the compiler fails.

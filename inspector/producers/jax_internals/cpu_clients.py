@@ -1,4 +1,4 @@
-"""Emulated CPU devices on a client of their own, beside the devices of `jax.devices()`.
+"""Emulated CPU devices on a separate client, next to the devices of `jax.devices()`.
 
 JAX starts one CPU client with a fixed number of devices. Code that is only traced, and XLA's partitioner,
 need other numbers in the same process.

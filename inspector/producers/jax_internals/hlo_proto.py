@@ -13,6 +13,6 @@ def text_of(module: bytes) -> str:
     """Return the text of a serialized `HloModuleProto`.
 
     Raises:
-      RuntimeError, ValueError: it is no module.
+      RuntimeError, ValueError: it is not a module.
     """
     return hlo.HloModule.from_serialized_hlo_module_proto(module).to_string()  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ def moved(lowered: stages.Lowered, devices: Sequence[Any], move: Callable[[Any],
     """Return the lowered program for other devices.
 
     Args:
-      devices: as many as the program has, in the same order.
+      devices: equal in number to those of the program, in the same order.
       move: takes a sharding of the program and returns it on the new devices.
     """
     computation: Any = lowered._lowering

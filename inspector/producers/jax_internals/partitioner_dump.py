@@ -1,6 +1,6 @@
 """Have a compile for CPUs write the module right after XLA's partitioner, and end there.
 
-What it depends on is behavior of XLA: the name of the pass, the name of the file that `xla_dump_to` writes
+It depends on behavior of XLA: the name of the pass, the name of the file that `xla_dump_to` writes
 after it, and the form of its text. The passes that follow for CPUs, and the machine code, take most of the
 time of a compile and are not needed. So the program has one more result that the first of these passes cannot
 expand. The partitioned module is the same without that result, which is removed again.

@@ -1,6 +1,6 @@
-"""The passes with which jaxlib propagates shardings, as text, cut where this project needs to stop.
+"""The passes with which jaxlib propagates shardings, as text, cut at the point that this project needs.
 
-What it depends on is the printed form of a pipeline: the names of passes, their order, and their options.
+It depends on the printed form of a pipeline: the names of passes, their order, and their options.
 
 Public replacement: none. `sdy-propagation-pipeline` is the name of a whole pipeline, without options.
 Tried on JAX 0.10.2 and 0.12.0.

@@ -1,8 +1,8 @@
-"""Caches of what is read from MLIR attributes.
+"""Caches of facts from MLIR attributes.
 
 An attribute keeps its context alive, with all types, locations and constants of every module that was parsed
 in it: at least 1.2 MB, and all weights that a file has in its text. So the caches keep the attributes of one
-context only, the one that was used last. A worker reads many modules, each in a context of its own.
+context only, the one that was used last. A worker reads many modules, each in a separate context.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _BODY = re.compile(r'(\\?")body\\?"\s*+:\s*+\\?"([A-Za-z0-9+/=]{8,})\\?"')
 _LONGEST_CONFIG = 2_000  # characters of the configuration of a call after the body
 _MOST_POINTS = 50_000  # of a grid whose branches are followed
 _MULTIPLY_ADD = 2  # FLOPs
-# What a value of the body is at each point of the grid, or None if it depends on data.
+# A value of the body at each point of the grid, or None if it depends on data.
 _Values = dict[Any, Any]
 
 

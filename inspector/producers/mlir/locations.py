@@ -17,7 +17,7 @@ _MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
 
 
 class Line(NamedTuple):
-    """A line of a source file, and where the expression starts in it, from 0."""
+    """A line of a source file, and the column of the expression in it, from 0."""
 
     file: str
     line: int
@@ -36,13 +36,13 @@ class Described(NamedTuple):
 
 
 def described(location: ir.Location) -> Described:
-    """Return what a location says of an operation."""
+    """Return the facts of a location of an operation."""
     # Equal attributes have equal hashes, and equal locations do not.
     return _described(location.attr)
 
 
 def named_at(location: ir.Location) -> tuple[str | None, str | None]:
-    """Return the name stack, and the source line as `layer.py:60`; None for what is unknown."""
+    """Return the name stack, and the source line as `layer.py:60`; None for unknown ones."""
     name, line, _ = described(location)
     return name or None, line and _place(line)
 

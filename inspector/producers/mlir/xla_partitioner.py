@@ -71,7 +71,7 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
     Args:
       module: StableHLO with shardings on a mesh of `devices` devices, after `prepare`. It is not changed.
       devices: at most `MOST_DEVICES`.
-      log: gets what the partitioner writes to standard error.
+      log: gets the output of the partitioner to standard error.
 
     Raises:
       InvalidInput: XLA refuses the module; the sentence has its words.
@@ -175,7 +175,7 @@ def _client(devices: int) -> Client:
 
 
 def _remove_old_shardings(module: ir.Module) -> None:
-    """Remove the shardings that a round trip through HLO leaves beside those of Shardy.
+    """Remove the shardings that a round trip through HLO leaves in addition to those of Shardy.
 
     With one of them, XLA would not use Shardy.
     """

@@ -182,7 +182,7 @@ def _asked_of_jits(jaxpr: jax.extend.core.Jaxpr) -> list[PartitionSpec | None]:
         for value, sharding in zip(operation.outvars, shardings, strict=False):
             if isinstance(sharding, NamedSharding):
                 asked[value] = sharding.spec
-    # A result can be a number, which is no key of a dict.
+    # A result can be a number, which is not a key of a dict.
     return [asked.get(value) if isinstance(value, Var) else None for value in body.outvars]
 
 

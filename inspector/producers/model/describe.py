@@ -213,7 +213,7 @@ def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
 
 
 def default_mesh(model: Model, name: str) -> tuple[MeshAxis, ...]:
-    """Return the axes of the model's default mesh, empty if it has none.
+    """Return the axes of the model's default mesh, empty without one.
 
     Raises:
       InvalidInput: the mesh or the types of its axes have another form.
@@ -280,7 +280,7 @@ def programs_of(model: Model) -> tuple[str, ...]:
 
 
 def _logical_axes(model: Model, name: str, state: PyTree) -> dict[str, str]:
-    """Return every logical axis with a description: the first array that has it, and the number of others.
+    """Return every logical axis with a description: the first array with it, and the number of others.
 
     Args:
       state: the abstract state; None if `init` fails, which is then reported.

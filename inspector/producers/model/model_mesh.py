@@ -28,7 +28,7 @@ _NO_AXES = ("unnamed",)
 
 @dataclass(frozen=True)
 class MeshUse:
-    """What a model expects of a mesh.
+    """The needs of a model for a mesh.
 
     Attributes:
       axes: the mesh axes that its rules, names and code have, in order of first use.
@@ -42,7 +42,7 @@ class MeshUse:
 
 
 def mesh_use(model: Model, rules: Iterable[Rule]) -> MeshUse:
-    """Return what the model expects of a mesh. Errors of its code are not reported here."""
+    """Return the needs of the model for a mesh. Errors of its code are not reported here."""
     rules = tuple(rules)
     axes = [axis for _, together in rules for axis in together]
     if model.names == "mesh":

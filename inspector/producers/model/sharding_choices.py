@@ -1,4 +1,4 @@
-"""Find changes of an operation that JAX accepts where it refuses the operation on explicit mesh axes.
+"""Find changes of an operation that JAX accepts if it refuses the operation on explicit mesh axes.
 
 Each candidate is traced alone, on the abstract mesh of its operands. XLA's partitioner gives its
 collectives.
@@ -173,7 +173,7 @@ def _of_product(operation: Operation) -> Iterator[_Candidate]:
 
 
 def _of_reshape(operation: Operation) -> Iterator[_Candidate]:
-    """Yield every place for the axes of one sharded dimension, with the others where they divide."""
+    """Yield every place for the axes of one sharded dimension, with the others if they divide."""
     (spec,), sizes = operation.specs, operation.parameters["new_sizes"]
     sharded = [axes for axes in spec if axes]
     places = [
@@ -262,7 +262,7 @@ def _unsharded_dimension(operation: Operation) -> Iterator[_Candidate]:
 
 
 def _without_repeats(spec: Sequence[tuple[str, ...] | None], order: Sequence[int]) -> Spec:
-    """Return the spec with each mesh axis only in the first dimension, in this order, that has it."""
+    """Return the spec with each mesh axis only in the first dimension with it, in this order."""
     used: set[str] = set()
     result: list[tuple[str, ...] | None] = [None] * len(spec)
     for dimension in order:

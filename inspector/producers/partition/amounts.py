@@ -114,7 +114,7 @@ def _tables(module: Module) -> set[str]:
 def _dimensions(shape: Shape | None, known: Shardable) -> list[list[tuple[int, frozenset[str]]]] | None:
     """Return the size of each dimension with the axes that can shard it, of each value with this shape.
 
-    None if no value has it.
+    None without a value.
     """
     if shape is None or shape.parts is not None or None in shape.dimensions:
         return None

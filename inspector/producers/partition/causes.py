@@ -34,7 +34,7 @@ class Causes:
     recorded: bool
 
     def origins(self, collective: Collective) -> tuple[Origin, ...] | None:
-        """Return where the shardings come from for which XLA made a collective; None if unknown."""
+        """Return the sources of the shardings for which XLA made a collective; None if unknown."""
         purpose = self.purposes.get(collective.name)
         if purpose is None or not self.recorded or not collective.axis_names:
             return None

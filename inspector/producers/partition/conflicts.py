@@ -84,7 +84,7 @@ def conflicts_of(
             continue
         for number in _numbers(collective, purpose, history):
             operation = history.by_number.get(number)
-            # The code calls those of its own `shard_map`.
+            # The code calls those in a `shard_map`.
             if operation is None or operation.name.partition(".")[2].replace("_", "-") in OPERATIONS:
                 continue
             before = conflicts.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
@@ -131,7 +131,7 @@ def _constrained(operation: ir.Operation) -> tuple[Side, ...] | None:
 def _gathered(
     sides: tuple[Side, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
 ) -> tuple[Side, ...] | None:
-    """Return the sides with the one that an all-gather changes; None if it cannot be told."""
+    """Return the sides with the one that an all-gather changes; None if it is unknown."""
     axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
     # Parts of an axis are not lost: the rest of it still shards the value.
     if collective.op != "all-gather" or dimension is None or not axes:

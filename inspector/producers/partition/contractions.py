@@ -36,7 +36,7 @@ _ENDS = frozenset({
     "stablehlo.custom_call", "stablehlo.sort", "stablehlo.rng_bit_generator", "stablehlo.reduce_window",
 })  # fmt: skip
 _MOST_STEPS = 64
-# What is between a result and the sum that it is part of.
+# The operations between a result and the sum that it is part of.
 _OF_SUMS = frozenset({
     "stablehlo.add", "stablehlo.reshape", "stablehlo.convert", "stablehlo.slice", "stablehlo.pad",
     _CONSTRAINT,
@@ -46,7 +46,7 @@ _NEVER = 9  # more arrays than an operation has: no number of them decides by wh
 
 @dataclass(frozen=True)
 class _Path:
-    """A value on the way, the place of each of its dimensions in the value where it began, and the bytes."""
+    """A value on the way, the place of each of its dimensions in the value at its start, and the bytes."""
 
     value: ir.Value
     places: tuple[int | None, ...]

@@ -51,7 +51,7 @@ _SAVING = ("donation", "optimizer", "microbatches", "rematerialization", "offloa
 _Partitioned = tuple[Program, int | None] | None
 _PROGRAMS: LRUCache[tuple[str, ...], _Partitioned] = LRUCache(128)
 # Positions of the sharding constraints that the program of the current layout has and a changed one lacks.
-# None if the changed layout needs a trace of its own.
+# None if the changed layout needs a separate trace.
 _Removed = tuple[int, ...] | None
 _Variant = tuple[Change, _Removed]
 
@@ -60,7 +60,7 @@ def effects(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: a layout as JSON in, its `Effects` as JSON out. Needs no particular devices.
 
     The payload has the `program`, the name of the `chip`, which may be None, and the `kinds` of changes, all
-    if it has none. Progress has the effects `found` so far.
+    if none are named. Progress has the effects `found` so far.
     """
     layout = from_json(payload["layout"])
     chip = None if payload["chip"] is None else hardware.chip(payload["chip"])
@@ -142,7 +142,7 @@ class _Evaluator:
     """The cost of variants of one layout, from their partitioned programs. Several threads may ask for them.
 
     Each thread writes the shardings of its variant into a copy of the program that no other thread uses, in
-    an MLIR context of its own.
+    a separate MLIR context.
     """
 
     def __init__(self, layout: Layout, program: str, chip: Chip | None) -> None:

@@ -65,7 +65,7 @@ def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str
 
 
 def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Bounded:
-    """Return what is known of a layout before it is partitioned: why it cannot run, or its least step.
+    """Return the facts about a layout before it is partitioned: why it cannot run, or its least step.
 
     programs: those that are bounded; that of a step if there are none.
     """

@@ -83,7 +83,7 @@ class Site(NamedTuple):
     def value_at(self, place: Place) -> ir.Value:
         """Return the operand or result at another place of the operation.
 
-        For a loop, operand 0 is the initial value, and any other operand is what the body returns.
+        For a loop, operand 0 is the initial value, and any other operand is a result of the body.
         """
         if self.operation.name != _LOOP:
             values = self.operation.operands if place.kind == "operand" else self.operation.results

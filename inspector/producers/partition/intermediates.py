@@ -103,7 +103,7 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def _dtype(element: ir.Type) -> str | None:
-    """Return the name of an element type as NumPy has it; None for types without one, such as f8E4M3FN."""
+    """Return the name of an element type in NumPy; None for types without one, such as f8E4M3FN."""
     text = str(element)
     match = _NUMBER.fullmatch(text)
     if text == "i1":

@@ -106,7 +106,7 @@ def on_large_mesh(first: Module, second: Module, meshes: SmallerMeshes) -> Modul
 
 
 def _by_operation(computation: Computation) -> dict[tuple[str, str, int], Instruction]:
-    """Return the instructions by what they have in common on all meshes: name of the operation and opcode."""
+    """Return the instructions by their common key on all meshes: name of the operation and opcode."""
     seen: Counter[tuple[str, str]] = Counter()
     instructions = {}
     for instruction in computation.instructions:

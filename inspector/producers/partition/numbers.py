@@ -106,8 +106,8 @@ class Purpose:
     """For which operation the partitioner made a collective.
 
     Attributes:
-      number: that of the operation. None if the collective has none, because it moves an argument.
-      users: numbers of the operations that use what the collective moves. Empty if `number` is theirs: JAX
+      number: that of the operation. None if the collective moves an argument.
+      users: numbers of the operations that use the moved values. Empty if `number` is theirs: JAX
         0.10 names the operation that needs the collective, JAX 0.12 the one whose result it moves.
       operand, result: shapes of the collective's first operand and of its result on one device.
       dimension: the one along which it gathers or splits; None without one.

@@ -51,7 +51,7 @@ class Outlined:
     Attributes:
       function: `main`.
       arguments: the attributes of each argument; those of an operation without the sharding.
-      values: the operation that stands for each argument; None for one that is still an argument.
+      values: the operation behind each argument; None for one that is still an argument.
       results: the attributes of each result.
       readers: the operation that reads each result without a sharding; None for one that is still a result.
     """
@@ -274,7 +274,7 @@ def _name_sources(outlined: Outlined) -> None:
 
 
 def _notes(value: ir.Value) -> dict[str, Any]:
-    """Return the sharding of a value and the note about its origins, as an argument has them."""
+    """Return the sharding of a value and the note about its origins, like those of an argument."""
     notes: dict[str, Any] = {}
     sharding = sharding_of(value)
     if sharding is not None:

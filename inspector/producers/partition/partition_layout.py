@@ -93,7 +93,7 @@ MOST_LISTED = 512
 
 @dataclass(frozen=True)
 class Setting:
-    """What a program is propagated on: the mesh, and the rules if its arrays have logical axes.
+    """The input of a propagation: the mesh, and the rules if its arrays have logical axes.
 
     Attributes:
       watched: name of the program whose activations and gradients are listed.
@@ -467,7 +467,7 @@ class PartitionedProgram:
 
 
 def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> PartitionedProgram:
-    """Partition a program, and read what it computes, sends and keeps in memory.
+    """Partition a program, and read its work, traffic and memory.
 
     Raises:
       InvalidInput: XLA refuses the program.
@@ -542,7 +542,7 @@ def partitioned_module(
       logical: whether the module has logical axes, to which the rules are applied.
       copy: a copy of the program without locations. If None, the instructions have the names and source
         lines of the operations.
-      log: gets what the partitioner writes to standard error.
+      log: gets the output of the partitioner to standard error.
 
     Raises:
       InvalidInput: XLA refuses the program, or it cannot be scaled to a mesh that cannot be emulated.
@@ -599,7 +599,7 @@ def with_traffic(
 
 
 def kernel_work(traffic: FusedTraffic, kernel: PlannedKernel | None, program: str) -> KernelWork | None:
-    """Return what a kernel of attention computes instead of matrix products; None without them."""
+    """Return the work of a kernel of attention instead of matrix products; None without them."""
     products = sum(traffic.attention.values())
     if not products or kernel is None:
         return None

@@ -39,7 +39,7 @@ def planned_kernel(layout: Layout) -> PlannedKernel | None:
         saved = "result" if any("context" in names for names in kept(str(remat))) else "nothing"
     sharded = partition_spec(_QUERY, layout.rules)[1] if layout.entry.has_rules else ()
     ways = math.prod(layout.mesh().sizes.get(axis, 1) for axis in sharded or ())
-    # Of latent attention, queries have rotated elements beside as many as the values.
+    # Of latent attention, queries have rotated elements beyond those of the values.
     width, turned = (int(sizes[name]) for name in ("head_dim", "rotary_dim"))
     widths = (width + turned if sizes.get("kv_rank") else width, width)
     return PlannedKernel(-(-seq // ways), seq, visited, visited * share_of_products(saved, name), widths)

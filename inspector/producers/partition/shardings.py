@@ -25,7 +25,7 @@ Axis = tuple[str, tuple[int, int] | None]
 
 
 def sharding_of(value: ir.Value) -> sdy.TensorShardingAttr | None:
-    """Return the TensorShardingAttr of a value, or None if it has none (replicated)."""
+    """Return the TensorShardingAttr of a value, or None if it is replicated."""
     owner = value.owner
     if not isinstance(owner, ir.Block):
         return result_shardings(owner.operation)[ir.OpResult(value).result_number]
@@ -47,7 +47,7 @@ def has_axis(value: ir.Value, axis: str) -> bool:
 
 
 def rank_of(kind: ir.Type) -> int | None:
-    """Return the number of dimensions of a type; None for one that is no tensor, such as a token."""
+    """Return the number of dimensions of a type; None for one that is not a tensor, such as a token."""
     try:
         return int(ir.RankedTensorType(kind).rank)
     except ValueError:
@@ -139,7 +139,7 @@ def _per_value(attribute: ir.Attribute) -> tuple[Any, ...]:
 
 
 def argument_sharding(function: ir.Operation, number: int) -> sdy.TensorShardingAttr | None:
-    """Return the TensorShardingAttr of an argument of a function, or None if it has none."""
+    """Return the TensorShardingAttr of an argument of a function, or None without one."""
     attributes = function.attributes
     return _of_arguments(attributes["arg_attrs"])[number] if "arg_attrs" in attributes else None
 

@@ -64,7 +64,7 @@ class Lowered:
       kernel_costs: those that the model states.
       checkpoint_names: those in its code. None if its trace is unknown.
       donated: number of each result that its code writes over an argument, with that of the argument.
-      uses: what it does with its inputs, the same on every mesh. Empty until a partitioned text was read.
+      uses: the uses of its inputs, the same on every mesh. Empty until a partitioned text was read.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Lowered:
         return self._for_partitioner(with_numbers=False)
 
     def apart(self, removed: Collection[int] = ()) -> RewritableModule:
-        """Return a copy of `without_names` with a context of its own, for another thread.
+        """Return a copy of `without_names` with its own context, for another thread.
 
         removed: positions of the sharding constraints that the copy lacks.
         """
@@ -290,7 +290,7 @@ def note_logical_axes(module: ir.Operation) -> None:
 
 
 def _lowered_for_a_platform(traced: jax.stages.Traced, name: str) -> jax.stages.Lowered:
-    """Lower for CPUs, or for the first platform that has what the program uses, such as a Pallas kernel.
+    """Lower for CPUs, or for the first platform that supports its operations, such as a Pallas kernel.
 
     Propagation needs no compiler, so it does not depend on the platform.
 

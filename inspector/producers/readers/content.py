@@ -42,7 +42,7 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """What a reader needs to recognize a file or a folder.
+    """The content by which a reader recognizes a file or a folder.
 
     Attributes:
       path: the file, the folder, or the only file of a folder.
@@ -73,7 +73,7 @@ class Sample:
         return (match[1], match[2]) if match else ("", "")
 
     def json_format(self) -> str | None:
-        """Return the value of the key `format` of a JSON file, None if it has none."""
+        """Return the value of the key `format` of a JSON file, None without one."""
         if not self.is_json:
             return None
         if match := _FORMAT.match(self.head or ""):

@@ -1,4 +1,4 @@
-"""Choose the texts of a folder that `--xla_dump_to` wrote, and what is known about each from its neighbors.
+"""Choose the texts of a folder that `--xla_dump_to` wrote, and the facts about each from its neighbors.
 
 Files are named `module_0012.jit_step.cpu_after_optimizations.txt`: number, program, stage. A timestamp can
 precede the name and the compiler's version can follow the program; old versions omit the program.

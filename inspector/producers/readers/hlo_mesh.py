@@ -40,7 +40,7 @@ class FoundMesh:
 
 
 def devices_of(module: Module) -> int | None:
-    """Return the number of devices in the module's header, None if it has none."""
+    """Return the number of devices in the module's header, None without one."""
     if module.partitions is None and module.replicas is None:
         return None
     return (module.partitions or 1) * (module.replicas or 1)

@@ -49,7 +49,7 @@ _PROTO = re.compile(r"\s*(?:name|hlo_module)\s*[:{]")
 class ModuleText:
     """The modules of one file. `name` is used for a module without a name.
 
-    before: the module before optimizations, if the file has one module and the dump contains it.
+    before: the module before optimizations, if the file has a single module and the dump contains it.
     assignment: the device id of each position, if the dump contains it.
     """
 
@@ -138,7 +138,7 @@ def snapshot_of(
 
 
 def _about_mesh(mesh: FoundMesh | None, given: NamedMesh | None) -> Iterable[Finding]:
-    """Yield what is unknown about the mesh."""
+    """Yield the unknown facts about the mesh."""
     if mesh is None:
         note = "The text names no mesh, so mesh axes are unknown. --mesh and --axes give them."
         yield Finding("note", MESH_UNKNOWN, note)

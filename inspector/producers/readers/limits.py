@@ -1,4 +1,4 @@
-"""Limits on what is read, so that no file exhausts the memory or the disk of a worker."""
+"""Limits on the input, so that no file exhausts the memory or the disk of a worker."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from inspector.core import strict_json
 
 MOST_UPLOAD_BYTES = 200 * 1024**2
 MOST_JSON_BYTES = strict_json.MOST_BYTES
-MOST_JSON_VALUES = 4_000_000  # of a file that is no Snapshot
+MOST_JSON_VALUES = 4_000_000  # of a file other than a Snapshot
 # Bytes of one program's text, unpacked. Its records need about six times as many.
 MOST_TEXT_BYTES = 128 * 1024**2
 MOST_TEXT_BYTES_TOGETHER = 512 * 1024**2  # of all texts in one folder

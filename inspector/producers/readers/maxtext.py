@@ -150,7 +150,7 @@ def _named(value: object, where: str, meshes: Meshes) -> tuple[Stored, SavedShar
 
 
 def _shape(plain: dict[str, Any], where: str) -> tuple[int, ...] | None:
-    """Return the shape of an entry, None if it has none, as in the first goldens."""
+    """Return the shape of an entry, None without one, as in the first goldens."""
     return content.size_list(plain["shape"], where) if "shape" in plain else None
 
 

@@ -46,7 +46,7 @@ _KINDS = {"b": "bool", "i": "int", "u": "uint", "f": "float", "c": "complex"}
 
 @dataclass
 class _Tree:
-    """What the files of one tree contain, by dotted name: paths, shapes and dtypes, shardings."""
+    """The contents of the files of one tree, by dotted name: paths, shapes and dtypes, shardings."""
 
     paths: dict[str, str]
     stored: dict[str, Stored]

@@ -341,13 +341,13 @@ def _device_kind(recorded: Recorded) -> str | None:
     return "cpu" if {device.platform for device in recorded.devices} == {"cpu"} else None
 
 
-# --- What is missing -------------------------------------------------------------------------------------
+# --- Missing parts ------------------------------------------------------------------------------------------
 
 
 def _missing(
     recorded: Recorded, programs: Sequence[_Program], measured: Sequence[Program]
 ) -> Iterator[Finding]:
-    """Yield what the profile lacks, why, and what to do."""
+    """Yield the missing parts, why, and what to do."""
     unnamed, kernels = recorded.without_instruction
     if unnamed:
         yield Finding(

@@ -88,7 +88,7 @@ def paths_of(keys: Iterable[str]) -> dict[str, str]:
 
 
 def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> Entries:
-    """Return the entries before the place where a file was cut off. Raise `refused` for other damage."""
+    """Return the entries before the point at which a file was cut off. Raise `refused` for other damage."""
     start = re.match(r"\s*\{", text)
     if start is None:
         raise refused

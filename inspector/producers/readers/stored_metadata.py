@@ -90,7 +90,7 @@ def _refuse_pipes(folder: Path, what: str) -> None:
     """Refuse a database with a pipe, a socket or a device: TensorStore would wait for its content for ever.
 
     Raises:
-      InvalidInput: it has one.
+      InvalidInput: it contains such a file.
     """
     entries = (os.path.join(where, name) for where, _, names in os.walk(folder) for name in names)
     for path in itertools.islice(entries, limits.MOST_FILES):

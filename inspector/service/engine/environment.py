@@ -19,7 +19,7 @@ class Environment:
     """The number of emulated devices, environment variables, and the number of processes.
 
     `devices` counts those of all `processes` together, which have equal shares. With `local`, JAX finds the
-    devices of this machine as in any other program, and `devices` is how many are used. Raises ValueError
+    devices of this machine as in any other program, and `devices` is their number. Raises ValueError
     if one of the two counts is not a positive integer, if the shares are not whole, or if `variables` is
     not pairs of text.
     """

@@ -27,7 +27,7 @@ class Status:
     progress: the figures last reported in this phase.
     phases: every phase in order, with its seconds so far.
     elapsed: seconds since a worker began the run; 0.0 while queued.
-    result: JSON of a worker, or what a thread returned; None unless done. Callers share it and must
+    result: JSON of a worker, or the result of a thread; None unless done. Callers share it and must
         not change it.
     error: one sentence if failed or cancelled.
     details: text for a log: a traceback, or the last output of a worker that died.
@@ -47,7 +47,7 @@ class Status:
 
 
 class Work(Protocol):
-    """What a thread of this process does, such as one that submits other jobs."""
+    """The work of a thread of this process, such as one that submits other jobs."""
 
     def run(self, report: Callable[[str, dict[str, Any]], None]) -> Any:
         """Return the result. `report` takes a phase and its figures. An exception is why it failed."""
@@ -68,7 +68,7 @@ class Job(Generic[Answer]):
     # Done at the end. Its callbacks run with the lock of the pool held, so they must return at once.
     ended: Future[None]
     _decode: Callable[[Any], Answer]
-    work: Work | None = None  # what a thread runs; None if a worker runs it
+    work: Work | None = None  # the work of a thread; None if a worker runs it
 
     def decoded(self, decode: Callable[[Answer], Other]) -> Job[Other]:
         """Return the same job with an answer that `decode` makes of this one's."""

@@ -11,12 +11,12 @@ ALONE = ""  # the name of the only lane of a pool without named ones
 
 @dataclass(frozen=True)
 class Lane:
-    """How many workers of a pool the jobs of one lane may have.
+    """The number of workers of a pool for the jobs of one lane.
 
     Attributes:
       workers: the most at once.
       kept: workers that are never taken by other lanes nor stopped when idle, so that a job begins at once.
-      limits: how many jobs of the lane one owner may have.
+      limits: the number of jobs of the lane for one owner.
       listed: users and the audit log see its jobs. Others take a moment.
       outlives: its jobs go on when the browser sessions of their owners end.
       through: the lanes of the jobs that its jobs submit, if these are run by threads instead of workers.

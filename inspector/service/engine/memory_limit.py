@@ -1,10 +1,10 @@
-"""How much memory worker processes may use, so that none of them takes the server or the machine with it.
+"""A limit on the memory of worker processes, so that none of them takes the server or the machine with it.
 
-A worker has a limit on what it has in memory, together with all that it started. Its pool reads that from
+A worker has a limit on its memory, together with all that it started. Its pool reads that from
 the kernel `CHECKS_PER_SECOND` times a second, and ends the worker above the limit: a limit on addresses
 (`RLIMIT_AS`) does not work, because XLA reserves gigabytes that it never uses.
 
-A job that only parses needs little, so it can have a smaller limit of its own: bytes beyond what its worker
+A job that only parses needs little, so it can have a smaller limit: bytes beyond those that its worker
 had when the job began, or has with JAX. The kernel then refuses memory above it (`RLIMIT_DATA`), which is a
 MemoryError in Python. The pool ends the worker if its other memory grows that much.
 """
@@ -24,7 +24,7 @@ VARIABLE = "SHARDING_INSPECTOR_WORKER_MEMORY"
 OPTION = "--worker-memory"
 LEAST = 512 * 1024**2  # bytes
 WORKER = 300 * 1024**2  # bytes of a worker that has imported JAX and Flax, measured with JAX 0.10 and 0.12
-# Of the memory of the machine or container, what one worker may use. The compiler of a large model needs it.
+# Of the memory of the machine or container, the share of one worker. The compiler of a large model needs it.
 SHARE = 0.75
 # Bytes that a job may use to parse a file, beyond those of its worker: less than 1 GB together. On a machine
 # or in a container with little memory, a share of it.
@@ -60,7 +60,7 @@ def of_parsing() -> int:
 
 
 def available_bytes() -> int:
-    """Return the bytes that a job in a new worker can use here: what is free, within the worker's limit."""
+    """Return the bytes that a job in a new worker can use here: the free ones, within the worker's limit."""
     return min(host_memory.available_bytes(), of_worker())
 
 
@@ -96,7 +96,7 @@ def exceeded_by_job(limit: int, phase: str) -> str:
 def limited(bytes_more: int | None) -> Iterator[None]:
     """Refuse memory beyond what this process has now, or has when it has imported JAX. None sets no limit.
 
-    Where the kernel cannot limit it, nothing is refused.
+    If the kernel cannot limit it, nothing is refused.
 
     >>> with limited(2**20):
     ...     bytes(2**30)

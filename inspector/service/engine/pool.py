@@ -50,7 +50,7 @@ class Listed:
       requesters: those that wait for it; equal requests share a run. Empty if their sessions have ended.
       age: seconds since it was submitted.
       pids: the process ids of its worker, or of those of its lane's `through`; empty while it is queued.
-      work: what a thread runs for it; None if a worker runs it.
+      work: the work of its thread; None if a worker runs it.
     """
 
     lane: str
@@ -95,8 +95,8 @@ class Pool:
     The work of `coordinate` has the same queues, turns, limits and cancels, but a thread of this process runs
     it, which takes no worker.
 
-    Jobs of different `lanes` do not wait for each other, as far as there are workers: each lane has a queue,
-    turns and limits of its own, and a bound within `workers`. Without lanes, all jobs are in one, whose
+    Jobs of different `lanes` do not wait for each other, if there are enough workers: each lane has a queue,
+    its own turns and limits, and a bound within `workers`. Without lanes, all jobs are in one, whose
     owners have `limits`.
 
     Thread safe. Starts no process before it is needed. `jobs` is the module whose `JOBS` maps names of
@@ -166,7 +166,7 @@ class Pool:
         A job that is queued or running with the same payload and environment is shared. `timeout` is in
         seconds from when a worker begins the run, None for no limit; the longest of all callers counts. Jobs
         with the same `topic` use the same cached values, so an idle worker that has run one is preferred.
-        `memory` is how many bytes the job may use beyond what its worker has when it begins; None leaves it
+        `memory` is the bytes that the job may use beyond those of its worker at its start; None leaves it
         the limit of a worker alone. It suits jobs that parse what others wrote. `otherwise` is a payload that
         is tried once if the job fails.
         Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,

@@ -1,4 +1,4 @@
-"""Who asked for a job, what it does, and how many jobs one owner may have."""
+"""Who asked for a job, its task, and the limit of jobs of one owner."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def digest_of_session(session: str) -> str:
 
 @dataclass(frozen=True)
 class Subject:
-    """What a job does, for the list of jobs and the audit log.
+    """The task of a job, for the list of jobs and the audit log.
 
     Attributes:
       title: the model and the mesh; empty without a layout.
@@ -57,7 +57,7 @@ NO_SUBJECT = Subject()
 
 @dataclass(frozen=True)
 class Limits:
-    """How many runs one owner may have. None means no limit.
+    """The number of runs that one owner may have. None means no limit.
 
     Attributes:
       running: runs at the same time. Others of the same owner wait, also if a worker is free.

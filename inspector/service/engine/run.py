@@ -37,7 +37,7 @@ class Run:
     ended: float | None = None
     phases: list[tuple[str, float]] = field(default_factory=list)  # name, and when it began
     progress: dict[str, Any] = field(default_factory=dict)
-    result: Any = None  # JSON of a worker, or what the `work` returned
+    result: Any = None  # JSON of a worker, or the result of `work`
     error: str | None = None
     details: str | None = None
     refused: bool = False

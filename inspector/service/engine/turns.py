@@ -69,7 +69,7 @@ class Queue:
                 self._begun.pop((run.lane, owner), None)
 
     def of_owner(self, lane: str, owner: str) -> int:
-        """Return how many runs of an owner are queued in a lane."""
+        """Return the number of queued runs of an owner in a lane."""
         return sum(run.lane == lane and owner in run.owners for run in self.runs)
 
     def _running_by_owner(self, lane: str) -> Counter[str]:

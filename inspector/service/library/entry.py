@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def source_text(self) -> str:
-        """Return the target if it is known, else what the entry is."""
+        """Return the target if it is known, else the kind of the entry."""
         return self.target or ("comparison" if self.is_board else self.source)
 
     def text_of(self, fact: str | None) -> str:

@@ -56,10 +56,10 @@ class Library(View):
 
     A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
     one, or else one without an owner, has the name, and the others have that of their owner added, such as
-    `base (ann@my.org)`. So no answer depends on what a user does not see.
+    `base (ann@my.org)`. So no answer depends on objects a user does not see.
 
     Args:
-      user: sees and changes the same as in every `View`, and also sees what has no owner.
+      user: sees and changes the same as in every `View`, and also sees objects without an owner.
       on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
         the user, the name of the Snapshot, and the outcome.
     """

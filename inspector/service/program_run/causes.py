@@ -24,7 +24,7 @@ _MOST_SECONDS_OF_RUN = 60.0  # for all programs of a run
 class CauseFinder:
     """Partitions one program after the other. The worker starts with the first one.
 
-    pool: has the worker; by default one of its own.
+    pool: has the worker; by default a new one.
     """
 
     def __init__(self, pool: Pool | None = None) -> None:

@@ -17,7 +17,7 @@ _TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
 class TargetCompiler:
     """Compiles one program after the other. The worker starts with the first one.
 
-    pool: has the worker; by default one of its own.
+    pool: has the worker; by default a new one.
     """
 
     def __init__(self, target: Target, pool: Pool | None = None) -> None:

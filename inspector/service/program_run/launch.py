@@ -34,7 +34,7 @@ class Program:
 
     Args:
       arguments: the script or `-m MODULE`, and the arguments of the program.
-      folder: where the program records; it has the folder `raw`.
+      folder: the folder in which the program records; it has the folder `raw`.
       variables: environment variables on top of those of this process.
       platform: the platform of the target, None without a target.
       settings: more settings of the hook.
@@ -83,7 +83,7 @@ class Program:
             raise
 
     def wait(self) -> int:
-        """Wait for the end of the program, and pass signals on. Return its status as `Popen` has it."""
+        """Wait for the end of the program, and pass signals on. Return its status like `Popen`."""
         try:
             while self._process.poll() is None:
                 self._pass_on()

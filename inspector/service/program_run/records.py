@@ -530,7 +530,7 @@ def live_paths(
 
     Args:
       mesh: the mesh of the program; None if unknown. Only arrays on the same mesh are its inputs and outputs.
-      outputs: the paths of live arrays by that of the output that they are, as far as it is known.
+      outputs: the paths of live arrays by that of the output that they are, if it is known.
     """
     key = None if mesh is None else mesh_key(mesh)
     specs = {}

@@ -21,12 +21,12 @@ _MOST_LINE = 200  # characters
 
 @dataclass(frozen=True)
 class _Side:
-    """Where an array is before or after a move.
+    """The place of an array before or after a move.
 
     Attributes:
       mesh: its mesh, None without a NamedSharding.
       spec: the PartitionSpec on it, None without a NamedSharding.
-      on: the mesh that `placement` refers to. Without a NamedSharding it has one axis.
+      on: the mesh that `placement` refers to. Without a NamedSharding it has a single axis.
       placement: the shard of each device, None if unknown.
     """
 

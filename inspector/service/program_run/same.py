@@ -1,6 +1,6 @@
 """Run a program with its mesh and on one device, and compare the results of its programs.
 
-The program runs twice, each time in a process of its own: as it is, and with every mesh replaced by one of
+The program runs twice, each time in a new process: as it is, and with every mesh replaced by one of
 the same axes on one device. Worker processes then run the lowered modules with the same arguments.
 """
 

@@ -91,7 +91,7 @@ class ClusterExecutor(Executor):
 
 
 def local_workers() -> int:
-    """Return how many tasks this machine runs at once."""
+    """Return the number of tasks that this machine runs at once."""
     return os.cpu_count() or 1
 
 

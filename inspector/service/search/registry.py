@@ -120,7 +120,7 @@ class Watched:
         return self.search.progress()
 
     def result(self) -> SearchResult:
-        """Return what it has found so far."""
+        """Return its results so far."""
         version = self.progress().version
         with self._lock:
             if self._drawn is None or self._drawn[0] != version:
@@ -128,7 +128,7 @@ class Watched:
             return self._drawn[1]
 
     def stop(self) -> None:
-        """Stop it; what was found is kept."""
+        """Stop it; its results are kept."""
         self.search.stop()
         if not self._began:
             self._ended.set()
@@ -195,7 +195,7 @@ class Searches:
         return next((job for job in self._pool.jobs() if job.work is watched), None)
 
     def leave(self, watched: Watched, owner: str) -> None:
-        """Withdraw one owner from a search. It stops when no owner is left; what was found is kept."""
+        """Withdraw one owner from a search. It stops when no owner is left; its results are kept."""
         job = self.listed(watched)
         if job is not None:
             with contextlib.suppress(InvalidInput):  # it has just ended, or is that of others

@@ -1,4 +1,4 @@
-"""Run one search: partition what can be among the best, compile the most promising, and keep what was found.
+"""Run one search: partition the possible best ones, compile the most promising, and keep the results.
 
 Bounds of all candidates are computed first. They are partitioned in the order of their bounds, until the
 bounds of all others are above the figure of the last candidate that is listed (branch and bound). So the
@@ -128,7 +128,7 @@ class Search:
 
     @property
     def listed(self) -> int:
-        """How many of the best candidates the search has to know."""
+        """The number of best candidates that the search has to know."""
         return max(LISTED, 2 * self.budget)
 
     @property
@@ -157,7 +157,7 @@ class Search:
         return self.result()
 
     def stop(self) -> None:
-        """Cancel all tasks. `run` then returns what was found."""
+        """Cancel all tasks. `run` then returns its results."""
         self._stop.set()
 
     @property
@@ -169,7 +169,7 @@ class Search:
         return self._progress
 
     def result(self) -> SearchResult:
-        """Return what is known so far, the best candidates first."""
+        """Return the results so far, the best candidates first."""
         with self._lock:
             figures = self._figures()
             entries = dict(self._entries)
@@ -577,7 +577,7 @@ class Search:
         )
 
     def _why_none(self, figures: Sequence[Figure]) -> str | None:
-        """Return why there is no best layout: the closest one, and what it lacks."""
+        """Return why there is no best layout: the closest one and its amount, or the reason."""
         if self.chip is None:
             return None
         if (above := self._above_limit(figures)) is not None:

@@ -69,7 +69,7 @@ def start(
     workers: int | None = None,
     unsafe: Options = (),
 ) -> Started:
-    """Start the job of a task. Return it, and what makes the answer when it has ended.
+    """Start the job of a task. Return it, and the function that makes its answer at the end.
 
     A task `bound` returns a `Bounded` for each layout, `partition` an `Evaluated` from its partitioned
     programs, and `compile` one from the compiled programs of a single layout. Without a chip, a step is run
@@ -77,7 +77,7 @@ def start(
 
     Args:
       programs: those whose cost is needed; that of a step if there are none.
-      workers: how many tasks run at once, unless they run on the workers of a server.
+      workers: the number of tasks at once, unless they run on the workers of a server.
       unsafe: options of the compiler, for tasks in this process alone, never from the request of a task.
 
     Raises:

@@ -10,8 +10,8 @@ Two more undo what JAX and a model did because the program was lowered for CPUs 
 
 The sources of the passes for GPUs are public: `RunCollectiveOptimizationPasses` in
 `xla/service/gpu/gpu_compiler.cc` has their order, `xla/hlo/transforms/collectives` and `xla/service` have the
-passes. `AllReduceSplitter` is one of them, but changed no program that was compiled for comparison. What the
-compiler for TPUs does was measured with libtpu 0.0.42 (`benchmarks/agreement.py`).
+passes. `AllReduceSplitter` is one of them, but changed no program that was compiled for comparison. The
+passes of the compiler for TPUs were measured with libtpu 0.0.42 (`benchmarks/agreement.py`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _passed(
 def _with_ragged_transfers(computation: Computation) -> Computation:
     """Return a computation with the ragged all-to-alls that a model has where XLA has the operation.
 
-    For CPUs, it has an all-to-all with room for every row, which states how many rows it expects.
+    For CPUs, it has an all-to-all with room for every row, which states the expected number of rows.
     """
     if not any(map(_is_padded, computation.instructions)):
         return computation

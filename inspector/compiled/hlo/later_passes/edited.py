@@ -63,7 +63,7 @@ class EditedComputation:
         return instruction.name == self._root
 
     def free_name(self, wanted: str) -> str:
-        """Return the wanted name, with a suffix if an instruction has it."""
+        """Return the wanted name, with a suffix if it is in use."""
         name, number = wanted, 0
         while name in self.instructions:
             number += 1

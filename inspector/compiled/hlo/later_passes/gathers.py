@@ -24,7 +24,7 @@ from inspector.compiled.hlo.opcodes import SAME_DATA
 # TPUs gathers again. Measured with libtpu 0.0.42: it does at 212 and more, and in one case at 196. It does
 # not at 168 and fewer, and in five cases at 219 to 278.
 _FAR_APART = 200
-# Attributes that do not change what an instruction computes.
+# Attributes that do not change the result of an instruction.
 _OTHER_ATTRIBUTES = frozenset({
     "metadata", "channel_id", "frontend_attributes", "backend_config", "sharding",
 })  # fmt: skip

@@ -52,7 +52,7 @@ def offsets_by_partition(
 
 
 def _integers(constant: Instruction) -> np.ndarray:
-    """Return the elements of a constant; none if they are no integers."""
+    """Return the elements of a constant; none if they are not integers."""
     if constant.shape_text is None or constant.shape_text[0] not in "su":
         return np.empty(0, int)
     return np.array([int(number) for number in _INTEGER.findall(constant.operands_text)], int)

@@ -186,7 +186,7 @@ def metadata(instruction: Instruction) -> str:
 
 
 def with_metadata(attributes_text: str, of: Instruction) -> str:
-    """Return attributes with the metadata of another instruction, or with their own if it has none."""
+    """Return attributes with the metadata of another instruction, or with their own if it lacks any."""
     written = metadata(of)
     return _METADATA.sub("", attributes_text, count=1) + written if written else attributes_text
 

@@ -80,7 +80,7 @@ def paths_of(board: Board) -> list[str]:
 
 
 def _first(board: Board, paths: list[str]) -> str:
-    """Return the selected array if the board has it, else the largest parameter of the baseline."""
+    """Return the selected array if it is on the board, else the largest parameter of the baseline."""
     chosen: str | None = st.session_state.get(selection.KEY)
     if chosen in paths:
         return chosen

@@ -27,7 +27,7 @@ _NEWEST = "board_programs"
 
 
 def completed(service: Inspection, board: Board) -> Board:
-    """Return the board with the programs of its plans, as far as they are known."""
+    """Return the board with the programs of its plans, if they are known."""
     pins = tuple(replace(pin, snapshot=_completed(service, pin.snapshot)) for pin in board.pins)
     return board if pins == board.pins else replace(board, pins=pins)
 

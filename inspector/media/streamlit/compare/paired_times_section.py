@@ -72,7 +72,7 @@ def _show_controls(service: Inspection, pins: Pins, baseline: int) -> None:
 
 
 def _description(candidates: Candidates, names: Sequence[str], baseline: int) -> str:
-    """Return what the button does and which layouts cannot be timed, as Markdown."""
+    """Return the effect of the button and which layouts cannot be timed, as Markdown."""
     base = baseline if baseline in candidates.layouts else min(candidates.layouts)
     first = (
         f"Runs train step and inference of {counted(len(candidates.layouts), 'layout')} in turn in "

@@ -302,7 +302,7 @@ class Editor:
         _add_button("Add pattern", current_layout.add_pattern)
 
     def _show_matches(self, planned: Snapshot) -> None:
-        """Show below each row how many arrays it decides, and the paths that match no row."""
+        """Show below each row the number of arrays that it decides, and the paths that match no row."""
         counts = Counter(array.pattern for array in planned.arrays)
         if self._problems.get("state_specs") is None:
             for pattern, slot in self._pattern_slots.items():

@@ -138,7 +138,7 @@ def _change_kind() -> None:
 
 
 def _change_generation() -> None:
-    """Keep the topology if the generation has it, else take its smallest slice of at least 8 chips."""
+    """Keep the topology if it is one of the generation, else take its smallest slice of at least 8 chips."""
     generation = st.session_state["target:generation"]
     every = slices.slices(generation)
     before = st.session_state["target:topology"]
@@ -156,7 +156,7 @@ def _change_topology() -> None:
 
 
 def _put_slices(tpus: Slice) -> None:
-    """Set the target to slices of this kind, as many as before or as allowed."""
+    """Set the target to slices of this kind, the same number or the largest allowed one."""
     count = min(st.session_state["target:slices"], targets.most_slices(tpus))
     _put(f"tpu:{tpus.generation}:{tpus.topology}" + (f"*{count}" if count > 1 else ""))
 

@@ -40,5 +40,5 @@ def draw(
 
 
 def _class(key: str) -> str:
-    """Return the key of a field as Streamlit has it in the class of the element."""
+    """Return the key of a field as it is in the class of the element."""
     return re.sub(r"[^\w-]", "-", key, flags=re.ASCII)

@@ -162,7 +162,7 @@ def _open_layout(layout: Layout) -> None:
 
 
 def _in_the_link(board: Board) -> None:
-    """Describe what a link to this page does not contain."""
+    """Describe the state that a link to this page omits."""
     absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
     if screenshot_mode.on() or pins.kept_name() is not None or not (absent or planned):
         return

@@ -49,7 +49,7 @@ def show() -> None:
 
 
 def own() -> int:
-    """Return how many jobs of the user run or wait, searches included. The navigation shows them."""
+    """Return the number of the user's jobs that run or wait, with searches. The navigation shows them."""
     return sum(map(_is_own, inspection.shared().pool.jobs()))
 
 
@@ -97,7 +97,7 @@ def _show_job(job: Listed) -> None:
 
 
 def _title(job: Listed) -> str:
-    """Return what a job does. Others see the target, but not the layout."""
+    """Return the task of a job. Others see the target, but not the layout."""
     parts = [_KINDS.get(job.kind, job.kind)]
     if _is_own(job) and job.subject.title:
         parts.append(job.subject.title)

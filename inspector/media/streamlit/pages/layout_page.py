@@ -155,7 +155,7 @@ def _draw_head(
 def _programs(
     service: Inspection, layout: Layout, needed: bool, draw_sidebar: Callable[[], None]
 ) -> Outcome[PartitionedPrograms]:
-    """Return what is known of the programs. If the open tab needs them, wait for a moment.
+    """Return the known programs. If the open tab needs them, wait for a moment.
 
     The sidebar is drawn before a longer wait.
     """
@@ -192,7 +192,7 @@ def _panels_of_plan(
         if snapshot.source.kind == "plan":
             page_programs.watch(service, layout, totals, "")
             return
-        # Above the collectives, because what is missing is below and in their details.
+        # Above the collectives, because the missing part is below and in their details.
         words = "Then causes of collectives and a comparison are added below."
         page_programs.watch(service, layout, totals=True, words=words)
         collectives_panel.show(snapshot, layout)

@@ -96,7 +96,7 @@ def _read_link() -> list[str]:
 
 
 def _write_link(name: str, snapshot: Snapshot) -> None:
-    """Write what is open to the URL. An upload is in no link."""
+    """Write the open files to the URL. An upload is in no link."""
     saved = {_PARAMETER: [name]} if st.session_state.get(_SAVED) == name else {}
     view = view_link.query(snapshot_panels.PANELS, _TABS_KEY, snapshot) if saved else {}
     view_link.write(view, saved, _TABS_KEY)

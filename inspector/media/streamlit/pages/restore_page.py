@@ -183,7 +183,7 @@ def _three_fields(layout: Layout) -> dict[str, str]:
 
 
 def _draw_run(request: Request[Restoration], devices: tuple[int, int]) -> None:
-    """devices: how many devices save, and how many restore."""
+    """devices: the number of devices that save, and that restore."""
     if asked.show_progress(_JOB, request):
         return
     button, note = st.columns([1, 3], vertical_alignment="center")

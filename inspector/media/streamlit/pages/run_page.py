@@ -51,7 +51,7 @@ def _show_chosen(run: ProgramRun, folder: Path) -> None:
         "Snapshot", list(files), format_func=plain, key="run_snapshot", label_visibility="collapsed"
     )
     try:
-        # All of them together, with what the recorder found, as every verb reads the folder.
+        # All of them together, with the findings of the recorder, as every verb reads the folder.
         shown = folder_snapshot.read(folder) if chosen == _ALL else snapshot.read(folder / files[chosen])
     except InvalidInput as error:
         st.error(plain(str(error)))

@@ -140,7 +140,7 @@ def _fields(layout: Layout) -> dict[str, Any]:
 
 
 def _texts() -> tuple[str, str]:
-    """Draw and return the text of what is the same in all candidates, and that of what else differs."""
+    """Draw and return the text of the common part of all candidates, and of the other differences."""
     locks = kept_field.draw(
         st.text_input,
         "Fixed",
@@ -187,7 +187,7 @@ def _programs(layout: Layout) -> tuple[str, str]:
 
 
 def _chip() -> str:
-    """Draw on what the steps of a layout without a machine are timed, and return its name."""
+    """Draw the choice of chip for the steps of a layout without a machine, and return its name."""
     chip: str = kept_field.draw(
         st.selectbox,
         "Time on",
@@ -237,7 +237,7 @@ def _others(shown: Watched | None) -> None:
 
 
 def _watch(watched: Watched, owner: str) -> None:
-    """Draw the progress with Cancel, and what was found so far. Rerun the page at the end."""
+    """Draw the progress with Cancel, and the results so far. Rerun the page at the end."""
     if (progress := _progress(watched, owner)) is None:
         st.rerun()
     asked.draw("search", progress, lambda: registry.shared().leave(watched, owner))
@@ -321,6 +321,6 @@ def _open(layout: Layout, chip: str | None) -> None:
 
 
 def _keep_chip(layout: Layout, chip: str | None) -> None:
-    """Choose the chip for which the search predicted times, unless the target has one."""
+    """Choose the chip for which the search predicted times, unless the target has a chip."""
     if layout.machine is None and chip is not None:
         chip_choice.put(chip)

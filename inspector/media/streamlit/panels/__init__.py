@@ -1,1 +1,1 @@
-"""The panels of a Snapshot: one for each tab, and what they draw."""
+"""The panels of a Snapshot: one for each tab, and their content."""

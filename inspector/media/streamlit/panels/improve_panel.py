@@ -50,7 +50,7 @@ _JOB = "effects"
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
-    """Draw the ranked list, what it is computed for, and the effects of all changes in a part that opens."""
+    """Draw the ranked list, its program and chip, and the effects of all changes in a part that opens."""
     if snapshot.mesh is None:
         st.info(audit.gaps(snapshot)[0], icon=":material/help:")
         return
@@ -248,7 +248,7 @@ def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None
 
 
 def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | None]:
-    """Draw the choice of program and chip, and one line: how many changes improve, or the progress.
+    """Draw the choice of program and chip, and one line: the number of changes that improve, or the progress.
 
     Return the Snapshot with the effects if they are known, else without, and the chip.
     """
@@ -271,7 +271,7 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
             st.caption(render.markdown(effects_section.tried(known)))
         elif not asked.show_failure(_JOB, request.key, request, "Compute the effects"):
             asked.show_progress(_JOB)
-    # What is computed once for a Snapshot is not computed again for an equal one.
+    # A value computed once for a Snapshot is not computed again for an equal one.
     same = snapshot.effects == known
     return snapshot if same else replace(snapshot, effects=known), chip
 

@@ -43,7 +43,7 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw what was measured, then the step modelled on a chip."""
+    """Draw the measurement, then the step modelled on a chip."""
     missing = unknown.no_programs(snapshot, "step times are", propagated=True)
     if missing is not None:
         render.show([missing])

@@ -75,7 +75,7 @@ def show(
 
 
 def _estimate(service: Inspection, plans: tuple[Planned, ...], ran: bool) -> str:
-    """Return what the button does, or how long it took the last time."""
+    """Return the effect of the button, or how long it took the last time."""
     layout = plans[0][0]
     known = [seconds for layout, _ in plans if (seconds := service.last_seconds(layout)) is not None]
     if len(known) == len(plans):

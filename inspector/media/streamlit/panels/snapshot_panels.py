@@ -81,7 +81,7 @@ def show(
       layout: the layout of the Snapshot, or None if it is unknown.
       instead: panels that this page draws in another way.
 
-    Each panel takes the programs that count on the chosen chip: what was measured is of those that ran.
+    Each panel takes the programs that count on the chosen chip: measurements are of those that ran.
     """
     for tab, (name, draw) in zip(tabs, (PANELS | (instead or {})).items(), strict=True):
         if tab.open:

@@ -189,7 +189,7 @@ def _badge(snapshot: Snapshot) -> tuple[str, str, BadgeColor]:
 
 
 def _show_findings(snapshot: Snapshot) -> None:
-    """Draw errors, and what the reader found. What the audit finds is ranked, with its sum, in the tabs."""
+    """Draw errors, and notes of the reader. Findings of the audit are ranked, with their sum, in the tabs."""
     ranked = sorted(
         (finding for finding in snapshot.findings if finding.level == "error" or finding.code not in CODES),
         key=lambda finding: findings.LEVELS.index(finding.level),

@@ -1,4 +1,4 @@
-"""The timeline of a predicted step: zoom and pan down to one operation, and what is known of one."""
+"""The timeline of a predicted step: zoom and pan down to one operation, and its facts."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def show(predicted: Predicted, program: Program) -> None:
 
 
 def _period(sent: Any, end: float) -> tuple[float, float] | None:
-    """Return a period of the step from what the browser has sent; None if it is none."""
+    """Return the period of the step in a message of the browser; None without one."""
     if not isinstance(sent, (list, tuple)) or len(sent) != 2:
         return None
     if not all(isinstance(bound, (int, float)) for bound in sent):

@@ -1,4 +1,4 @@
-"""Compare a layout with the current one: pin what is known of both, and open the board."""
+"""Compare a layout with the current one: pin the results of both, and open the board."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import picture_buttons
 from inspector.media.streamlit.server.paths import PLOTLY
 
-# Seconds between new figures and what follows them. The browser draws in one go what arrives within 10 ms, or
+# Seconds between new figures and later elements. The browser draws all of 10 ms together, or
 # while it is busy; tables and fields right after a figure delayed it by 30 to 100 ms.
 FIGURES_ALONE_SECONDS = 0.05
 
@@ -44,11 +44,11 @@ class _Part:
 
 @dataclass(frozen=True)
 class Zoom:
-    """What a figure shows of its x axis, which the user can zoom and pan.
+    """The shown part of the x axis of a figure, which the user can zoom and pan.
 
     Attributes:
       period: start and end; None for the whole axis.
-      number: of `period`. With another number the browser shows it, otherwise what the user has chosen.
+      number: of `period`. With another number the browser shows it, otherwise the choice of the user.
       on_change: called with each period that the user has chosen, as the browser sends it.
     """
 

@@ -29,10 +29,10 @@ def show(
 
     Args:
       key: a prefix of the widget keys.
-      then: called with the name and what was saved.
+      then: called with the name and the saved object.
     """
     if (saved := st.session_state.pop(f"{key}:saved", None)) is not None:
-        # Not in the callback: what a dialog's callback draws has no place once the dialog is closed.
+        # Not in the callback: elements of a dialog's callback have no place once the dialog is closed.
         st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
     open_dialog.draw(
         "Save",

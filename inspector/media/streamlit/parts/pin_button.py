@@ -13,7 +13,7 @@ from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins
 
-_PINNED = "pinned_text"  # what was just pinned, and until when the notice is drawn
+_PINNED = "pinned_text"  # the layout just pinned, and until when the notice is drawn
 _NOTICE = "pinned_notice"
 _SECONDS = 10.0  # also if the page is drawn again meanwhile; the style hides it then
 # A toast of Streamlit can hold no link to a page of the same session.

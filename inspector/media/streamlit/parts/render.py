@@ -26,7 +26,7 @@ _LABEL_CHARACTER_PX, _FACT_HELP_PX = 7, 30
 _MOST_KEPT = 64  # of all sessions
 _blocks = NewestResults[tuple[section.Block, ...]](_MOST_KEPT)
 _figures = NewestResults[Any](_MOST_KEPT)
-# `Step, predicted, 122–169 ms`; on a narrow page, two of them are beside each other, and wrapped.
+# `Step, predicted, 122–169 ms`; on a narrow page, two of them are next to each other, and wrapped.
 _LEAST_LONG_FACT_PX, _LEAST_WRAPPED_FACT_PX = 200, 150
 Color = Literal["blue", "gray", "green", "orange", "red"]
 COLORS: dict[section.NoticeKind, Color] = {

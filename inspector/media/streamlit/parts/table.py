@@ -71,7 +71,7 @@ def fitted(
 ) -> dict[str, int]:
     """Return the widths of columns in pixels. Streamlit chooses those that are missing.
 
-    If not all columns fit, as many as do fill the width, so that none of them is cut. The others follow when
+    If not all columns fit, those that do fill the width, so that none of them is cut. The others follow when
     the table is scrolled. The first column gives room to the second one.
     """
 
@@ -137,7 +137,7 @@ def array_picker(paths: Sequence[str], key: str, hint: str) -> Callable[[int | N
     Args:
       paths: the array of each row.
       key: the key of the selected path in the session; a later choice elsewhere stays.
-      hint: what the caption begins with while no row is selected.
+      hint: the start of the caption while no row is selected.
     """
 
     def select(row: int) -> None:

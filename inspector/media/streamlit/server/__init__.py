@@ -1,4 +1,4 @@
-"""What the Streamlit server does when it starts and stops."""
+"""The start and the stop of the Streamlit server."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ async def _ready(_: Request) -> PlainTextResponse:
     return PlainTextResponse("ready")
 
 
-# What `st.App` gets beside the pages.
+# Arguments of `st.App` other than the pages.
 ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_script.answer)]
 MIDDLEWARE = [
     Middleware(SafeAnswers),

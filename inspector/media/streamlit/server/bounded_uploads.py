@@ -35,14 +35,14 @@ _CHECK_SECONDS = 0.1
 _OVERHEAD = 64 * 1024  # bytes of a request around the file
 # A body keeps its room until it has arrived, so it may not take longer than with a line of 1 Mbit/s.
 SLOWEST = 125_000  # bytes a second
-_START_SECONDS = 60.0  # beside that, for short bodies and pauses
+_START_SECONDS = 60.0  # in addition, for short bodies and pauses
 _CLOSE = {"Connection": "close"}
 _MOST_OF_SESSION = limits.MOST_UPLOAD_BYTES + _OVERHEAD
 
 
 @functools.cache
 def most_bytes() -> int:
-    """Return how many bytes of uploads of all sessions may be in memory."""
+    """Return the largest number of bytes in memory of uploads of all sessions."""
     return max(_MOST_OF_SESSION, int(host_memory.total_bytes() * SHARE))
 
 
@@ -54,8 +54,8 @@ class BoundedUploads:
     that no user keeps the room from others.
 
     Args:
-      most: bytes of all sessions; None is `most_bytes`. One session may have as many as one upload has.
-      start_seconds: how long a body may take, beside its bytes at `SLOWEST`.
+      most: bytes of all sessions; None is `most_bytes`. One session may have those of one upload.
+      start_seconds: how long a body may take, in addition to its bytes at `SLOWEST`.
       stored: returns the bytes of each upload that Streamlit holds, by session and file.
       drop: has Streamlit forget the upload of a session and file.
       unclaimed: seconds after which an upload makes room.

@@ -1,4 +1,4 @@
-"""Cancel the jobs of browser sessions that have ended, and free the memory of what they have open."""
+"""Cancel the jobs of browser sessions that have ended, and free the memory of their open files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class ClosedTabs:
     """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
 
-    Searches go on, but a session without a signed-in user no longer owns them. What the session has opened is
+    Searches go on, but a session without a signed-in user no longer owns them. Its open files are
     forgotten: Streamlit keeps a session for minutes, and longer if no other one ends.
 
     Args:

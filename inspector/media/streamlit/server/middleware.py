@@ -35,7 +35,7 @@ class SafeAnswers:
 
     Gives each browser a number, which owns the jobs of all its tabs without sign-in, also after a reload.
 
-    Forbids other sites to frame the pages. Streamlit checks the host of its web socket only. A page whose
+    Keeps other sites from framing the pages. Streamlit checks the host of its web socket only. A page whose
     name was made to point to this machine must not upload or read files either.
     """
 

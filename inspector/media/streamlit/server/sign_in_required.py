@@ -25,14 +25,14 @@ from inspector.media.streamlit.streamlit_internals import encode_provider_token,
 from inspector.service import audit_log, serving, sign_outs, signed_in_user
 from inspector.service.sign_outs import SignIn
 
-# Answered without sign-in, beside `SIGN_IN` and `LOGOUT`. All other paths are refused, also unknown ones.
+# Answered without sign-in, next to `SIGN_IN` and `LOGOUT`. All other paths are refused, also unknown ones.
 _PUBLIC = (READY, HEALTH, LOGIN, CALLBACK)
 USER = "inspector.user"  # the key of the user in the scope of a request
 _POLICY_VIOLATION = 1008  # a status code of web sockets
 
 
 class Refused(Exception):
-    """Nobody has signed in, or the user is not allowed. The argument is a sentence for the user, or None."""
+    """Not signed in, or the user is not allowed. The argument is a sentence for the user, or None."""
 
 
 def refuse_stranger(scope: Scope) -> SignedCookie:

@@ -16,7 +16,7 @@ from inspector.service.sign_outs import SignIn
 
 @dataclass(frozen=True)
 class SignedCookie:
-    """What a valid cookie contains.
+    """The content of a valid cookie.
 
     Attributes:
       claims: the fields of the provider's ID token, with `is_logged_in`.
@@ -28,7 +28,7 @@ class SignedCookie:
 
 
 def of(scope: Scope) -> SignedCookie | None:
-    """Return the signed cookie of a request or web socket; None if it has none with a valid signature."""
+    """Return the signed cookie of a request or web socket; None without a valid signature."""
     content = streamlit_internals.signed_user(HTTPConnection(scope).cookies)
     try:
         claims = json.loads(content or b"")

@@ -1,1 +1,1 @@
-"""What a browser session knows: its layout, selection, pins, jobs and URL."""
+"""The state of a browser session: its layout, selection, pins, jobs and URL."""

@@ -1,4 +1,4 @@
-"""What a browser session asks of the service: the progress of its jobs, Cancel, and why jobs failed."""
+"""The requests of a browser session to the service: the progress of its jobs, Cancel, and why jobs failed."""
 
 from __future__ import annotations
 

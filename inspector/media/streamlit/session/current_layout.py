@@ -1,7 +1,7 @@
 """The layout of a browser session, in the widgets of the sidebar and in the URL.
 
 The widgets hold what the user typed, valid or not. A valid layout is written to the URL. If the URL differs
-from what was written last (a link, the back button), it is read into the widgets.
+from the last one written (a link, the back button), it is read into the widgets.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ REMEMBERED_RUNS = 8
 
 
 def run_of(service: Inspection, layout: Layout) -> Snapshot | None:
-    """Return the run of exactly this layout in this session, or else what is known of it.
+    """Return the run of exactly this layout in this session, or else its known results.
 
-    That is its compile from the compile cache, or what a search compiled or measured.
+    That is its compile from the compile cache, or the result of a search.
     """
     runs = _runs()
     key = layout.key()

@@ -2,8 +2,8 @@
 
 The browser sends the values of all widgets with each click, and a page that polls sends them often. Until
 it has applied an answer of the server, it sends the values from before. In one and the same widget, such a
-value would look like a change by the user, and undo what the server has set. So a value that the server sets
-makes a new widget, and what the browser sends for the previous one has no effect.
+value would look like a change by the user, and undo that of the server. So a value that the server sets
+makes a new widget, and a message of the browser for the previous one has no effect.
 
 The value is the default of the new widget. A value in the state of a widget reaches the browser with one
 answer only, and is lost if the next answer comes before the browser has applied it.

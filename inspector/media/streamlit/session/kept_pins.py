@@ -27,7 +27,7 @@ _TEXT, _SENT = "pins_as_text", "pins_to_restore"
 
 
 def draw() -> None:
-    """Draw the invisible component, at the end of a page, and restore what it has sent."""
+    """Draw the invisible component, at the end of a page, and restore the pins that it has sent."""
     state = st.session_state
     if query := state.get(_SENT):
         pins.restore(query)
@@ -39,7 +39,7 @@ def draw() -> None:
 
 
 def _text() -> str | None:
-    """Return what the browser keeps: nothing for an empty text, and what it has for None."""
+    """Return the text that the browser keeps: nothing if empty, the present one if None."""
     state, board = st.session_state, replace(pins.board(), chip=None)
     kept: tuple[Board, str | None] = state.get(_TEXT, (Board(), None))
     before, text = kept
@@ -51,7 +51,7 @@ def _text() -> str | None:
 
 
 def _receive() -> None:
-    """Read what the browser has kept, unless the session has pins or its URL names a board."""
+    """Read the pins in the browser, unless the session has pins or its URL names a board."""
     text = st.session_state[_KEY].get("kept")
     named = {"pin", pins.KEPT} & st.query_params.keys()
     if _TEXT in st.session_state or named or (query := _parsed(text)) is None:
@@ -60,7 +60,7 @@ def _receive() -> None:
 
 
 def _parsed(text: Any) -> dict[str, list[str]] | None:
-    """Return the URL parameters in a text of the browser; None if it is no text that `draw` could send."""
+    """Return the URL parameters in a text of the browser; None if `draw` could not send it."""
     if not isinstance(text, str) or len(text) > MOST_CHARACTERS or not text.isascii():
         return None
     try:

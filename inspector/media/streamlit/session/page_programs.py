@@ -35,7 +35,7 @@ def programs_of(layout: Layout) -> tuple[str, ...]:
 def outcome(
     service: Inspection, layout: Layout, start: bool = True, seconds: float = 0.0
 ) -> Outcome[PartitionedPrograms]:
-    """Return what is known of the programs that the open panel shows first.
+    """Return the known results of the programs that the open panel shows first.
 
     These are the train step, and the one that is chosen. Of the train step alone, the totals are known before
     its origins and conflicts.
@@ -51,7 +51,7 @@ def outcome(
 
 
 def added(snapshot: Snapshot, programs: Outcome[PartitionedPrograms]) -> Snapshot:
-    """Return a plan, or compiled programs, with the partitioned ones as far as they are known.
+    """Return a plan, or compiled programs, with the partitioned ones that are known.
 
     A plan gets a note if they cannot be partitioned. Compiled programs wait for the origins.
     """
@@ -68,7 +68,7 @@ def watch(service: Inspection, layout: Layout, totals: bool = False, words: str 
 
     Args:
       totals: whether the page has no use for the totals of the programs, or shows them.
-      words: what the programs add, after a notice that they are partitioned; None draws no notice.
+      words: the figures that programs add, after a notice that they are partitioned; None draws no notice.
     """
     st.fragment(_poll, run_every=POLL_SECONDS)(service, layout, totals, words)
 

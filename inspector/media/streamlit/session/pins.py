@@ -1,7 +1,7 @@
 """The board of a browser session, and its URL.
 
 The session has the pinned Snapshots. The URL of the Board page has only their layouts, or the name of a
-Board in the library. If the URL differs from what was written last (a link, the back button), that Board is
+Board in the library. If the URL differs from the last one written (a link, the back button), that Board is
 opened, or the layouts are pinned: as they were run or compiled if this server knows that, else as planned.
 """
 

@@ -17,7 +17,7 @@ from inspector.service.inspection import Inspection
 
 _PLAN = "plan"
 _MOST_SNAPSHOTS = 32
-# What the pages of all sessions show: plans, and Snapshots with what was added to them.
+# The content of the pages of all sessions: plans, and Snapshots with their additions.
 snapshots = NewestResults[Snapshot](_MOST_SNAPSHOTS)
 
 
@@ -43,7 +43,7 @@ def traced(
     """Return the planned Snapshot. If its shapes are unknown, wait until JAX has traced the model.
 
     Args:
-      message: what the page shows while it waits.
+      message: the text of the page while it waits.
       before_tracing: called before it waits.
 
     Raises:

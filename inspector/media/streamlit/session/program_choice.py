@@ -16,7 +16,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import kept_field, selection
 
 FIRST = "train_step"
-# The key of the choice on each tab that has one.
+# The key of the choice on each tab with a choice.
 KEYS = {
     "Communication": "collectives_program",
     "Improve": "effects_program",
@@ -31,7 +31,7 @@ _MAX_CHARACTERS = 24  # of a name in a row of names
 
 
 def link(name: str | None) -> None:
-    """Choose the program of a link as soon as a Snapshot has it. None forgets the one of the last link."""
+    """Choose the program of a link as soon as it is in a Snapshot. None forgets the one of the last link."""
     st.session_state[_LINKED] = name
 
 

@@ -1,4 +1,4 @@
-"""What is searched, as fields of the Search page and as its URL.
+"""The searched space, as fields of the Search page and as its URL.
 
 A link can come from anyone. Its layout is read as that of the Layout page, and nothing is searched before a
 click.
@@ -39,7 +39,7 @@ _MOST_CHARACTERS = 2_000  # of a field with text
 
 
 def read() -> tuple[str, ...]:
-    """Set the layout and the fields to those of the URL, before any is drawn. Return what is wrong with it.
+    """Set the layout and the fields to those of the URL, before any is drawn. Return its faults.
 
     A URL without a search, such as after a page switch, changes nothing.
     """
@@ -57,7 +57,7 @@ def read() -> tuple[str, ...]:
 
 @uninterrupted()
 def put(query: Mapping[str, str]) -> None:
-    """Set the layout and the fields to those of URL parameters, and keep what is wrong with them."""
+    """Set the layout and the fields to those of URL parameters, and keep their faults."""
     state, fields, problems = st.session_state, dict(query), []
     for key, default in _DEFAULTS.items():
         state[key] = default

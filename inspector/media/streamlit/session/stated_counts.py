@@ -14,7 +14,7 @@ _MOST_FIELDS = 6
 
 
 def applied(snapshot: Snapshot) -> Snapshot:
-    """Return the Snapshot with the counts that were stated on this page, and remember what is open in it."""
+    """Return the Snapshot with the counts that were stated on this page, and remember its open entries."""
     st.session_state[_OPEN] = {
         program.name: program.open_choices for program in snapshot.programs if program.open_choices
     }

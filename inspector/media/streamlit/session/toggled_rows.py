@@ -17,7 +17,7 @@ _MOST_TREES = 16  # of other models or parts of the state, whose open subtrees a
 class ToggledRows:
     """The rows of a tree that differ from how it is first drawn.
 
-    A tree of other arrays has rows of its own: a subtree that is first drawn open in one model can be first
+    A tree of other arrays has its own rows: a subtree that is first drawn open in one model can be first
     drawn closed in another.
     """
 

@@ -1,6 +1,6 @@
 """The user of a session, who owns the jobs that it starts and the Snapshots that it saves.
 
-With sign-in, the user is what the provider signed. Streamlit checks the signature when a session begins. A
+With sign-in, the provider signs the user. Streamlit checks the signature when a session begins. A
 browser sends nothing else that is read here. Without sign-in, each browser is a user, with all its tabs: the
 server gives it a random cookie. A client without the cookie is a user for one session.
 """

@@ -57,7 +57,7 @@ Text = TypeVar("Text")
 
 
 def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[str, str]:
-    """Return the parameters of what is open.
+    """Return the parameters of the open view.
 
     Args:
       tabs: the labels of the page's tabs; the first one is the default.

@@ -77,7 +77,7 @@ class Folder:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Yield what is below a folder, in order. Links are not followed."""
+    """Yield the files below a folder, in order. Links are not followed."""
     for parent, folders, files in os.walk(folder):
         folders.sort()
         yield from (Path(parent, name) for name in sorted([*folders, *files]))

@@ -55,7 +55,7 @@ async def _run(server: Server) -> None:
         valid, messages = anyio.create_memory_object_stream[SessionMessage | Exception](0)
 
         async def answer_invalid() -> None:
-            """Answer what is no message of JSON-RPC, which the server leaves without an answer."""
+            """Answer a line that is not JSON-RPC, which the server leaves without an answer."""
             async with valid:
                 async for message in requests:
                     if isinstance(message, Exception):

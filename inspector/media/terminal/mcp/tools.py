@@ -51,7 +51,7 @@ class Tool:
       verb: has the help, the options, and the function that answers.
       options: those options of the verb that the tool has.
       set_options: options of the verb that have these values.
-      answers: what the JSON is, after the help of the verb.
+      answers: the content of the JSON, after the help of the verb.
       has_picture: whether a picture helps.
     """
 
@@ -125,7 +125,7 @@ def call(name: str, arguments: Mapping[str, Any], folder: Folder) -> Answer:
 
 
 def _fitting(printed: Output) -> str:
-    """Return the JSON if it is short, else what is printed on one screen, with those keys that are short."""
+    """Return the JSON if it is short, else the text for one screen, with those keys that are short."""
     plain = printed.plain()
     text = json.dumps(plain, allow_nan=False)
     if len(text) <= _MOST_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Measure how much two arrays differ, and how much rounding explains.
+"""Measure the difference of two arrays, and the part that rounding explains.
 
 Sums in another order round differently, so floating-point results are compared with a tolerance. The measure
 is the norm of the difference, relative to the larger norm of the two arrays: elements that nearly cancel are
@@ -8,7 +8,7 @@ The tolerance has three parts, and the largest counts:
 
 * 16 roundings of the coarsest floating-point type of the program, at most 0.25.
 * The rounding of the longest sum. The error of a sum of n terms grows as the square root of n.
-* What the program itself does with rounding errors: how much the result on one device changes if the
+* What the program itself does with rounding errors: the change of the result on one device if the
   arguments change by one rounding error, and its sums by those of their terms. A difference of two sums can
   be much smaller than their terms. Some results are only such errors, for example the gradient of a
   bias before a softmax, whose sign Adam turns into a whole step.
@@ -32,9 +32,9 @@ _ROUNDINGS = 16.0
 _LARGEST_TOLERANCE = 0.25  # a forgotten sum over two devices changes a result by about a half
 # Roundings of a sum of n terms, times the square root of n. JAX sums 16-bit types in float32.
 _SUM_FACTOR = 2.0
-# A difference of so many times what rounded arguments change is still explained by rounding.
+# A difference of this multiple of the change by rounded arguments is still explained by rounding.
 _SENSITIVITY_FACTOR = 30.0
-# A factor closer to 1 is no factor, and a multiple may differ by this much.
+# A factor closer to 1 counts as none, and a multiple may differ by this much.
 _LEAST_FACTOR = 1e-3
 
 
@@ -46,7 +46,7 @@ class Difference:
       relative: as in the module's text; `inf` if elements are NaN or infinite on one side only.
       index: of the element that differs most, None if all are equal.
       values: this element in both arrays, as text.
-      factor: the first array is this multiple of the second one, None if it is no multiple.
+      factor: the first array is this multiple of the second one, None if it is not one.
       scale: the larger norm of the two arrays, which `relative` is relative to.
     """
 

@@ -45,7 +45,7 @@ def compare_results(payload: dict[str, Any], report: JobReport) -> dict[str, Any
 
 @dataclass(frozen=True)
 class _Written:
-    """What the recorder wrote about one program."""
+    """The records of one program."""
 
     record: dict[str, Any]
     module: ir.Module

@@ -82,7 +82,7 @@ def float_kinds(module: ir.Module) -> list[str]:
 
 
 def longest_sum(module: ir.Module) -> int:
-    """Return the number of terms of the longest sum of the module, as far as types show it."""
+    """Return the number of terms of the longest sum of the module, if types show it."""
     return max(map(_terms, operations(module.operation)), default=1)
 
 
@@ -100,7 +100,7 @@ def with_rounded_sums(module: ir.Module, error: Callable[[int], float]) -> ir.Mo
     """Return a copy whose sums differ by rounding errors, one up and the next one down.
 
     Args:
-      error: the error of a sum of so many terms, relative to the sum of their absolute values.
+      error: the error of a sum of this length, relative to the sum of their absolute values.
     """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(bytecode.of_module(module))

@@ -41,7 +41,7 @@ _DEVICE_TIMES = ("device_offset_ps", "device_duration_ps")
 _PYTHON = "python"  # the line of Python calls, usually the longest
 # The kind of device in the plane of a TPU, and of a GPU.
 _DEVICE_KINDS = ("device_type_string", "gpu_device_name")
-# What the plane of a GPU has if it has no kind.
+# Figures in the plane of a GPU without a kind.
 _GPU_FIGURES = ("compute_cap_major", "compute_cap_minor", "core_count", "memory_size", "memory_bandwidth")
 
 

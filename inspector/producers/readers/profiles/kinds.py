@@ -1,4 +1,4 @@
-"""The kind of each instruction of a program: what a profile calls its time."""
+"""The kind of each instruction of a program: the name of its time in a profile."""
 
 from __future__ import annotations
 

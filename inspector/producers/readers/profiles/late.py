@@ -20,7 +20,7 @@ from inspector.producers.readers.profiles.wire import Ints
 
 Floats = npt.NDArray[np.float64]
 
-# Less than this share of a run is no delay.
+# Less than this share of a run is not a delay.
 _LEAST_SHARE = 0.02
 # A delay is as many times that of others in all but 10% of the runs: waits are irregular, so some are long.
 _SPREADS = 3.0
@@ -222,7 +222,7 @@ def _more(table: Floats, rows: npt.NDArray[np.bool_], runs: npt.NDArray[np.bool_
 
 
 def _shifts(recording: Recording) -> Ints:
-    """Return how many runs the profile of each device began after that of the first process.
+    """Return the number of runs by which the profile of each device began after that of the first process.
 
     The ends of runs are those of collectives, so their distances are the same in all processes.
     """
@@ -240,7 +240,7 @@ def _shifts(recording: Recording) -> Ints:
 
 
 def _spread(first: Floats, own: Floats, shift: int) -> float:
-    """Return how much the difference of two clocks varies if one process begins some runs later."""
+    """Return the variation of the difference of two clocks if one process begins some runs later."""
     size = len(own) - abs(shift)
     if size < _LEAST_RUNS:
         return math.inf
@@ -252,7 +252,7 @@ def _spread(first: Floats, own: Floats, shift: int) -> float:
 
 
 def _shifted(table: Floats, shifts: Ints) -> Floats:
-    """Return a table whose rows are moved by as many columns. What is missing is not a number."""
+    """Return a table whose rows are moved by these numbers of columns. Missing entries are not a number."""
     moved = np.full(table.shape, np.nan)
     for row, shift in enumerate(shifts.tolist()):
         size = table.shape[1] - abs(shift)

@@ -100,7 +100,7 @@ class File:
     """
 
     def __init__(self, path: Path, what: str) -> None:
-        head = input_file.head(path, _PADDING, what)  # refuses what is no regular file
+        head = input_file.head(path, _PADDING, what)  # refuses other than regular files
         if not head:
             raise InvalidInput(f"{what} is empty: the process that profiled ended before it wrote the file")
         size = os.path.getsize(path)
