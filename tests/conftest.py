@@ -64,7 +64,6 @@ LONGEST = (
     "producers/partition/test_partition_layout.py",
     "service/search/test_dask.py",
     "service/engine/test_group.py",
-    "service/test_restoration.py",
     "media/streamlit/pages/test_layout_page.py",
     "service/engine/test_pool.py",
     "test_installed.py",

@@ -79,7 +79,6 @@ def kinds() -> list[Kind]:
         Kind("run", _run(_small()), _without_times),
         Kind("run in two processes", _run(_small(processes="2")), _without_times),
         Kind("timing", _timing, lambda answer: answer.layouts),
-        Kind("restore", _restoration, lambda answer: _without_times(answer.snapshot)),
         Kind(
             "assembly",
             lambda service: service.assembly(assembly.parse({}).unwrap()),
@@ -110,11 +109,6 @@ def _run(layout: Layout) -> Callable[[Inspection], Any]:
 def _timing(service: Inspection) -> Any:
     planned = [service.plan(_small(mesh=mesh)) for mesh in ("2x1", "1x2")]
     return service.timing(planned, 6)
-
-
-def _restoration(service: Inspection) -> Any:
-    one, other = _small(), _small(mesh="1x2")
-    return service.restoration(one, other, service.plan(one), service.plan(other))
 
 
 def _tutorial(service: Inspection) -> Any:

@@ -20,14 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
 
-PREFIX = "sharding-inspector-checkpoint-"
+PREFIX = "sharding-inspector-files-"
 LOCK = "in-use"
 NEW = 60.0  # seconds for which an unlocked folder is kept: its server may be about to lock it
 PATIENCE = 10.0  # seconds to wait for workers; a stopped worker is killed after half a second
 POLL = 0.05  # seconds
-USABLE_SHARE = 0.8  # of the free disk space
 
 _log = logging.getLogger(__name__)
 _made: set[TemporaryFolder] = set()
@@ -79,7 +77,7 @@ def held(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         lock = _locked(folder)
     except OSError:
-        raise InvalidInput("the temporary folder of the checkpoint no longer exists") from None
+        raise InvalidInput("the temporary folder no longer exists") from None
     try:
         yield folder
     finally:
@@ -104,29 +102,6 @@ def remove_stale(now: float | None = None) -> list[Path]:
             finally:
                 os.close(lock)
     return removed
-
-
-def bytes_needed(state_bytes: int, arrays: int) -> int:
-    """Return the bytes on disk for a train state: the checkpoint, and its values as plain files."""
-    # Orbax's own files: measured 1.2 KB per array, rounded up for long paths and large meshes.
-    return 2 * state_bytes + (1 << 20) + arrays * (1 << 14)
-
-
-def refuse_too_large(needed: int, free: int | None = None) -> None:
-    """Check that `needed` bytes fit on the disk. `free` is the free bytes, None to ask the system.
-
-    Raises:
-      InvalidInput: they exceed the usable share of the free space.
-    """
-    if free is None:
-        free = shutil.disk_usage(tempfile.gettempdir()).free
-    limit = int(free * USABLE_SHARE)
-    if needed > limit:
-        raise InvalidInput(
-            f"the checkpoint needs {bytes_text(needed)} in the temporary folder, but at most "
-            f"{bytes_text(limit)} can be used ({USABLE_SHARE:.0%} of the free space): choose smaller "
-            "sizes, or set TMPDIR to a larger disk"
-        )
 
 
 def _locked(folder: Path) -> int:

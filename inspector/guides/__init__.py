@@ -1,1 +1,1 @@
-"""Subjects of the guide pages: assembly, processes, restoring checkpoints, variants, tutorials."""
+"""Subjects of the guide pages: assembly, processes, moves between layouts, variants, tutorials."""

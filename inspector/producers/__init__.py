@@ -23,8 +23,6 @@ JOBS = {
     "partition_lowered": "inspector.producers.recorded.lowered_module:partition_lowered",
     "partition": "inspector.producers.partition.partition_layout:partition",
     "rules": "inspector.producers.readers.import_file:rules_job",
-    "restore_checkpoint": "inspector.producers.learn.checkpoint:restore",
-    "save_checkpoint": "inspector.producers.learn.checkpoint:save",
     "time_together": "inspector.producers.learn.time_together:time_together",
     "tutorial": "inspector.producers.learn.tutorials.replay:replay",
 }

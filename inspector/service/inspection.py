@@ -69,7 +69,6 @@ from inspector.service.engine.protocol import canonical
 from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from inspector.service.request import Request
-from inspector.service.restoration import Restoration, SaveAndRestore
 from inspector.service.subject import subject_of
 
 # Seconds that a job may take, by its name among the producers' jobs.
@@ -325,7 +324,8 @@ class Inspection:
             if (reason := emulation.why_not_emulated(layout.devices)) is not None:
                 raise InvalidInput(reason)
             if not layout.is_local:  # the worker knows the memory of local devices
-                self._refuse_too_large(planned)
+                needed = emulation.state_bytes_in_a_step(planned)
+                emulation.refuse_too_large(needed, self._available(), "a train step of this layout")
             payload["memory"] = self._memory
             environment = Environment(layout.devices, variables, layout.processes, local=layout.is_local)
 
@@ -377,28 +377,6 @@ class Inspection:
         return Request(canonical(asked), start)
 
     # --- Guides ----------------------------------------------------------------------------------
-
-    def restoration(
-        self, saved_layout: Layout, layout: Layout, saved_plan: Snapshot, planned: Snapshot
-    ) -> Request[Restoration]:
-        """Save the train state under one layout and restore it under another.
-
-        It cannot start if the two train states differ, or one does not fit its mesh or this machine.
-        """
-        # One process saves and one restores, whatever the layouts say.
-        saved_layout, layout = (replace(side, processes=1) for side in (saved_layout, layout))
-        planned = replace(planned, mesh=layout.mesh())
-        key = f"{saved_layout.key()} {layout.key()}"
-
-        def start() -> Job[Restoration]:
-            for side in (saved_plan, planned):
-                refuse_indivisible(side)
-                self._refuse_too_large(side)
-            work = SaveAndRestore(self.pool, saved_layout, layout, planned, self._memory, self.requester)
-            work.refuse()
-            return self.pool.coordinate("restoration", key, work, self.requester, lane=lanes.RESTORATIONS)
-
-        return Request(key, start)
 
     def assembly(self, assembly: Assembly) -> Request[Assembled]:
         """Assemble an array from pieces."""
@@ -519,10 +497,6 @@ class Inspection:
 
     def _available(self) -> int:
         return memory_limit.available_bytes() if self._memory is None else self._memory
-
-    def _refuse_too_large(self, planned: Snapshot) -> None:
-        needed = emulation.state_bytes_in_a_step(planned)
-        emulation.refuse_too_large(needed, self._available(), "a train step of this layout")
 
 
 @functools.cache

@@ -15,7 +15,6 @@ RUNS = "runs"
 EFFECTS = "effects"
 FILES = "files"
 REST = "rest"  # programs that no page needs yet
-RESTORATIONS = "restorations"  # threads, each of which submits two runs
 SEARCHES = "searches"
 CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
 
@@ -23,7 +22,6 @@ CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
 # file or a change of a layout is read while a search uses all cores.
 _BESIDE_CORES = 4
 _LEAST = 3
-_RESTORATIONS = 16
 _BYTES = 2**30  # of a worker with a model of a few layers
 
 
@@ -47,7 +45,6 @@ def pool(
         EFFECTS: Lane(1, limits=limits),
         FILES: Lane(1, limits=limits),
         REST: Lane(1, listed=False),
-        RESTORATIONS: Lane(_RESTORATIONS, listed=False),
         # A search goes on when a browser is closed. It uses all cores, so that there is one at a time.
         SEARCHES: Lane(
             *(1, 0, limits),

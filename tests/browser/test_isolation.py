@@ -12,7 +12,6 @@ import pytest
 
 from benchmarks.processes import alive, until
 from tests.browser.dashboard import Dashboard
-from tests.browser.test_restore import LARGE, folders
 
 LOOPBACK = {"0100007F", "00000000000000000000000001000000"}  # as /proc/net writes it
 LISTENING = "0A"
@@ -57,21 +56,12 @@ def test_jax_streamlit_and_connections_stay_where_they_belong(open_dashboard, se
 
 
 @pytest.mark.nightly
-def test_ctrl_c_leaves_no_worker_and_no_checkpoint(open_context, another_server):
+def test_ctrl_c_leaves_no_worker(open_context, another_server):
     """Other ends of a server are in tests/service/engine/test_server_end.py."""
-    before = folders()
-    dashboard = Dashboard(open_context().new_page(), another_server.url).open(f"?{LARGE}")
-    dashboard.go_to("Restore and transfer")
-    dashboard.wait_for_figure("transfer_map")
-    planners = another_server.workers()
-    dashboard.click("restore_button")
-    until(
-        lambda: folders() - before and len(another_server.workers()) > len(planners),
-        "the restore's worker",
-    )
+    Dashboard(open_context().new_page(), another_server.url).open()
     workers = another_server.workers()
+    assert workers
     another_server.signal(signal.SIGINT)
-    assert not folders() - before
     until(lambda: not any(map(alive, workers)), "the end of the workers")
 
 

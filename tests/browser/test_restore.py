@@ -1,22 +1,15 @@
-"""The Restore page: save under one layout, restore under another."""
+"""The Restore page: the bytes that move between two layouts."""
 
 from __future__ import annotations
-
-import tempfile
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from benchmarks.processes import until
-from inspector.core.temporary_folder import PREFIX
 from tests.browser.dashboard import Dashboard
 
 pytestmark = pytest.mark.nightly
 
 SMALL = "layers=2&depth=64"
-# Long enough to click Cancel.
-LARGE = "layers=16&depth=1024"
 
 
 @pytest.fixture
@@ -33,16 +26,9 @@ def open_restore(open_dashboard):
     return make
 
 
-def folders() -> set[Path]:
-    """Return the folders of checkpoints."""
-    return set(Path(tempfile.gettempdir()).glob(PREFIX + "*"))
-
-
-def test_all_values_are_equal_after_a_restore(open_restore) -> None:
-    before = folders()
+def test_the_bytes_of_one_array_between_two_layouts(open_restore) -> None:
     dashboard = open_restore()
     expect(dashboard.field("New mesh")).to_have_value("4x2")
-    dashboard.expect_badge("Planned: nothing run")
     dashboard.type("New mesh", "2x2")
     figure = dashboard.wait_for_figure(
         "transfer_map", lambda found: "only in the old layout" in str(found["layout"])
@@ -54,19 +40,12 @@ def test_all_values_are_equal_after_a_restore(open_restore) -> None:
         "transfer_map", lambda found: "DotReluDot_0/W2" in found["layout"]["title"]["text"]
     )
     expect(dashboard.main()).to_contain_text("24.0 KiB from 4 devices to 4 devices")
-    dashboard.click("restore_button")
-    dashboard.expect_alert("equal bit by bit")
-    dashboard.expect_badge("Restored")
-    dashboard.settle()
-    dashboard.screenshot("restore_done")
-    until(lambda: not folders() - before, "the end of the checkpoint's folder")
 
-    # Fields and results stay while another page is open.
+    # Fields stay while another page is open.
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
     dashboard.go_to("Restore and transfer")
     expect(dashboard.field("New mesh")).to_have_value("2x2")
-    dashboard.expect_alert("equal bit by bit")
 
 
 def test_no_text_is_cut_off_or_too_small(open_restore) -> None:

@@ -67,7 +67,6 @@ WRITTEN: dict[str, Any] = {
         }
     ],
     "live": None,
-    "transfer": None,
     "assembly": {"asked": {"a": 1}, "made": {"b": [2]}},
     "host_local": {"asked": {"a": 1}, "made": {"b": [2]}},
 }  # fmt: skip

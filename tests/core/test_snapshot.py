@@ -45,7 +45,6 @@ from inspector.core.snapshot import (
     ShardMap,
     Snapshot,
     Source,
-    Transfer,
     UseGroup,
 )
 from tests.examples import costly
@@ -143,11 +142,6 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
             unique_by=lambda build: build.group,
         ).map(tuple),
         "peak": st.integers(0, 1),
-    },
-    Transfer: {
-        "sources": st.just((0, 1)),
-        "targets": st.just((0, 2)),
-        "routes": st.lists(st.just((1, 2, 64)), max_size=2).map(tuple),
     },
 }
 

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.processes import until
-from inspector.core import temporary_folder
 from inspector.core.errors import InvalidInput
 from inspector.core.temporary_folder import (
     LOCK,
@@ -150,14 +149,6 @@ def test_only_unlocked_folders_of_this_program_are_removed(
     assert remove_stale(time.time() + LATER) == [half_made]
     assert (elsewhere / "precious").read_text() == "x"
     assert len(list(temporary.iterdir())) == 4
-
-
-def test_error_names_the_needed_and_the_allowed_bytes() -> None:
-    needed = temporary_folder.bytes_needed(100 << 20, 26)
-    assert needed > 2 * (100 << 20)
-    with pytest.raises(InvalidInput, match=r"needs 201 MiB .* at most 80\.0 MiB"):
-        temporary_folder.refuse_too_large(needed, free=100 << 20)
-    temporary_folder.refuse_too_large(needed, free=300 << 20)
 
 
 def test_error_if_the_folder_cannot_be_created(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

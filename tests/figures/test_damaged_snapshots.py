@@ -27,7 +27,6 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
     Trace,
-    Transfer,
     Work,
 )
 from inspector.core.traffic import traffic
@@ -43,6 +42,7 @@ from inspector.figures.spec_tree import spec_tree
 from inspector.figures.timings import operation_times, phases, steps
 from inspector.figures.train_state import live_map, loss_curve
 from inspector.figures.tree_rows import Column, rows_of
+from inspector.guides.transfer import Transfer
 from inspector.machines.hardware import chip
 from inspector.machines.prediction.memory import Breakdown, Part
 from inspector.machines.prediction.step_model import modelled
@@ -153,7 +153,7 @@ def test_figures_of_programs(
 @given(mesh=MESHES, size=st.integers(-(2**40), 2**40))
 def test_figures_of_devices(mesh: Mesh, size: int) -> None:
     routes = ((0, 1, size), (7, 0, 3), (0, 0, size))
-    check(transfer_map(Transfer(None, mesh.devices, mesh.devices, routes, ())))
+    check(transfer_map(Transfer(mesh.devices, mesh.devices, routes, ())))
     check(copies_map(mesh, np.full(mesh.size, size), mesh.devices[:1], size))
     sent = np.full((mesh.size, mesh.size), size)
     check(traffic_map(DeviceTraffic(sent, 1, 1), mesh))

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from inspector.core import formatting
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source, Transfer
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 from inspector.figures import labels
 from inspector.figures.device_grid import transfer_grid, transfer_map
-from inspector.guides.restore.transfer import dense, totals, transfer
+from inspector.guides.transfer import Transfer, dense, totals, transfer
 from tests.figures import drawn
 
 SOURCE = Source("plan", "plan", "2026-01-01T00:00:00+00:00")

@@ -209,7 +209,7 @@ def test_lock_files(draw: random.Random) -> None:
 @examples(15)
 @given(randoms)
 def test_board_files(draw: random.Random) -> None:
-    small = dict(PLAIN, programs=[], effects=None, transfer=None)
+    small = dict(PLAIN, programs=[], effects=None)
     plain = board.Board().pinned("A", snapshot.from_json(small)).to_json()
     content = damaged_json(plain, draw)
     accepted(lambda: board.parse(content, "a.json"))

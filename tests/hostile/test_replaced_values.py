@@ -139,7 +139,7 @@ RULES_YAML = {
         "model_axis_size": 2,
     },
 }
-SMALL = dict(PLAIN, arrays=PLAIN["arrays"][:2], programs=[], effects=None, transfer=None)
+SMALL = dict(PLAIN, arrays=PLAIN["arrays"][:2], programs=[], effects=None)
 RUN = program_run.ProgramRun(("train.py",), "2026-01-01T00:00:00Z", "exit 0", 3.0)
 CASES = {
     "layout": Case(LAYOUTS[0], json_of(layouts.from_json)),

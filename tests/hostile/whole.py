@@ -8,7 +8,6 @@ from inspector import layout as layouts
 from inspector.core.snapshot import (
     Array,
     ArrayFacts,
-    ArrayTransfer,
     Box,
     Change,
     Collective,
@@ -47,7 +46,6 @@ from inspector.core.snapshot import (
     Source,
     Timeit,
     Trace,
-    Transfer,
     UnevenGather,
     UnusedDonation,
     Work,
@@ -230,13 +228,6 @@ def snapshot() -> Snapshot:
     layout = layouts.parse({}).unwrap().to_json()
     cost = LayoutCost(4096, {"data": 512, "model": None}, 1e9, 0.01)
     arrays = _arrays(MESH)
-    transfer = Transfer(
-        layout,
-        tuple(range(4)),
-        MESH.devices,
-        ((0, 0, 64), (0, 1, 64), (3, 7, 32)),
-        (ArrayTransfer(arrays[1].path, 4096, 16384, 64, 96, 1, (0, 3)),),
-    )
     moved = ReshardedArrays(2, (8, 4), "float32", 128, (("data",), None), (("stage",), None))
     reshard = Reshard(
         "device_put", "train.py:31", 3, MESH.devices, STAGES.devices, MESH, STAGES, (moved,),
@@ -267,7 +258,6 @@ def snapshot() -> Snapshot:
             ),
         ),
         live=(LiveBytes(0, "state", 3, 4096), LiveBytes(1, "nobody", 1, 64)),
-        transfer=transfer,
         effects=Effects(
             "train_step",
             "v5e",

@@ -19,14 +19,12 @@ from inspector.core.snapshot.arrays import (
 from inspector.core.snapshot.contents import (
     FORMAT,
     VERSION,
-    ArrayTransfer,
     Finding,
     Kind,
     Level,
     LiveBytes,
     Snapshot,
     Source,
-    Transfer,
 )
 from inspector.core.snapshot.effects import Change, ChangeKind, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write

@@ -13,7 +13,7 @@ from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot.arrays import Array, Mesh, Spec
-from inspector.core.snapshot.contents import Snapshot, Transfer
+from inspector.core.snapshot.contents import Snapshot
 from inspector.core.snapshot.memory_use import MemoryUse
 from inspector.core.snapshot.programs import Collective, Program
 from inspector.core.snapshot.reshards import Reshard
@@ -38,8 +38,6 @@ def check(snapshot: Snapshot, what: str) -> None:
     for key in ("programs", "propagated"):
         for i, program in enumerate(getattr(snapshot, key) or ()):
             _check_program(program, snapshot.mesh_of(program), f"{what}: {key}[{i}]")
-    if snapshot.transfer is not None:
-        _check_transfer(snapshot.transfer, f"{what}: transfer")
     for i, reshard in enumerate(snapshot.reshards):
         _check_reshard(reshard, f"{what}: reshards[{i}]")
     _check_sum((live_bytes.bytes for live_bytes in snapshot.live or ()), f"{what}: live", "bytes")
@@ -252,18 +250,6 @@ def _check_collective(collective: Collective, mesh: Mesh | None, where: str) -> 
             )
     if len(set(collective.mesh_axes or ())) != len(collective.mesh_axes or ()):
         raise InvalidInput(f"{where}.mesh_axes has an axis twice, but must have each once")
-
-
-def _check_transfer(transfer: Transfer, where: str) -> None:
-    for label in ("sources", "targets"):
-        devices = getattr(transfer, label)
-        if len(set(devices)) != len(devices):
-            raise InvalidInput(f"{where}.{label} has a device twice, but each must occur once")
-    _check_ends(transfer.routes, {"sources": transfer.sources, "targets": transfer.targets}, where)
-    _check_sum((route[2] for route in transfer.routes), f"{where}.routes", "bytes")
-    for label in ("elements", "bytes", "kept", "moved"):
-        amounts = (getattr(array, label) for array in transfer.arrays)
-        _check_sum(amounts, f"{where}.arrays", label)
 
 
 def _check_ends(

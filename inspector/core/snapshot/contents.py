@@ -141,49 +141,6 @@ class LiveBytes(Record):
 
 
 @dataclass(frozen=True)
-class ArrayTransfer(Record):
-    """The effect of a new layout on one array. Bytes are summed over the devices of the new layout.
-
-    Attributes:
-      path: Path of the array in its tree, keys joined by "/".
-      elements: Number of elements of the whole array.
-      bytes: Bytes that the new layout holds.
-      kept: Bytes that were on the same device before.
-      moved: Bytes that were not on the same device before.
-      unequal: Number of elements whose bits changed. None if nothing was restored.
-      first_unequal: Index of the first changed element. None if no element changed.
-    """
-
-    path: str
-    elements: NonNegativeInt
-    bytes: NonNegativeInt
-    kept: NonNegativeInt
-    moved: NonNegativeInt
-    unequal: NonNegativeInt | None = None
-    first_unequal: tuple[NonNegativeInt, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Transfer(Record):
-    """The data that moves when a layout restores the train state of another layout.
-
-    Attributes:
-      saved_layout: The layout that saved the state, in the form of a layout file.
-      sources: Device ids of the layout that saved the state.
-      targets: Device ids of this layout.
-      routes: Bytes of each route, as [source device id, target device id, bytes]. Bytes that stay have
-        the same device twice.
-      arrays: All arrays of the train state.
-    """
-
-    saved_layout: dict[str, Any] | None
-    sources: tuple[NonNegativeInt, ...]
-    targets: tuple[NonNegativeInt, ...]
-    routes: tuple[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], ...]
-    arrays: tuple[ArrayTransfer, ...]
-
-
-@dataclass(frozen=True)
 class Snapshot(Record):
     """The mesh, the arrays and the programs of one layout. Unknown keys of all objects are kept.
 
@@ -195,7 +152,6 @@ class Snapshot(Record):
       programs: All programs. Empty if nothing was compiled.
       findings: Problems and notes for the reviewer.
       live: Bytes that are alive on each device after a run, by owner. None if not measured.
-      transfer: The data that moved when this layout restored the state of another layout, or None.
       effects: The effect of changes of the layout. None if they were not computed.
       propagated: The same programs after XLA's partitioner, beside those in `programs`: before a compile, and
         after the passes for other platforms (`Program.platform`). Without origins. None if they are unknown.
@@ -228,7 +184,6 @@ class Snapshot(Record):
     programs: tuple[Program, ...] = ()
     findings: tuple[Finding, ...] = ()
     live: tuple[LiveBytes, ...] | None = None
-    transfer: Transfer | None = None
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
     propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
     other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_DEFAULT)
@@ -279,7 +234,6 @@ class Snapshot(Record):
                 findings=self.findings if index is None else (),
                 live=self.live if index is None else None,
                 reshards=self.reshards if index is None else (),
-                transfer=self.transfer if index is None else None,
                 effects=self.effects if index is None else None,
                 propagated=on(self.propagated or (), index) or None,
             )

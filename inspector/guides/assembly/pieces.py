@@ -15,8 +15,8 @@ from inspector.core import sharding
 from inspector.core.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Spec
+from inspector.guides import transfer
 from inspector.guides.assembly import Assembled, Assembly, Piece, Stage
-from inspector.guides.restore import transfer
 
 DTYPE = "int32"  # of all arrays
 

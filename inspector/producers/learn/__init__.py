@@ -1,1 +1,1 @@
-"""What the pages of *Learn* run: tutorials, arrays made of shards, restored states, layouts side by side."""
+"""What the pages of *Learn* run: tutorials, arrays made of shards, layouts side by side."""

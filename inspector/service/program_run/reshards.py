@@ -14,7 +14,7 @@ from inspector.core import sharding, strict_json, typed_json
 from inspector.core.printable import one_line
 from inspector.core.sharding import Placement
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Reshard, ReshardedArrays, Shard, Spec
-from inspector.guides.restore.transfer import moving_elements
+from inspector.guides.transfer import moving_elements
 
 _MOST_LINE = 200  # characters
 

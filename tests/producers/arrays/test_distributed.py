@@ -238,13 +238,3 @@ def test_too_little_memory_is_refused_and_workers_stay(service) -> None:
     assert job.error.startswith("this layout as compiled needs about")
     run(service, layout)
     assert {seat.pid for seat in service.pool.workers(lanes.RUNS)} == before
-
-
-@pytest.mark.nightly
-def test_a_layout_of_several_processes_can_be_restored(service) -> None:
-    saved, new = layout_of({"processes": "2"}), layout_of({"processes": "2", "mesh": "4x2"})
-    restoration = service.restoration(saved, new, planned(saved), planned(new)).start()
-    assert restoration.wait(PATIENCE).status().state == "done", restoration.status().error
-    snapshot = restoration.answer().snapshot
-    assert snapshot.findings == ()
-    assert snapshot.mesh.devices == tuple(range(8))  # one process restores

@@ -25,8 +25,6 @@ _KINDS = {
     "assemble": "Arrays from pieces",
     "exchange": "Several processes",
     "tutorial": "Tutorial",
-    "save_checkpoint": "Restore and transfer",
-    "restore_checkpoint": "Restore and transfer",
     "effects": "Effects",
     "import": "Read a file",
     "board": "Read a comparison",

@@ -1,32 +1,28 @@
-"""The guide that saves a train state under one layout and restores it under another."""
+"""The guide to the bytes that move when a train state changes its layout."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, mesh_sizes_text, seconds_text
+from inspector.core.formatting import bytes_text, counted, mesh_sizes_text
 from inspector.core.printable import one_line
-from inspector.core.snapshot import Snapshot, Transfer
+from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
 from inspector.figures.device_grid import transfer_map
-from inspector.guides.restore import transfer
+from inspector.guides import transfer
+from inspector.guides.transfer import Transfer
 from inspector.layout import Layout, mesh_fields, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
 from inspector.media.streamlit.parts.guide_form import Fields
-from inspector.media.streamlit.session import asked, current_layout, planning, user
+from inspector.media.streamlit.session import current_layout, planning, user
 from inspector.sections import provenance
 from inspector.service import inspection
-from inspector.service.engine import Status
-from inspector.service.request import Progress, Request
-from inspector.service.restoration import Restoration
 
 ALL_ARRAYS = "All arrays"
 # Fields that place the arrays on the mesh, of which a layout has one, and how they are written.
@@ -35,26 +31,10 @@ _PLACEMENT = {
     "specs": "`place=spec`, joined by commas, with a point between dimensions: `W1=None.model`.",
     "state_specs": "`pattern=spec`, joined by semicolons: `kernel=None.model;.*=fsdp(data)`.",
 }
-# Phases of the two jobs, in order.
-PHASES = {
-    "save queued": "Waiting for a worker",
-    "save start": "Starting a worker for the saved layout",
-    "save build": "Building the model",
-    "save compile": "Compiling one train step",
-    "save train": "Training one step",
-    "save save": "Saving with Orbax",
-    "save values": "Copying the values for the comparison",
-    "restore queued": "Waiting for a worker",
-    "restore start": "Starting a worker for the new layout",
-    "restore build": "Building the model",
-    "restore restore": "Restoring with Orbax",
-    "restore compare": "Comparing every value",
-}
-_JOB = "restore"
 
 
 def show() -> None:
-    """Draw the page: both layouts, the run and its verdict, and the bytes that move."""
+    """Draw the page: both layouts, and the bytes that move."""
     service = user.service()
     saved = current_layout.last_layout()
     st.markdown("### Restore and transfer")
@@ -78,16 +58,7 @@ def show() -> None:
         st.error(plain(str(error)), icon=":material/error:")
         return
     right.caption(_state_text(new, new_plan))
-    request = service.restoration(saved, new, saved_plan, new_plan)
-    request = replace(request, describe=_progress)
-    with st.container():
-        _draw_run(request, (saved.devices, new.devices))
-    restoration = asked.of(_JOB).ask(request, start=False).result
-    if restoration is None:
-        _draw_transfer(planned, None, saved_plan, new_plan)
-    else:
-        _draw_verdict(restoration, saved, new)
-        _draw_transfer(_restored(restoration), restoration, restoration.saved, restoration.snapshot)
+    _draw_transfer(planned, saved_plan, new_plan)
 
 
 # --- The two layouts ------------------------------------------------------------------------------
@@ -179,74 +150,10 @@ def _three_fields(layout: Layout) -> dict[str, str]:
     return {name: fields[name].replace(",", ", ") for name in names if name in fields}
 
 
-# --- The run --------------------------------------------------------------------------------------
+# --- The bytes that move -------------------------------------------------------------------------
 
 
-def _draw_run(request: Request[Restoration], devices: tuple[int, int]) -> None:
-    """devices: the number of devices that save, and that restore."""
-    if asked.show_progress(_JOB, request):
-        return
-    button, note = st.columns([1, 3], vertical_alignment="center")
-    done = asked.of(_JOB).ask(request, start=False).result is not None
-    if button.button(
-        "Restore again" if done else "Save and restore",
-        key="restore_button",
-        type="secondary" if done else "primary",
-        icon=":material/swap_horiz:",
-        width="stretch",
-    ):
-        asked.of(_JOB).again(request)
-        st.rerun()
-    note.caption(
-        f"Trains one step on {counted(devices[0], 'emulated device')}, saves with Orbax, restores on "
-        f"{devices[1]:,} in another process, and compares every value. The checkpoint is deleted."
-    )
-    asked.show_failure(_JOB, request.key)
-
-
-def _progress(status: Status) -> Progress:
-    """Return the progress. All phases count equally because their times are unknown."""
-    phase = status.phase if status.phase in PHASES else next(iter(PHASES))
-    label, figures = PHASES[phase], status.progress
-    if "place" in figures:
-        label += f", place {figures['place']} in the queue"
-    done, of = figures.get("done", 0), figures.get("of", 0)
-    if of:
-        label += f", array {done + 1} of {of}"
-    return Progress(label, (list(PHASES).index(phase) + (done / of if of else 0.0)) / len(PHASES))
-
-
-# --- The result -----------------------------------------------------------------------------------
-
-
-def _restored(restoration: Restoration) -> Transfer:
-    assert restoration.snapshot.transfer is not None, "a restoration has moved its state"
-    return restoration.snapshot.transfer
-
-
-def _draw_verdict(done: Restoration, saved: Layout, new: Layout) -> None:
-    restored = _restored(done)
-    change = " → ".join("×".join(map(str, layout.mesh_shape)) for layout in (saved, new))
-    text = plain(transfer.verdict(restored, change))
-    if all(row.unequal == 0 for row in restored.arrays):
-        st.success(text, icon=":material/verified:")
-    else:
-        st.error(text, icon=":material/error:")
-    for finding in done.snapshot.findings:
-        st.error(plain(finding.message), icon=":material/error:")
-    st.caption(
-        f"Orbax wrote {bytes_text(done.file_bytes)} in {seconds_text(done.seconds_saving)} "
-        f"and read them in {seconds_text(done.seconds_restoring)}, measured on the disk of this machine."
-    )
-
-
-def _draw_transfer(moved: Transfer, done: Restoration | None, before: Snapshot, after: Snapshot) -> None:
-    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-        if done is None:
-            st.badge("Planned: nothing run", icon=":material/architecture:", color="blue")
-        else:
-            st.badge("Restored: read from live arrays", icon=":material/memory:", color="green")
-            guide_form.download_snapshot("download_restored", "restored.json", done.snapshot)
+def _draw_transfer(moved: Transfer, before: Snapshot, after: Snapshot) -> None:
     totals = transfer.totals(moved)
     metrics = {
         "Bytes to move": bytes_text(totals.moved),
@@ -256,11 +163,11 @@ def _draw_transfer(moved: Transfer, done: Restoration | None, before: Snapshot, 
     }
     for column, (label, value) in zip(st.columns(4), metrics.items(), strict=True):
         column.metric(label, value)
-    with chart.of(lambda: provenance.lines((("Saved", before), ("Restored", after)))):
+    with chart.of(lambda: provenance.lines((("Saved", before), ("New", after)))):
         _draw_map(moved, before, after)
     st.caption(
-        "The minimum that must move, computed from both layouts. Orbax does not send these bytes: it writes "
-        "and reads files. A part that a device lacks comes from the device that held replica 0."
+        "The minimum that must move, computed from both layouts. Nothing runs. A part that a device lacks "
+        "comes from the device that held replica 0. A restore from a checkpoint reads files instead."
     )
     table.show(
         columns(moved),
@@ -299,7 +206,7 @@ def _draw_map(moved: Transfer, before: Snapshot, after: Snapshot) -> None:
 def columns(moved: Transfer) -> dict[str, list[Any]]:
     """Return the columns of the table, one row per array. Bytes are numbers, so they sort."""
     rows = moved.arrays
-    by_name: dict[str, list[Any]] = {
+    return {
         "Path": [row.path for row in rows],
         "One copy": [row.bytes for row in rows],
         "On all devices": [row.kept + row.moved for row in rows],
@@ -307,12 +214,3 @@ def columns(moved: Transfer) -> dict[str, list[Any]]:
         "Stays": [row.kept for row in rows],
         "Moves": [row.moved / ((row.kept + row.moved) or 1) for row in rows],
     }
-    if any(row.unequal is not None for row in rows):
-        by_name["Values"] = [_values(row) for row in rows]
-    return by_name
-
-
-def _values(row: snapshot.ArrayTransfer) -> str:
-    if row.unequal is None:
-        return "not compared"
-    return f"{row.unequal:,} of {row.elements:,} differ" if row.unequal else "equal"

@@ -23,9 +23,8 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
     Spec,
-    from_json,
 )
-from inspector.guides.restore.transfer import (
+from inspector.guides.transfer import (
     dense,
     in_words,
     moving_elements,
@@ -121,7 +120,7 @@ def test_routes_agree_with_jax_element_by_element(case) -> None:
         route: 4 * count for route, count in expected.items()
     }
     (row,) = result.arrays
-    assert row.bytes == 4 * row.elements == 4 * math.prod(shape)
+    assert row.bytes == 4 * math.prod(shape)
     assert row.kept == 4 * sum(count for (s, t), count in expected.items() if s == t)
     assert row.moved == 4 * sum(count for (s, t), count in expected.items() if s != t)
 
@@ -236,7 +235,6 @@ def test_only_the_train_state_counts_and_arrays_are_summed() -> None:
         ("params/w", 32, 16, 16), ("opt_state/mu", 16, 8, 8), ("step", 4, 4, 0),
     ]  # fmt: skip
     assert totals(result).all == sum(row.kept + row.moved for row in result.arrays)
-    assert all(row.unequal is None for row in result.arrays), "nothing was restored yet"
 
 
 def test_explicit_shards_are_taken_as_they_are() -> None:
@@ -244,13 +242,6 @@ def test_explicit_shards_are_taken_as_they_are() -> None:
     uneven = replace(array((8,), None), shards=shards)
     result = transfer(held_state(mesh_of(2), uneven), held_state(mesh_of(2), array((8,), (("a",),))))
     assert result.routes == ((0, 0, 12), (1, 0, 4), (1, 1, 16))
-
-
-def test_a_transfer_survives_its_snapshot() -> None:
-    cut = array((8,), (("a",),))
-    new = held_state(mesh_of(2), cut)
-    snapshot = replace(new, transfer=transfer(held_state(mesh_of(4), cut), new))
-    assert from_json(snapshot.to_json()) == snapshot
 
 
 @pytest.mark.parametrize(

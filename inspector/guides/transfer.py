@@ -18,11 +18,45 @@ from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.sharding import Placement
-from inspector.core.snapshot import Array, ArrayTransfer, Mesh, Snapshot, Transfer
+from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.core.typed_json import LARGEST
 
 _MATRICES_TO_KEEP = 32  # 2 MB each for 512 devices
+
+
+@dataclass(frozen=True)
+class ArrayTransfer:
+    """The effect of a new layout on one array. Bytes are summed over the devices of the new layout.
+
+    Attributes:
+      path: Path of the array in its tree, keys joined by "/".
+      bytes: Bytes of one copy.
+      kept: Bytes that were on the same device before.
+      moved: Bytes that were not on the same device before.
+    """
+
+    path: str
+    bytes: int
+    kept: int
+    moved: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The data that moves when a layout takes over the train state of another layout.
+
+    Attributes:
+      sources: Device ids of the layout that saved the state.
+      targets: Device ids of the new layout.
+      routes: (source device, target device, bytes) of each route. Bytes that stay have the same device twice.
+      arrays: All arrays of the train state.
+    """
+
+    sources: tuple[int, ...]
+    targets: tuple[int, ...]
+    routes: tuple[tuple[int, int, int], ...]
+    arrays: tuple[ArrayTransfer, ...]
 
 
 @dataclass(frozen=True)
@@ -74,9 +108,8 @@ def transfer(saved: Snapshot, restored: Snapshot) -> Transfer:
         moving = known[key] * itemsize
         matrix += moving
         kept = int(moving[_same_device(old_mesh, new_mesh)].sum())
-        records.append(ArrayTransfer(path, elements, elements * itemsize, kept, int(moving.sum()) - kept))
+        records.append(ArrayTransfer(path, elements * itemsize, kept, int(moving.sum()) - kept))
     return Transfer(
-        saved_layout=saved.layout,
         sources=old_mesh.devices,
         targets=new_mesh.devices,
         routes=tuple(
@@ -185,33 +218,6 @@ def in_words(transfer: Transfer) -> str:
         f"to {counted(sums.receivers, 'device')}, at most {bytes_text(most)} to {who}."
     )
     return words + (f" {bytes_text(sums.kept)} stay." if sums.kept else " Nothing stays.")
-
-
-def verdict(transfer: Transfer, change: str) -> str:
-    """Return a sentence on whether all values are unchanged after a restore."""
-    elements = sum(row.elements for row in transfer.arrays)
-    unequal = [row for row in transfer.arrays if row.unequal]
-    unknown = sum(row.unequal is None for row in transfer.arrays)
-    if unknown:
-        return f"{counted(unknown, 'array')} could not be compared after restoring {change}."
-    if not unequal:
-        return (
-            f"All {counted(len(transfer.arrays), 'array')}, {counted(elements, 'value')}, "
-            f"equal bit by bit after restoring {change}."
-        )
-    return (
-        f"{len(unequal):,} of {counted(len(transfer.arrays), 'array')}, "
-        f"{sum(row.unequal or 0 for row in unequal):,} of {counted(elements, 'value')}, "
-        f"are not equal after restoring {change}."
-    )
-
-
-def unequal_in_words(row: ArrayTransfer) -> str:
-    """Return the number of values that changed, in words."""
-    words = f"{row.path} has {row.unequal or 0:,} of {counted(row.elements, 'value')} unequal to those saved"
-    if row.first_unequal:
-        words += f", the first at [{', '.join(map(str, row.first_unequal))}]"
-    return words
 
 
 def _on_all(transfer: Transfer, sums: Totals) -> str:

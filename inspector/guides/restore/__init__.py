@@ -1,1 +1,0 @@
-"""Restore a checkpoint under another layout, and count the bytes that move."""
