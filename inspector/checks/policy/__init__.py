@@ -19,9 +19,6 @@ A policy is a TOML file with a table, or a list of tables, for each kind of rule
     same_as = "golden.sharding.json"
     [findings]                 # no finding of this level or above
     none_from = "warning"
-    [search]                   # the predicted step is close to the best one in the result of a search
-    result = "search.json"     #   the path is relative to the policy
-    within_percent = 10
 
 Rules about arrays also have `groups`, `arrays` and `except`. The last two are path patterns in which `*`
 matches any characters. If a rule cannot be checked, its outcome gives the reason.

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inspector.checks.policy import array_rules, program_rules, search_rule, snapshot_rules
+from inspector.checks.policy import array_rules, program_rules, snapshot_rules
 from inspector.checks.policy.fields import Fields, nearest
 from inspector.checks.policy.outcome import Check, Outcome
 from inspector.core import input_file, toml_text
@@ -25,7 +25,6 @@ RULES: dict[str, Callable[[Fields], Check]] = {
     "collectives": program_rules.collectives,
     "specs": snapshot_rules.specs,
     "findings": snapshot_rules.findings,
-    "search": search_rule.search,
 }
 MOST_BYTES = 2**20  # of a file; a rule has 100
 

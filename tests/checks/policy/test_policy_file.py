@@ -58,7 +58,7 @@ def refusal(text: str) -> str:
 
 def test_every_rule_is_read() -> None:
     rules = policy.parse(EVERY_RULE).rules
-    assert {rule.title for rule in rules} | {"specs", "search"} == set(RULES)
+    assert {rule.title for rule in rules} | {"specs"} == set(RULES)
     assert [rule.title for rule in rules][:3] == ["replicated", "duplicated", "not_fully_sharded"]
 
 
