@@ -1,8 +1,7 @@
-"""Rules from the configuration files of MaxText, T5X and Levanter, as presets. No code in them is run.
+"""Rules from the configuration files of MaxText and Levanter, as presets. No code in them is run.
 
 * MaxText: YAML with `mesh_axes` and `logical_axis_rules` (base.yml, custom_mesh_and_rule/*.yml).
 * Levanter: YAML whose `trainer` has `axis_resources`, `tensor_parallel_axes` and others.
-* T5X: lists of pairs named `rules` or `…_rules` in Python or gin. Only these lists are read, as literals.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import yaml
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, mesh_sizes_text
-from inspector.core.rules import Rule, literals
+from inspector.core.rules import Rule
 from inspector.core.rules.written import MOST_RULES, rule_of
 from inspector.core.typed_json import Record
 from inspector.layout.fields import MOST_AXES, NAME
@@ -29,10 +28,9 @@ from inspector.layout.presets import Preset
 # Characters of rules, and the suffixes of files: no rule contains a slash, and one rule alone has no reason
 # to have a suffix.
 _OF_RULES = re.compile(r"[=,~;\n]")
-_OF_FILES = (".yml", ".yaml", ".py", ".gin", ".json", ".txt")
+_OF_FILES = (".yml", ".yaml", ".py", ".json", ".txt")
 MOST_BYTES = 1_000_000  # MaxText's base.yml has 78,000
-SUFFIXES = ("yml", "yaml", "py", "gin", "txt")
-_MOST_SETS = 20
+SUFFIXES = ("yml", "yaml")
 _MOST_NAMES = 5
 _LONGEST_PATH = 1000
 
@@ -40,15 +38,6 @@ _MOST_NODES = 20_000  # values of a YAML file; MaxText's base.yml has 3,000
 _DEEPEST = 20  # of YAML
 _LONGEST_VALUE = 10_000  # characters of a value of YAML
 _MOST_BITS = 64  # of an integer of YAML: the size of a mesh axis
-
-# The text between the name of a list and the list in Python or gin: `logical_axis_rules = `,
-# `rules: Rules = `, `"logical_axis_rules": `. Up to `_LONGEST_BEFORE` characters are searched.
-_BETWEEN = re.compile(r"[\"']?\s*(?::[^=\n\[(]*)?[=:]\s*")
-_NAME_END = re.compile(r"rules", re.I)
-_LONGEST_BEFORE = 200
-_MOST_LISTS = 1000  # that are named rules
-_LONGEST_LIST = 100_000  # characters; MaxText's longest list has 6,000
-_TOKEN = re.compile(r"#[^\n]*+|'[^'\n]*+'|\"[^\"\n]*+\"|[\[\]()]")
 
 # Logical axes of the models of this project by their name in a file.
 _ALIASES = {
@@ -59,7 +48,6 @@ _ALIASES = {
         "kv": "head_dim",
         "exp": "expert",
     },
-    "T5X": {"length": "seq", "kv": "head_dim"},
     "Levanter": {"position": "seq", "head_size": "head_dim", "experts": "expert"},
 }
 
@@ -75,7 +63,7 @@ class RuleSet(Record):
     """
 
     name: str
-    project: Literal["MaxText", "Levanter", "T5X"]
+    project: Literal["MaxText", "Levanter"]
     axes: tuple[str, ...]
     rules: tuple[Rule, ...]
     large: tuple[str, ...] = ()
@@ -137,7 +125,7 @@ class RuleFile(Record):
 
 
 def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
-    """Return the lists of rules in a file. `name` is its name in errors; its suffix decides the format.
+    """Return the lists of rules in a file. `name` is its name in errors.
 
     Raises:
       InvalidInput: the file is too large, cannot be read, or has no rules.
@@ -146,12 +134,10 @@ def rule_sets(text: str, name: str) -> tuple[RuleSet, ...]:
         raise InvalidInput(
             f"{name} has {len(text):,} characters, but a file of rules must have at most {MOST_BYTES:,}"
         )
-    is_yaml = name.lower().endswith((".yml", ".yaml"))
-    rule_sets = tuple(_of_yaml(text, name) if is_yaml else _of_python(text, name))
+    rule_sets = tuple(_of_yaml(text, name))
     if not rule_sets:
         raise InvalidInput(
-            f"{name} contains no rules: it must be a file of MaxText or Levanter (.yml), or have a list of "
-            "(logical axis, mesh axes) named rules or …_rules, as in T5X"
+            f"{name} contains no rules: it must be YAML of MaxText (logical_axis_rules) or Levanter (trainer)"
         )
     return rule_sets
 
@@ -343,58 +329,6 @@ def _listed(value: Any, field: str, name: str) -> tuple[str, ...]:
     if not isinstance(value, (str, list)):
         raise InvalidInput(f"{name}: {field} is {shown(value)}, but must be a name or a list of names")
     return _names([value] if isinstance(value, str) else value, name)
-
-
-def _of_python(text: str, name: str) -> Iterator[RuleSet]:
-    """Yield each list of pairs in Python or gin that has a mesh axis."""
-    counts: dict[str, int] = {}
-    for title, start, end in _named_lists(text):
-        try:
-            rules = _rules(literals.parse(text[start:end], name), name)
-        except ValueError:
-            continue  # another list, or one that code makes
-        if not any(axes for _, axes in rules):
-            continue
-        counts[title] = counts.get(title, 0) + 1
-        if sum(counts.values()) > _MOST_SETS:
-            return
-        number = f" {counts[title]}" if counts[title] > 1 else ""
-        yield RuleSet(title + number, "T5X", _axes_of(rules), rules)
-
-
-def _named_lists(text: str) -> list[tuple[str, int, int]]:
-    """Return the name, begin and end of each list whose name ends with `rules`, in their order.
-
-    Lists with more than `literals.DEEPEST` brackets inside each other are left out. So a character is in at
-    most that many lists, and the time to read them all is proportional to the length of the text.
-    """
-    lists = []
-    opened: list[list[int]] = []  # the begin of each open bracket, and the depth of those inside
-    for token in _TOKEN.finditer(text):
-        if token[0] in ("[", "("):
-            opened.append([token.start(), 1])
-        elif token[0] in ("]", ")") and opened:
-            start, depth = opened.pop()
-            if opened:
-                opened[-1][1] = max(opened[-1][1], depth + 1)
-            if depth <= literals.DEEPEST and token.end() - start <= _LONGEST_LIST:
-                title = _name_before(text, start)
-                if title is not None:
-                    lists.append((title, start, token.end()))
-                if len(lists) == _MOST_LISTS:
-                    break
-    return sorted(lists, key=lambda each: each[1])
-
-
-def _name_before(text: str, start: int) -> str | None:
-    """Return the name in front of a list. Return None if it does not end with `rules`."""
-    before = text[max(0, start - _LONGEST_BEFORE) : start]
-    if not before.rstrip().endswith(("=", ":")):
-        return None
-    for end in _NAME_END.finditer(before):
-        if _BETWEEN.fullmatch(before, end.end()):
-            return re.split(r"\W", before[: end.end()])[-1]
-    return None
 
 
 def _rules(value: Any, name: str) -> tuple[Rule, ...]:

@@ -29,16 +29,12 @@ _AXES = (
     "x" * 300,
 )
 _LOGICAL = ("batch", "embed", "mlp", "heads", "activation_batch", "kv", *_AXES)
-_LIST_NAMES = (
-    "rules", "RULES", "logical_axis_rules", "a.rules", "standard_rules", '"rules"', "not", "rules: R",
-    "xrules" * 40, "x = rules",
-)  # fmt: skip
 
 
 def rule_file(draw: random.Random) -> tuple[str, str]:
-    """Return the name and the text of a file of rules in YAML, gin or Python."""
-    name = draw.choice(("a.yml", "b.YAML", "c.py", "d.gin", "e.txt"))
-    text = _yaml(draw) if name.lower().endswith(("ml", "yaml")) else _python(draw)
+    """Return the name and the text of a file of rules in YAML."""
+    name = draw.choice(("a.yml", "b.YAML", "e.txt"))
+    text = _yaml(draw)
     return name, damaged_text(text, draw, _PIECES) if draw.random() < 0.4 else text
 
 
@@ -46,27 +42,6 @@ _PIECES = (
     "[", "]", "(", ")", "{", "}", "- ", ": ", ", ", "!!", "!x ", "&a ", "*a", "'", '"', "\\", "#", "\n", "\t",
     "  ", "? ", "|", ">", "%", "---", "<<: ", "rules = [", "9" * 5000, "1:1:1", "0x", "2001-01-01", *TEXTS,
 )  # fmt: skip
-
-
-def _python(draw: random.Random) -> str:
-    lists = []
-    for _ in range(draw.choice((1, 1, 2, 5, 40))):
-        pairs = [_pair(draw) for _ in range(draw.choice((0, 1, 3, 10, 300)))]
-        separator = draw.choice((", ", ",\n  ", ",  # it is\n"))
-        brackets = draw.choice(("[]", "()", "[]", "(]"))
-        text = separator.join(pairs) + draw.choice(("", ","))
-        lists.append(
-            f"{draw.choice(_LIST_NAMES)} {draw.choice(('=', ':', ': Rules ='))} "
-            f"{brackets[0]}{text}{brackets[1]}"
-        )
-    noise = draw.choice(("", "import os\n", "def f():\n  '''don't (\n", "# [(\n", "x = '[' * 3\n"))
-    return noise + "\n".join(lists)
-
-
-def _pair(draw: random.Random) -> str:
-    axes = [draw.choice(_AXES) for _ in range(draw.choice((0, 1, 1, 2, 3, 80)))]
-    value = draw.choice((repr(axes), repr(tuple(axes)), repr(axes[0] if axes else None), "f(x)", "{}", "1"))
-    return f"({draw.choice(_LOGICAL)!r}, {value})"
 
 
 def _yaml(draw: random.Random) -> str:

@@ -35,11 +35,6 @@ BOMB = (
     + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 13))
     + "logical_axis_rules: *a12\n"
 ).encode()
-PIECES_OF_PYTHON = (
-    "rules = [", "rules=[rules=[rules=[rules=[]]]]", "rules=", "rules:", "rules : ", "=[", "=[]", "[(",
-    "a", "rules", "rules=[" + " " * 180, "rulesrulesrules=[]", "rules.a:::::=[]", "'", "'\"", "'\n\"",
-    "#", "'''", "rules=[('a','b')]\n", "rules=[('a',('b',),)]", "rules = [#", "rules=['", "rules: a = (",
-)  # fmt: skip
 PIECES_OF_YAML = (
     "- a\n", "[", "{a: ", "- ", "? ", "# ", "#a\n", "a ", "a\n", "\n", " ", "%TAG !a! b\n", "---\n",
     "a: b: ", "- !a x\n", "- {<<: {a: 1}, <<: {b: 1}}\n", "- 1:1:1\n", "&", "*a ", "!", "a: |\n b\n",
@@ -54,13 +49,6 @@ def repeated(piece: str, length: int = LENGTH) -> str:
 def rule_file_texts() -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of rules."""
     yield "bomb.yaml", BOMB.decode()
-    for piece in PIECES_OF_PYTHON:
-        yield "a.py", repeated(piece)
-    yield "a.gin", "rules=[" + repeated("('a','b'),", 99_000) + "]"
-    yield "a.gin", "rules=" + "[" * 100_000 + "]" * 100_000
-    yield "a.gin", "rules=[" * 60_000 + "]" * 60_000
-    yield "a.gin", "rules=[" + "-" * 90_000 + "1]"
-    yield "a.gin", repeated("rules=[" + repeated("('a','b'),", 40_000) + "]\n")
     for piece in PIECES_OF_YAML:
         yield "a.yml", repeated(piece)
     yield "a.yml", "[" + repeated("a,") + "]"

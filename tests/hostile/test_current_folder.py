@@ -168,7 +168,7 @@ def _write_inputs(command: Path, folder: Path) -> None:
             for name in "sharding.toml", "policy.toml":
                 (folder / name).write_text(block)
     (folder / "base.yml").write_text("logical_axis_rules: [['batch', ['data']], ['embed', ['fsdp']]]\n")
-    (folder / "partitioning.py").write_text("rules = [('batch', 'data'), ('embed', 'model')]\n")
+    (folder / "gemma_2b.yaml").write_text("trainer:\n  tensor_parallel_axes: [mlp, heads]\n")
     (folder / "secrets.toml").write_text(
         '[auth]\nredirect_uri = "https://shards.my.org/oauth2callback"\n'
         f'cookie_secret = "{"0" * 32}"\nclient_id = "a"\nclient_secret = "b"\n'

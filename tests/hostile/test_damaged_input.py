@@ -48,7 +48,6 @@ LAYOUTS = [
 RULE_FILES = {
     "a.yml": "mesh_axes: [data, fsdp]\nici_fsdp_parallelism: -1\nlogical_axis_rules: [[embed, [fsdp]], "
     "[batch, data]]\ntrainer:\n  axis_resources: {embed: data}\n  tensor_parallel_axes: [mlp]\n",
-    "a.gin": "rules = [('batch', 'data'), ('embed', ('model', 'data')), ('heads', None)]",
 }  # fmt: skip
 
 

@@ -229,13 +229,11 @@ def sampled(cases: Iterable[Any], seed: str) -> list[Any]:
     return cases if EXAMPLES else random.Random(seed).sample(cases, min(USUAL, len(cases)))
 
 
-@pytest.mark.parametrize("name", ["a.yml", "a.gin"])
-def test_any_scalar_in_the_place_of_a_name(name: str) -> None:
-    """The text of the file is kept, so that gin is read too."""
-    text = RULE_FILES[name]
+def test_any_scalar_in_the_place_of_a_name() -> None:
+    text = RULE_FILES["a.yml"]
     parts = ("data", "fsdp", "embed", "batch", "'data'", "'embed'", "None", "-1", "[mlp]")
-    for part, value in sampled(itertools.product(parts, YAML), name):
-        accepted(lambda part=part, value=value: read_rule_file(name)(text.replace(part, value)))
+    for part, value in sampled(itertools.product(parts, YAML), "a.yml"):
+        accepted(lambda part=part, value=value: read_rule_file("a.yml")(text.replace(part, value)))
 
 
 def of_other_length(document: Any) -> Iterator[tuple[tuple[Any, ...], str, Any]]:

@@ -1,4 +1,4 @@
-"""Read lists of names from Python, gin or YAML in flow style: quoted text, None, brackets. One pass, no code.
+"""Read lists of names from Python or YAML in flow style: quoted text, None, brackets. One pass, no code.
 
 `ast.parse` needs 500 times the memory of its text, and deep brackets can overflow the stack of the process.
 """

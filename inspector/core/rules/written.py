@@ -1,7 +1,7 @@
 """Parse rules from text: the form of the command line, JSON, or a Python list from a configuration file.
 
 `batch=data,embed=fsdp+tensor,layer=` · `[["batch", "data"], ["embed", ["fsdp", "tensor"]], ["layer", null]]`
-· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's and T5X's files,
+· `[['batch', 'data'], ['embed', ['fsdp', 'tensor']], ['layer', []]]`, as in MaxText's files,
 with or without the name that they have there (`logical_axis_rules: [`, `RULES = (`).
 """
 

@@ -38,7 +38,7 @@ LAYOUT = (
         "--rules",
         metavar="batch=data,hidden=model",
         help="rules in order; embed=fsdp+tensor for more than one mesh axis, embed= for none; or a file with "
-        "rules: YAML of MaxText or Levanter, Python or gin of T5X",
+        "rules: YAML of MaxText or Levanter",
     ),
     argument(
         "--rule-set",

@@ -43,7 +43,7 @@ def test_rules_of_a_file_are_applied(page: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("bomb.yaml", BOMB), ("a.py", b"rules = ["), ("a.py", b"\xff\xfe")]
+    ("name", "content"), [("bomb.yaml", BOMB), ("a.yml", b"rules: ["), ("a.yml", b"\xff\xfe")]
 )
 def test_a_file_that_is_refused_is_explained(page: Any, name: str, content: bytes) -> None:
     upload(page, name, content)

@@ -183,7 +183,7 @@ class Editor:
     def _draw_rule_file(self) -> None:
         """Draw the upload of a file with rules, and a button for each list of rules in it."""
         with st.popover("Rules from a file", icon=":material/upload_file:", type="tertiary"):
-            st.caption("YAML of MaxText or Levanter, Python or gin of T5X. Code in it is not run.")
+            st.caption("YAML of MaxText or Levanter.")
             uploaded = st.file_uploader(
                 "File of rules",
                 type=list(rule_files.SUFFIXES),
