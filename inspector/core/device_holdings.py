@@ -1,4 +1,4 @@
-"""Compute the data that some devices hold, and the data that is lost if they fail.
+"""Compute the data that some devices hold.
 
 Two devices hold the same block of an array if their index ranges are equal. Ranges that overlap without
 being equal count as different data.
@@ -28,8 +28,6 @@ class Piece:
     Attributes:
       index: The index ranges of each block, in array order.
       bytes: Bytes of all blocks, each counted once. None if unknown.
-      alone: Bytes of the blocks that no other device holds. None if unknown.
-      elsewhere: The smallest number of other devices with a copy of a block. 0 if a block would be lost.
       holders: Other devices with a copy of one of these blocks, in mesh order.
       memory_kind: The memory that holds it, as JAX names it. None if unknown.
       in_host: Whether it is in host memory.
@@ -40,8 +38,6 @@ class Piece:
     dtype: str
     index: tuple[tuple[tuple[int, int], ...], ...]
     bytes: int | None
-    alone: int | None
-    elsewhere: int
     holders: tuple[int, ...]
     memory_kind: str | None = None
     in_host: bool = False
@@ -69,17 +65,6 @@ class Holdings:
     def host(self) -> int | None:
         """Return the bytes in host memory."""
         return sum_known(piece.bytes for piece in self.pieces if piece.in_host)
-
-    @property
-    def alone(self) -> int | None:
-        """Return the bytes that are lost if all chosen devices fail."""
-        return sum_known(piece.alone for piece in self.pieces)
-
-    @property
-    def lost(self) -> tuple[Piece, ...]:
-        """Return the arrays that would lose data, with the largest loss first."""
-        lost = [piece for piece in self.pieces if piece.elsewhere == 0]
-        return tuple(sorted(lost, key=lambda piece: -(piece.alone or 0)))
 
 
 def holdings(snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] | None = None) -> Holdings:
@@ -147,14 +132,12 @@ class _Blocks:
       block: (devices,) number of the device's block, in mesh order; -1 for a device without a block.
       starts, stops: (blocks, rank) index ranges.
       elements: (blocks,) number of elements.
-      holders: (blocks,) number of devices with this block.
     """
 
     block: np.ndarray
     starts: np.ndarray
     stops: np.ndarray
     elements: np.ndarray
-    holders: np.ndarray
 
 
 def _placed(
@@ -196,7 +179,6 @@ def _blocks(array: Array, mesh: Mesh) -> _Blocks | None:
         stops,
         # Floats do not overflow, and are exact below 2**53 elements.
         np.prod(stops - starts, axis=1, dtype=float),
-        np.bincount(placement.block[held]),
     )
 
 
@@ -205,8 +187,6 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
     held = np.unique(mine[mine >= 0])
     if not held.size:
         return None
-    among_chosen = np.bincount(mine[mine >= 0], minlength=len(blocks.holders))
-    others = (blocks.holders - among_chosen)[held]
     sharing = np.isin(blocks.block, held) & ~chosen
     size = None if array.bytes is None else _bytes(array, blocks.elements)[held]
     ranges = np.stack([blocks.starts[held], blocks.stops[held]], axis=-1).tolist()
@@ -216,8 +196,6 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
         dtype=array.dtype,
         index=tuple(tuple((start, stop) for start, stop in index) for index in ranges),
         bytes=None if size is None else int(size.sum()),
-        alone=None if size is None else int(size[others == 0].sum()),
-        elsewhere=int(others.min()),
         holders=tuple(mesh.devices[place] for place in np.flatnonzero(sharing).tolist()),
         memory_kind=memory_kind(array),
         in_host=in_host_memory(array, mesh),

@@ -1,4 +1,4 @@
-"""The contents of some devices, and the data that is lost if they fail."""
+"""The contents of some devices."""
 
 from __future__ import annotations
 
@@ -9,21 +9,16 @@ from inspector.core.device_holdings import Holdings, Piece
 from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
 from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Snapshot
-from inspector.figures.holding_bars import holding_bars
 from inspector.figures.mesh_map import copies_map
 from inspector.sections.section import (
     Block,
     Cell,
     Column,
-    Columns,
     Facts,
-    Notice,
     Picture,
     Section,
     Table,
-    notice,
     text,
-    unknown,
 )
 
 _MAX_RANGES = 2  # index ranges in one cell
@@ -31,14 +26,17 @@ _MAX_RANGES = 2  # index ranges in one cell
 
 def section(held: Holdings) -> Section:
     """Return everything that the devices hold, for a terminal."""
-    facts = Facts.of(
+    blocks = (facts(held), table(held), *uncounted(held))
+    return Section("devices", "Contents of the devices", blocks)
+
+
+def facts(held: Holdings) -> Facts:
+    """Return the chosen devices and the bytes that they hold."""
+    return Facts.of(
         ("Devices", devices_text(held.devices, most=8)),
         ("Held", bytes_text(held.bytes)),
         *on_host_memory(held),
-        ("Only here", bytes_text(held.alone)),
     )
-    blocks = (facts, verdict(held), table(held), *uncounted(held))
-    return Section("devices", "Contents of the devices", blocks)
 
 
 def on_host_memory(held: Holdings) -> tuple[tuple[str, str], ...]:
@@ -48,45 +46,29 @@ def on_host_memory(held: Holdings) -> tuple[tuple[str, str], ...]:
     return (("In host memory", bytes_text(held.host)),)
 
 
-def figures(snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block) -> Columns:
-    """Return the bytes held by group and the devices that hold copies, with a note below.
+def figures(
+    snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block
+) -> tuple[Block, ...]:
+    """Return the devices that hold copies, with a note below.
 
     Args:
       groups: the groups of arrays that count; None for all.
     """
     mesh = mesh_of_all_devices(snapshot)
     assert mesh is not None
-    bars = Picture.of("holding_bars", "Bytes held, by group", holding_bars, held)
     copies = device_holdings.copies_of(snapshot, held.devices, groups)
     shown = (mesh, copies, held.devices, held.bytes or 0)
     others = Picture.of("copies_map", "Devices that hold copies", copies_map, *shown)
-    return Columns(((bars,), (others, note)))
-
-
-def verdict(held: Holdings) -> Notice:
-    """Return the loss if all of these devices fail."""
-    single = len(held.devices) == 1
-    devices = f"device {held.devices[0]}" if single else f"devices {devices_text(held.devices)}"
-    fail = f"{devices} {'fails' if single else 'fail together'}"
-    if held.alone is None:
-        return unknown(f"The loss if {fail} is unknown: the bytes of an array are unknown.")
-    if not held.alone:
-        copies = f"other devices hold a copy of all {bytes_text(held.bytes)}"
-        return notice("success", f"Nothing is lost if {fail}: {copies}.")
-    lost = f"{bytes_text(held.alone)} of {counted(len(held.lost), 'array')} are lost"
-    largest = f"The largest is {held.lost[0].path}."
-    # Not a warning: it is so for every sharded train state. A checkpoint has the rest.
-    return notice("info", f"If {fail}, {lost}: no other device holds them. {largest}")
+    return others, note
 
 
 def ordered(held: Holdings) -> list[Piece]:
-    """Return the pieces, those that no other device holds first, then by bytes."""
-    return sorted(held.pieces, key=lambda piece: (-(piece.alone or 0), -(piece.bytes or 0)))
+    """Return the pieces, those with the most bytes first."""
+    return sorted(held.pieces, key=lambda piece: -(piece.bytes or 0))
 
 
 def table(held: Holdings) -> Table:
     """Return a table with one row per array that the devices hold."""
-    only_here = Column("Only here", "bytes", "Bytes that no other device holds.")
     memory: dict[str | Column, Callable[[Piece], Cell]] = {}
     if any(piece.in_host for piece in held.pieces):
         memory["Memory"] = lambda piece: piece.memory_kind
@@ -96,9 +78,7 @@ def table(held: Holdings) -> Table:
         {
             "Path:code": lambda piece: piece.path,
             "Bytes:bytes": lambda piece: piece.bytes,
-            only_here: lambda piece: piece.alone,
             "Index": _index_text,
-            "Copies elsewhere:count": lambda piece: piece.elsewhere,
             "Also on": lambda piece: devices_text(piece.holders) or "no other device",
             "Type": lambda piece: piece.dtype,
             **memory,

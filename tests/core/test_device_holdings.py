@@ -51,7 +51,6 @@ def test_holdings_agree_with_jax(all_specs, devices) -> None:
     arrays = [array(f"params/{n}", (8, 16), spec) for n, spec in enumerate(all_specs)]
     held = device_holdings.holdings(made(*arrays), sorted(devices))
     assert held.devices == tuple(sorted(devices)) and held.unknown == ()
-    lost = 0
     for one, piece in zip(arrays, held.pieces, strict=True):
         where = pieces_of_jax(one)
         mine = {where[device] for device in devices}
@@ -59,13 +58,7 @@ def test_holdings_agree_with_jax(all_specs, devices) -> None:
         assert set(piece.index) == mine and len(piece.index) == len(mine)
         sizes = {index: 4 * math.prod(b - a for a, b in index) for index in mine}
         assert piece.bytes == sum(sizes.values())
-        elsewhere = {index: sum(where[other] == index for other in others) for index in mine}
-        alone = sum(size for index, size in sizes.items() if not elsewhere[index])
-        assert piece.alone == alone and piece.elsewhere == min(elsewhere.values())
         assert set(piece.holders) == {other for other in others if where[other] in mine}
-        lost += alone
-    assert held.alone == lost
-    assert sum(piece.alone for piece in held.lost) == lost
 
 
 @given(st.lists(specs, min_size=1, max_size=3))
@@ -90,11 +83,10 @@ def test_holdings_of_a_process_and_of_all_devices() -> None:
     assert second == (4, 5, 6, 7)
     held = device_holdings.holdings(snapshot, second)
     # `data` separates the processes: half of `rows` and of `all` has no other copy.
-    assert [piece.alone for piece in held.pieces] == [0, 128, 128]
-    assert [piece.elsewhere for piece in held.pieces] == [4, 0, 0]
+    assert [piece.holders for piece in held.pieces] == [(0, 1, 2, 3), (), ()]
     everything = device_holdings.holdings(snapshot, MESH.devices)
-    assert everything.alone == everything.bytes == 3 * 256
-    assert device_holdings.holdings(snapshot, [0], ("opt_state",)).alone == 32
+    assert everything.bytes == 3 * 256
+    assert device_holdings.holdings(snapshot, [0], ("opt_state",)).bytes == 32
 
 
 def test_explicit_shards_and_unknown_placement() -> None:
@@ -107,14 +99,14 @@ def test_explicit_shards_and_unknown_placement() -> None:
     snapshot = made(uneven, Array("params/bare", "params", None, "float32", spec=(("data",),)))
     held = device_holdings.holdings(snapshot, [3])
     (piece,) = held.pieces
-    assert (piece.bytes, piece.alone, piece.index) == (32, 32, (((6, 8), (0, 4)),))
+    assert (piece.bytes, piece.holders, piece.index) == (32, (), (((6, 8), (0, 4)),))
     assert held.unknown == ("params/bare",)
     assert device_holdings.holdings(snapshot, [1]).pieces == ()
     assert device_holdings.holdings(snapshot, [0]).pieces[0].holders == (5,)
     assert device_holdings.copies_of(snapshot, [0, 3]).tolist() == [96, 0, 0, 32, 0, 96, 0, 0]
     nameless = made(Array("params/x", "params", (8, 8), "unknown", spec=(("data",), None)))
     unknown = device_holdings.holdings(nameless, [0])
-    assert unknown.bytes is None and unknown.alone is None and unknown.pieces[0].elsewhere == 3
+    assert unknown.bytes is None and len(unknown.pieces[0].holders) == 3
 
 
 def test_invalid_requests() -> None:
@@ -141,7 +133,8 @@ def test_512_devices_agree_with_the_placement_of_each_array() -> None:
     result = sum(array.bytes // sharding.place(array.shape, array.spec, mesh).blocks for array in arrays)
     assert device_holdings.copies_of(snapshot, mesh.devices).tolist() == [result] * 512
     # Only the array that all three axes shard has no copies.
-    assert device_holdings.holdings(snapshot, [511]).alone == 64 * 64 * 4 // 512
+    (only,) = [piece for piece in device_holdings.holdings(snapshot, [511]).pieces if not piece.holders]
+    assert only.bytes == 64 * 64 * 4 // 512
 
 
 def test_an_array_in_host_memory_is_on_no_device() -> None:

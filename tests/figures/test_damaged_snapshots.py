@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
-from inspector.core import device_holdings
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -24,8 +23,6 @@ from inspector.core.snapshot import (
     Program,
     Seconds,
     Shard,
-    Snapshot,
-    Source,
     Trace,
     Work,
 )
@@ -33,7 +30,6 @@ from inspector.core.traffic import traffic
 from inspector.figures.block_map import block_map
 from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map, transfer_map
-from inspector.figures.holding_bars import holding_bars
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
@@ -157,13 +153,6 @@ def test_figures_of_devices(mesh: Mesh, size: int) -> None:
     check(copies_map(mesh, np.full(mesh.size, size), mesh.devices[:1], size))
     sent = np.full((mesh.size, mesh.size), size)
     check(traffic_map(DeviceTraffic(sent, 1, 1), mesh))
-
-
-def test_figures_of_held_bytes() -> None:
-    mesh = samples.DEFAULT_MESH
-    damaged = [dataclasses.replace(array, bytes=-5, bytes_per_device=-1) for array in samples.mlp_state(mesh)]
-    snapshot = Snapshot(Source("cpu", None, "2026-01-01"), None, mesh, tuple(damaged))
-    check(holding_bars(device_holdings.holdings(snapshot, [0])))
 
 
 @pytest.mark.parametrize("draw", [block_map, mesh_map])

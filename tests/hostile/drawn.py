@@ -240,7 +240,7 @@ def _devices(snapshot: Snapshot) -> None:
     chosen = snapshot.mesh.devices[:1] or (0,)
     for groups in (None, ("params", "opt_state")):
         held = device_holdings.holdings(snapshot, chosen, groups)
-        _draw([devices.section(held), devices.figures(snapshot, held, groups, section.text("x"))])
+        _draw([devices.section(held), *devices.figures(snapshot, held, groups, section.text("x"))])
         _json(dataclasses.asdict(held))
     if snapshot.mesh.processes:
         device_holdings.devices_of_process(snapshot, snapshot.mesh.processes[0])

@@ -160,7 +160,7 @@ def shards(options: argparse.Namespace) -> Output:
 
 @verb(
     "device",
-    "list the contents of devices and the data that is lost if they fail",
+    "list the contents of devices",
     SNAPSHOT,
     one_of(
         argument("--device", metavar="ID[,ID…]", help="such as 3, or 0,4"),
@@ -181,7 +181,7 @@ def device(options: argparse.Namespace) -> Output:
         ids = options.device.split(",")
         chosen = tuple(shared.number(text.strip(), "--device", allowed) for text in ids)
     held = device_holdings.holdings(snapshot, chosen, None if options.all else STATE_GROUPS)
-    sums = {"bytes": held.bytes, "host_bytes": held.host, "alone": held.alone}
+    sums = {"bytes": held.bytes, "host_bytes": held.host}
     return Output(lambda: dataclasses.asdict(held) | sums, lambda: devices.section(held).blocks)
 
 

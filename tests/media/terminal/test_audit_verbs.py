@@ -68,11 +68,11 @@ def test_explain_prints_the_ledger(path: Path, capsys) -> None:
     assert status == 2 and "no logical axes" in err and not out
 
 
-def test_device_prints_contents_and_loss(path: Path, capsys) -> None:
+def test_device_prints_contents(path: Path, capsys) -> None:
     status, out, _ = run(capsys, "device", str(path), "--device", "0,4", "--json")
     plain = json.loads(out)
     assert status == 0 and plain["devices"] == [0, 4]
-    assert plain["alone"] == sum(piece["alone"] for piece in plain["pieces"]) > 0
+    assert plain["bytes"] == sum(piece["bytes"] for piece in plain["pieces"]) > 0
     status, out, _ = run(capsys, "device", str(path), "--process", "0")
     assert status == 0 and out.splitlines()[0].split(maxsplit=1)[1] == "0, 1, 2, 3, 4, 5, 6, 7"
     for arguments in (("--device", "8"), ("--device", "x"), ("--process", "3"), ("--device", "")):

@@ -1,4 +1,4 @@
-"""The contents of one or more devices, and the data that is lost if they fail."""
+"""The contents of one or more devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEVICE, _GROUPS = "device_device", "device_groups"
 
 
 def show(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the choice of devices, the loss if they fail, and everything that they hold."""
+    """Draw the choice of devices, and everything that they hold."""
     mesh = mesh_of_all_devices(snapshot)
     missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
     if missing is not None or mesh is None:
@@ -38,12 +38,12 @@ def show(snapshot: Snapshot, _: Layout | None) -> None:
     pick = table.array_picker(
         [piece.path for piece in devices.ordered(held)],
         "device_selected",
-        "Data that no other device holds comes first.",
+        "Data with the most bytes comes first.",
     )
     render.show(
         [
-            devices.verdict(held),
-            devices.figures(snapshot, held, groups, hint),
+            devices.facts(held),
+            *devices.figures(snapshot, held, groups, hint),
             devices.table(held),
             *devices.uncounted(held),
         ],
