@@ -50,7 +50,7 @@ _NOT_ARRAYS = frozenset({"key", "loss"})
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """Facts from a program's text, and the analysis that they come from.
+    """Facts from a program's text.
 
     All are None if there is no text or it cannot be parsed. `problem` says why the groups of a collective are
     invalid; then most facts are None.
@@ -66,7 +66,6 @@ class ProgramFacts:
     ideal: Work | None = None
     schedule: Schedule | None = None
     memory_use: MemoryUse | None = None
-    analysis: Analysis | None = None
     uses: ArgumentUses = NO_USES
     gradients: frozenset[str] = frozenset()
     reused: frozenset[str] | None = None
@@ -163,7 +162,6 @@ def read_module(
             memory_use=memory_use(
                 analysis, arguments, results, None if memory is None else memory.peak, uses.by_path, live
             ),
-            analysis=analysis,
             uses=uses,
             gradients=gradient_results(analysis, results),
             reused=reused_inputs(module, shardings),

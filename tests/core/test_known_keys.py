@@ -35,7 +35,6 @@ WRITTEN: dict[str, Any] = {
             "shards": None, "box": None, "facts": None, "program": None, "memory_kind": None,
             "unreduced": ["data"], "reduced": ["model"], "sharding": "GSPMDSharding",
             "mesh_axes": {"x": 2}, "shard_map": {"manual_axes": ["data"], "other_axes": [["model"]]},
-            "deleted": True,
         }
     ],
     "programs": [
@@ -114,7 +113,6 @@ def test_absent_keys_are_not_written() -> None:
         ("arrays", "unreduced", [1]),
         ("arrays", "shard_map", ["data"]),
         ("arrays", "mesh_axes", {"x": "2"}),
-        ("arrays", "deleted", 1),
         ("programs", "devices", "2"),
         ("programs", "devices", True),
         ("findings", "rule", -1),

@@ -190,7 +190,6 @@ class Array(Record):
       mesh_axes: Number of devices along each axis of a mesh that the Snapshot does not have. `shards` are on
         its devices. None for the Snapshot's meshes.
       shard_map: The placement of a value inside a `shard_map`. None for another array.
-      deleted: Whether the array had been deleted or donated when it was captured.
     """
 
     path: str
@@ -216,7 +215,6 @@ class Array(Record):
     sharding: str | None = field(default=None, metadata=OMIT_NONE)
     mesh_axes: dict[str, NonNegativeInt] | None = field(default=None, metadata=OMIT_NONE, hash=False)
     shard_map: ShardMap | None = field(default=None, metadata=OMIT_NONE)
-    deleted: bool = field(default=False, metadata=OMIT_DEFAULT)
 
     @property
     def elements(self) -> int | None:

@@ -163,7 +163,6 @@ class ArrayRecords:
             reduced=placement.reduced,
             sharding=placement.sharding,
             mesh_axes=placement.mesh_axes,
-            deleted=facts is not None and leaf.value.is_deleted(),
         )
 
     def findings(self) -> tuple[Finding, ...]:
