@@ -35,6 +35,7 @@ class Operation:
     reduces: applies a computation, `to_apply`.
     global_ids: has the attribute `use_global_device_ids`, false if absent.
     start_returns_operands: the shape of the start is (operands, results, contexts…), not the result alone.
+    does: its effect on some values, for any purpose: a clause with a place for the values.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Operation:
     reduces: bool = False
     global_ids: bool = False
     start_returns_operands: bool = True
+    does: str = "moves {what}"
 
     def wire_bytes(self, payload: int | None, group_size: int | None) -> int | None:
         """Return the bytes that a device sends in one execution; None if payload or group is unknown."""
@@ -66,16 +68,24 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType({
     for operation in (
         Operation(
             "all-reduce", "operands", "ring", rounds=2, result_is_equal=True, reduces=True, global_ids=True,
-            start_returns_operands=False,
+            start_returns_operands=False, does="combines {what} from the devices",
         ),
-        Operation("all-gather", "result", "ring", result_is_equal=True, global_ids=True),
         Operation(
-            "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True
+            "all-gather", "result", "ring", result_is_equal=True, global_ids=True,
+            does="collects {what} from the devices",
         ),
-        Operation("all-to-all", "operands", "all-to-all"),
+        Operation(
+            "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True,
+            does="combines {what} from the devices, and each keeps its part",
+        ),
+        Operation(
+            "all-to-all", "operands", "all-to-all", does="exchanges {what} between the devices"
+        ),
         # The part of its input that is sent is known only at run time, so all of it counts.
         Operation("ragged-all-to-all", "first operand", "all-to-all"),
-        Operation("collective-permute", "operands", "pairs"),
+        Operation(
+            "collective-permute", "operands", "pairs", does="sends {what} from some devices to others"
+        ),
         Operation("collective-broadcast", "operands", "chain", result_is_equal=True),
         Operation("collective-reduce", "operands", "chain", reduces=True, global_ids=True),
     )

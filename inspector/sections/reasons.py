@@ -15,7 +15,7 @@ from inspector.compiled.collective_roles import makes_results
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.compiled.source_calls import PRIMITIVES
-from inspector.core.collectives import REDUCTIONS
+from inspector.core.collectives import OPERATIONS, REDUCTIONS, Operation
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
@@ -34,14 +34,6 @@ _REDUCED = {
     "reduce_and": "whether all are true",
     "reduce_or": "whether one is true",
     "reduce_prod": "the product",
-}
-# The effect of an operation, for any purpose.
-_DOES = {
-    "all-gather": "collects {what} from the devices",
-    "all-reduce": "combines {what} from the devices",
-    "reduce-scatter": "combines {what} from the devices, and each keeps its part",
-    "all-to-all": "exchanges {what} between the devices",
-    "collective-permute": "sends {what} from some devices to others",
 }
 
 
@@ -270,7 +262,7 @@ def _reason(
         any(part.inputs for part in collective.parts or ()),
         collective.use in ("condition", "loop-end"),
         bool(collective.parts) and bool(outputs_of(collective)),
-        _DOES.get(op, "moves {what}").format(what=what),
+        (OPERATIONS[op].does if op in OPERATIONS else Operation.does).format(what=what),
         "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
         change,
     )

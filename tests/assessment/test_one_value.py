@@ -41,7 +41,7 @@ RETIRED = re.compile(
 NAMES = {
     MEMORY: r"Memory per device|(?:Probably )?(?:[Ff]its|[Dd]oes not fit)|Rejected by JAX",
     STEP: r"Step",
-    TRAFFIC: r"Traffic",
+    TRAFFIC: r"Traffic(?: of the CPU partition)?",
 }
 _NUMBER, _UNIT = r"[\d.,]*\d", r"(?:[KMGT]?i?B|[nµm]?s)"
 # `9.5 of 15.8 GiB` has one unit.
@@ -119,7 +119,7 @@ def read_everywhere(
             assert value == expected[name], (place, name)
     # Each place has the quantities at all.
     rejected = bool(assess(snapshot).rejected)
-    for place in ("show", "compare", "Compare", "markdown", "html", "header"):
+    for place in ("show", "compare --all", "Compare", "markdown", "html", "header"):
         names = {name for name, _ in named_values(places[place])}
         assert names >= {MEMORY, TRAFFIC} or rejected, place
     for tab, name in TABS.items():
@@ -172,7 +172,7 @@ def texts(
     for path in paths:
         snapshots.write(snapshot, path)
     options = [] if chip is None else ["--chip", chip]
-    for verb, files in (("show", paths[:1]), ("show --all", paths[:1]), ("compare", paths)):
+    for verb, files in (("show", paths[:1]), ("show --all", paths[:1]), ("compare --all", paths)):
         assert main([*verb.split(), *map(str, files), *options]) == 0
         yield verb, capsys.readouterr().out
     if any(program.name == "train_step" for program in snapshot.programs) and chip is not None:

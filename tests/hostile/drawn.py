@@ -22,11 +22,12 @@ from inspector.figures.timeline import trace_events, windows
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media import report
-from inspector.media.terminal import read_verbs, render
+from inspector.media.terminal import render
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import (
     array,
     arrays,
+    catalogue,
     causes,
     collectives,
     comparison,
@@ -47,6 +48,7 @@ from inspector.sections import (
     train_state,
     whole_model,
 )
+from inspector.sections.catalogue import Subject
 from inspector.sections.section import Drawing, Picture
 
 CHIP = hardware.chip("v5e")
@@ -62,8 +64,8 @@ def one(found: Snapshot) -> Iterator[View]:
         "written and read",
         lambda: snapshot.from_json(strict_json.parse(snapshot.dumps(found), "the copy")),
     )
-    yield "show", lambda: render.text(read_verbs.summary_of(found))
-    yield "show on a chip", lambda: render.text(read_verbs.summary_of(found, CHIP))
+    yield "show", lambda: render.text(catalogue.blocks(Subject.of(found, None)))
+    yield "show on a chip", lambda: render.text(catalogue.blocks(Subject.of(found, CHIP)))
     yield "audit", lambda: render.text([improvements.section(audited())])
     yield "fixes", lambda: _fixes(found)
     yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
@@ -271,7 +273,9 @@ def _dependents(snapshot: Snapshot) -> None:
 def _fixes(snapshot: Snapshot) -> None:
     changes = audit.audited(snapshot).findings
     _draw(
-        improvements.audited(snapshot, [(finding, None) for finding in audit.merged_by_logical_axis(changes)])
+        improvements.audited(
+            snapshot, improvements.ranked(snapshot, audit.merged_by_logical_axis(changes)), {}
+        )
     )
 
 

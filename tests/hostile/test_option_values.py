@@ -24,7 +24,6 @@ _NEEDED = {
     "search": ["L.json", "--target", "tpu:v5e:2x4"],
     "code": ["L.json"],
     "accuracy": [],
-    "history": [],
 }
 # Options whose value is any text: names of files, and texts of which an empty one means none.
 _TEXT = ("output", "write_lock", "trace", "add", "csv")

@@ -17,13 +17,17 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     assert findings.not_checked(known) == ()
     for snapshot in (plan, checkpoint):
         (said,) = findings.not_checked(snapshot)
-        assert said in improvements.section(snapshot).blocks and said in improvements.audited(snapshot, [])
+        assert said in improvements.section(snapshot).blocks and said in improvements.audited(
+            snapshot, [], {}
+        )
         assert "lost the sharding" not in str(audit.questions(snapshot))
     assert "lost the sharding" in str(audit.questions(known))
     # After propagation the compiler can still form reduce-scatters, so this is not checked.
     assert "all-reduced" not in str(audit.questions(known))
     # A Snapshot without a mesh has no problem only because nothing is checked.
     nothing = replace(known, mesh=None)
-    assert "No problems" not in str(improvements.audited(nothing, []) + improvements.section(nothing).blocks)
+    assert "No problems" not in str(
+        improvements.audited(nothing, [], {}) + improvements.section(nothing).blocks
+    )
     # Only a plan can be propagated or run.
     assert findings.not_checked(plan) != findings.not_checked(checkpoint)

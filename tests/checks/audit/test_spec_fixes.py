@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector import layout as layouts
 from inspector.checks.audit import (
-    Change,
+    Fix,
     audit,
     replanned,
     smallest_change,
@@ -61,7 +61,7 @@ def of(findings: tuple[Finding, ...], code: str) -> list[Finding]:
     return [finding for finding in findings if finding.code == code]
 
 
-def assert_fixed(layout: Layout, finding: Finding, change: Change) -> None:
+def assert_fixed(layout: Layout, finding: Finding, change: Fix) -> None:
     """Assert that JAX's plan of the changed layout lacks the finding and is not worse."""
     before = planned(layout)
     after = planned(layouts.from_json(change.layout.to_json()))

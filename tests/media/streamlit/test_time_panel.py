@@ -46,11 +46,11 @@ def words(page: AppTest) -> str:
     return " ".join(element.value.replace("\\", "") for element in (*page.markdown, *page.caption))
 
 
-def test_the_predicted_step_comes_first_then_its_bound(shown, found: Snapshot) -> None:
+def test_what_was_measured_comes_first_then_the_predicted_step(shown, found: Snapshot) -> None:
     page = shown(found, chip="v5p")
     assert charts(page) == [
-        *("step_parts", "timeline", "roofline", "measured-bars:train_step"),
-        *("timing_stages", "timing_steps", "operation_times:train_step"),
+        *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
+        *("step_parts", "timeline", "roofline"),
     ]
     result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"At the peaks of 8 devices of TPU v5p: **{bound_text(result)}**" in words(page)

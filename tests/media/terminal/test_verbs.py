@@ -122,7 +122,7 @@ BAD = {
         "is not a folder",
     ),
     "empty file name": (["show", ""], "'' cannot be read"),
-    "empty output": (["inspect", "--target", "plan", "-o", ""], "'' cannot be written"),
+    "empty output": (["inspect", "--target", "plan", "-o", ""], "-o/--output: the value is ''"),
     "empty import": (["import", "hlo", ""], "PATH is ''"),
     "axes beyond ASCII": (["inspect", "--axes", "dätä,model"], "ASCII letters"),
     "no script": (["run", "nowhere.py"], "the script is 'nowhere.py', but must be"),

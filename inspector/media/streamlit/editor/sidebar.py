@@ -73,9 +73,11 @@ class Editor:
         self._below_mesh: Callable[[str], None] = lambda text: None
         self._pattern_slots: dict[str, DeltaGenerator] = {}
         self._below_patterns: DeltaGenerator | None = None
+        self._fitting: tuple[presets.Preset, ...] = ()
 
     def draw(self) -> None:
         entry = current_layout.model_entry()
+        self._fitting = presets.fitting(entry)
         current_layout.forget_absent_axes()
         kept_field.draw(
             st.selectbox,
@@ -125,7 +127,7 @@ class Editor:
                 show(text)
 
     def _draw_presets(self) -> None:
-        fitting = presets.fitting(current_layout.model_entry())
+        fitting = self._fitting
         if not fitting:
             return
         current = presets.matching(current_layout.last_layout())
@@ -227,7 +229,7 @@ class Editor:
 
     def _draw_rules(self, entry: ModelEntry) -> None:
         meanings = "".join(f"\n- **{axis}**: {text}" for axis, text in entry.logical_axes.items())
-        known = "".join(f"\n- **{p.name}**: {p.meaning}" for p in presets.fitting(entry))
+        known = "".join(f"\n- **{p.name}**: {p.meaning}" for p in self._fitting)
         st.markdown(
             "**Rules** &ensp; :small[logical axis → mesh axes]",
             help=f"{_RULES[entry.rules_semantics]} An empty rule leaves the dimension unsharded. Join "

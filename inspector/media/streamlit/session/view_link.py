@@ -74,7 +74,8 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     if parameters.get(TAB) == ARRAYS and view in views and view != views[0]:
         parameters[VIEW] = _parameter(view)
     array = state.get(selection.KEY)
-    if array is not None and _is_short(array) and snapshot is not None and snapshot.arrays:
+    known = () if snapshot is None else snapshot.arrays
+    if snapshot is not None and isinstance(array, str) and any(own.path == array for own in known):
         default = selection.largest_parameter(snapshot).path
         parameters |= {} if array == default else {ARRAY: array}
     program = program_choice.chosen(tab)

@@ -410,7 +410,7 @@ def _elapsed(
         whole = roles.get("whole")
         if whole is not None:
             rows = kept & (place == numbers[whole])
-            sums[whole] = (events.stop - events.start)[rows].sum(dtype=float)
+            sums[whole] = float((events.stop - events.start)[rows].sum(dtype=float))
             continue
         start, done = roles.get("start"), roles.get("done")
         if start is None:
@@ -418,7 +418,7 @@ def _elapsed(
         of_start = kept & (place == numbers[start])
         beside = of_start & (events.asynchronous == 1)
         if beside.any():
-            sums[start] = events.duration[beside].sum(dtype=float)
+            sums[start] = float(events.duration[beside].sum(dtype=float))
         elif done is not None:
             of_done = kept & (place == numbers[done])
             # Each end belongs to one start, so the sum of the differences needs no pairs.

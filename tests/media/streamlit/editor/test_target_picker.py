@@ -103,6 +103,7 @@ def test_a_missing_compiler_is_named_once_and_nothing_can_be_compiled(open_page,
 def test_thousands_of_devices(open_page, target):
     page = open_page(target=target)
     assert any("4,096 devices" in caption.value for caption in page.test.main.caption)
+    page.open_panel("Arrays")
     assert [chart.key for chart in figures(page.test)] == ["block_map", "mesh_map"]
 
 
