@@ -11,7 +11,6 @@ from inspector.core.assessment import (
     MemoryNeed,
     Step,
     StepPart,
-    Traffic,
 )
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import is_step, run_of
@@ -45,8 +44,7 @@ def because(assessment: Assessment) -> str:
 
     Show it below a verdict, so that its reader knows what to change. If JAX rejects the layout, that is the
     reason. If it does not fit, it is the largest part of its memory. Otherwise it is the longest part of the
-    predicted step, with the second one if it is almost as long, or the mesh axes that send the most. Names of
-    mesh axes are in backticks.
+    predicted step, with the second one if it is almost as long. Names of mesh axes are in backticks.
 
     >>> parts = (StepPart("compute", 0.6), StepPart("between", 2.0, "fsdp", bytes=4 * 2**30))
     >>> step = Step(2.6, 2.3, 2.9, "predicted", parts=parts)
@@ -68,8 +66,7 @@ def because(assessment: Assessment) -> str:
         if others and others[0].seconds >= _AS_LONG * largest.seconds:
             also = _also(step, others[0])
         return _of_step(step, largest, assessment, also)
-    sent = assessment.traffic
-    return "" if sent is None else _of_traffic(sent, run_of(assessment.program))
+    return ""
 
 
 def memory_words(kind: MemoryKind, need: MemoryNeed) -> tuple[str, str]:
@@ -173,20 +170,6 @@ def latency_text(part: StepPart) -> str:
         f"As {counted(count, 'larger collective')}, where the program allows it, the same bytes "
         f"would take {seconds_text(seconds)}."
     )
-
-
-def _of_traffic(sent: Traffic, run: str) -> str:
-    if sent.largest is None:
-        return f"No device sends anything in {run}."
-    axes, size = sent.largest, sent.by_axes[sent.largest]
-    names = axes_text(axes) if axes == UNKNOWN_AXES else _marked(axes)
-    total, at_most = bytes_text(sent.bytes), sent.at_most is not None
-    if size != sent.bytes:
-        most = "at most" if at_most else "the"
-        return f"{names} carries {bytes_text(size)} of {most} {total} that a device sends in {run}."
-    if at_most:
-        return f"{names} carries all that a device sends in {run}, at most {total}."
-    return f"{names} carries all {total} that a device sends in {run}."
 
 
 def _marked(axes: str) -> str:

@@ -291,25 +291,6 @@ def exists(evidence: Evidence, *, axes: str, collective: str = "", **_rest: str)
     )
 
 
-def carries_all(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
-    """Accept axes along which every collective of some program is."""
-    over = set(evidence.over(names(axes)))
-    return any(
-        module.collectives and all(one in over for one in module.collectives) for module in evidence.modules
-    )
-
-
-def carries_most(evidence: Evidence, *, axes: str, part: str, whole: str, **_rest: str) -> bool:
-    over = set(evidence.over(names(axes)))
-    for module in evidence.modules:
-        sent = [(one, one.sent * (one.executions or 0)) for one in module.collectives]
-        if close(whole, sum(size for _, size in sent)) and close(
-            part, sum(s for one, s in sent if one in over)
-        ):
-            return True
-    return False
-
-
 def gradient(evidence: Evidence, **_rest: str) -> bool:
     """Accept if reverse mode ran."""
     return evidence.has_gradient

@@ -168,18 +168,20 @@ def _draw(
     *,
     in_full: bool = False,
 ) -> None:
-    """Draw an improvement and its buttons. `in_full` adds the fix, the comparison, and the array."""
+    """Draw an improvement and its buttons. `in_full` adds the rest of its message, the fix,
+    the comparison, and the array."""
     finding, current = improvement.finding, layout or board_link.layout_of(snapshot)
     fix = _fix(snapshot, finding, layout) if in_full and finding and layout else None
     goal = _layout_after(improvement, fix)
     with st.container(key=f"row:{key}", border=in_full):
         left, right = page_width.beside([3, 1], align="top")
         gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
-        remedy = (finding.remedy or "") if finding and fix is None else ""
+        remedy = (finding.remedy or "") if in_full and finding and fix is None else ""
+        message = improvement.message if in_full else improvement.message.partition(". ")[0]
         left.markdown(
             f":{render.COLORS[improvement.kind]}[{render.ICONS[improvement.kind]} "
             f"{improvement.label.capitalize()}] **{plain(improvement.title)}**{gain}  \n"
-            f"{render.markdown(with_code(improvement.message))} {render.markdown(with_code(remedy))}"
+            f"{render.markdown(with_code(message))} {render.markdown(with_code(remedy))}"
         )
         if fix is not None:
             left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
