@@ -40,6 +40,8 @@ _PRODUCER = "inspector.producers.jax_internals.hlo_proto"
 _HLO_MODULE = 1  # the field of an HloProto
 _ASSIGNMENT = 15  # of an HloModuleProto
 _REPLICAS, _PARTITIONS, _DEVICES, _DEVICE_IDS = 1, 2, 3, 1  # of a DeviceAssignmentProto, and of its devices
+# A process lists each program that it has compiled, and JAX compiles one for each operation outside of jit.
+_MOST_PROGRAMS = 10_000
 # Less time of unknown instructions than this is that of instructions which a backend adds.
 _MOST_UNKNOWN = 0.005
 _KEEP_COMMANDS = "--xla_gpu_enable_command_buffer="
@@ -222,9 +224,9 @@ def _programs(recorded: Recorded) -> list[_Program]:
         name = key.name if text is None else text.modules[0].name or key.name
         same: object = (key.host, key.id, name) if text is None else _identity(text.modules[0])
         programs.setdefault(same, (name or "program", text, []))[2].append(key)
-        if len(programs) > limits.MOST_PROGRAMS:
+        if len(programs) > _MOST_PROGRAMS:
             raise InvalidInput(
-                f"the profile has more than {limits.MOST_PROGRAMS:,} programs, the most that are read"
+                f"the profile has more than {_MOST_PROGRAMS:,} programs, the most that are read"
             )
     return [_Program(name, tuple(keys), text) for name, text, keys in programs.values()]
 
