@@ -178,6 +178,9 @@ def test_what_an_all_gather_moves(
     assert model is not None
     (move,) = moves_of(model)
     assert move.subject == subject
+    becomes = subject in ("gradients", "updated weights")
+    moved = "what becomes params/w" if becomes else "parts of params/w"
+    assert f"over {axes[0]} collects {moved} from the devices" in (move.reason or "")
 
 
 def test_arrays_that_are_not_gathered_again_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import streamlit as st
@@ -15,6 +16,7 @@ from inspector.compare import board, board_link
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import left_text
+from inspector.core.once import NewestResults
 from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
@@ -47,6 +49,8 @@ _MAX_SHOWN = 30
 _MAX_CHANGES = 200  # that a session keeps
 _CHANGES = "findings_changes"
 _JOB = "effects"
+# Each rerun of a page ranks the same improvements, up to three times.
+_RANKINGS: NewestResults[list[Improvement]] = NewestResults(32)
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -157,7 +161,11 @@ def make_way(layout: Layout) -> None:
 
 
 def _ranked(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
-    return section.ranked(snapshot, audit.ranked(snapshot, chip), chip)
+    return _RANKINGS.of(
+        chip and chip.name,
+        (snapshot,),
+        lambda: section.ranked(snapshot, audit.ranked(snapshot, chip), chip),
+    )
 
 
 def _draw(
@@ -172,7 +180,8 @@ def _draw(
     the comparison, and the array."""
     finding, current = improvement.finding, layout or board_link.layout_of(snapshot)
     fix = _fix(snapshot, finding, layout) if in_full and finding and layout else None
-    goal = _layout_after(improvement, fix)
+    effect = improvement.effect
+    expressible = fix is not None if effect is None else effect.layout is not None
     with st.container(key=f"row:{key}", border=in_full):
         left, right = page_width.beside([3, 1], align="top")
         gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
@@ -187,10 +196,11 @@ def _draw(
             left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
-            if layout is not None and (goal or may_fix):
+            if layout is not None and (expressible or may_fix):
                 _draw_apply(f"{key}:apply", improvement, snapshot, layout)
-            if in_full and goal is not None and current is not None:
-                _draw_compare(f"{key}:compare", current, fix.words if fix else improvement.title, goal)
+            if in_full and expressible and current is not None:
+                name = fix.words if fix else improvement.title
+                _draw_compare(f"{key}:compare", current, name, lambda: _layout_after(improvement, fix))
             if in_full and finding and finding.array in {array.path for array in snapshot.arrays}:
                 st.button(
                     "Array",
@@ -206,9 +216,10 @@ def _draw_apply(key: str, improvement: Improvement, snapshot: Snapshot, layout: 
     buttons.draw("Apply", key, "build", _apply, improvement, snapshot, layout)
 
 
-def _draw_compare(key: str, current: Layout, name: str, other: Layout) -> None:
-    if st.button("Compare", key=key, icon=":material/view_column:"):
-        board_pair.compare(user.service(), current, name, other)
+def _draw_compare(key: str, current: Layout, name: str, other: Callable[[], Layout | None]) -> None:
+    # Only a click needs the other layout, whose parsing takes as many calls as the rest of the row.
+    if st.button("Compare", key=key, icon=":material/view_column:") and (changed := other()) is not None:
+        board_pair.compare(user.service(), current, name, changed)
 
 
 def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
@@ -315,4 +326,4 @@ def _show_effect(layout: Layout, effect: Change) -> None:
             except InvalidInput as error:  # of a damaged file
                 st.warning(plain(str(error)), icon=":material/warning:")
             else:
-                _draw_compare("effects_pin", layout, effect.label, changed)
+                _draw_compare("effects_pin", layout, effect.label, lambda: changed)
