@@ -56,8 +56,10 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         of_steps = f"{known.steps} steps " if few else "80% of steps " if known.kind == "measured" else ""
         step += f", {of_steps}{known.interval}"
     sent = assessment.traffic
-    traffic = "Traffic of the CPU partition" if assessment.of_cpu_partition else "Traffic"
-    if sent is not None and sent.bytes:
+    traffic = "Traffic"
+    if assessment.of_cpu_partition:  # with the share, a tile would cut it off
+        traffic += " of the CPU partition"
+    elif sent is not None and sent.bytes:
         traffic += f", {_over_largest(sent)}"
     answers = (
         Fact(

@@ -55,12 +55,15 @@ def test_a_page_without_a_sidebar_has_the_whole_window(dashboard, page):
 
 
 def test_the_back_button_restores_the_layout(dashboard):
+    # The URL changes after the figures, and an edit before that shares the entry of the one before.
     dashboard.open_tab("Arrays")
+    expect(dashboard.page).to_have_url(re.compile("tab=arrays"))
     dashboard.type("Mesh", "4x2")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
+    expect(dashboard.page).to_have_url(re.compile("mesh=4x2"))
     dashboard.type("Mesh axes of rule 2", "data")
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 4)
-    expect(dashboard.page).to_have_url(re.compile("rules="))  # the URL changes after the figures
+    expect(dashboard.page).to_have_url(re.compile("rules="))
     dashboard.page.go_back()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh axes of rule 2")).to_have_value("model")
