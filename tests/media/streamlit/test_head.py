@@ -16,9 +16,11 @@ from inspector.layout.plan import plan
 from inspector.media.streamlit.panels import improve_panel, snapshot_panels
 from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
 from inspector.producers.model.abstract import abstract_state
+from inspector.service import inspection
 from inspector.service.inspection import Inspection
 from inspector.service.request import Request
 from tests.media.streamlit.drawn_figures import figures
+from tests.media.streamlit.scripted_page import PATIENCE
 from tests.media.streamlit.session.test_page_programs import FakeJob
 from tests.paths import ROOT
 
@@ -231,6 +233,8 @@ def test_an_edit_to_a_known_layout_calls_few_functions(page, monkeypatch):
     for axes in ("data,tensor", "data,model"):
         page.type("field:axes", axes)
         with_programs(page)
+        until(lambda: not inspection.shared().pool.jobs(), "the effects of changes", PATIENCE)
+        page.test.run()
     monkeypatch.setattr(ScriptRunner, "_run_script", counted)
     page.type("field:axes", "data,tensor")
     assert calls["show"], "the page was drawn while its calls were counted"
