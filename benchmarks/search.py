@@ -99,7 +99,7 @@ def _timed_together(found: SearchResult, truth: SearchResult) -> str:
         plans = [service.plan(each) for each in layouts_to_time]
         times = service.timing(plans, ROUNDS).answer()
     each = ratios(times, 0, "train_step")
-    fastest = min([one.median for one in each], default=1.0)
+    fastest = min([ratio.value for ratio in each.values()], default=1.0)
     regret = 1 / min(fastest, 1.0) - 1
     return f"timed in turn with the {len(each)} fastest others: {regret:.1%} slower than the fastest"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compare.question import change_text
@@ -25,6 +27,7 @@ LESS, COMMON, PAIRS, MEASURED = (
     "published pairs",
     "measured",
 )
+_COVERAGE = 0.95  # of the interval of a median
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,22 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
             return Ratio("not distinguishable", value, reason="the parts of their steps are unknown")
         return _of_pairs(value, checked)
     return of_needs(value, Needs.of(was.parts), Needs.of(now.parts, scale), after.chip or "", checked)
+
+
+def of_rounds(before: Sequence[float], after: Sequence[float]) -> Ratio:
+    """Return the ratio of two steps that ran once in each of some rounds, with the interval of its median.
+
+    The interval contains the median of any distribution with a probability of `_COVERAGE`, if the rounds are
+    independent: its ends are the k-th smallest and the k-th largest ratio, with the largest k that has
+    2·P(Binomial(n, ½) < k) ≤ 1 − `_COVERAGE` (Conover, Practical Nonparametric Statistics, section 3.2). From
+    too few rounds, it is their range.
+    """
+    rounds = sorted(now / was for was, now in zip(before, after, strict=True))
+    count, below, k = len(rounds), 1, 1
+    while k < (count + 1) // 2 and 2 * (below := below + math.comb(count, k)) <= (1 - _COVERAGE) * 2**count:
+        k += 1
+    ends = rounds[k - 1], rounds[count - k]
+    return answered(statistics.median(rounds), *ends, MEASURED, "their intervals of 95% overlap")
 
 
 def of_needs(value: float, was: Needs, now: Needs, chip: str, checked: RatioInterval | None) -> Ratio:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from inspector.compare import paired_times
-from inspector.compare.paired_times.ratios import Ratio
-from inspector.compare.paired_times.times import PairedTimes
+from inspector.compare import origin, paired_times
+from inspector.compare.paired_times import PairedTimes
+from inspector.compare.ratio import Ratio
 from inspector.core.formatting import and_text, counted, ratio_text, seconds_text, some_text
 from inspector.core.program_names import title
 from inspector.core.snapshot import Snapshot
-from inspector.sections.section import Cell, Section, Table, columns, listing
+from inspector.sections.section import Section, Table, columns, listing
 
 Named = Sequence[tuple[str, Snapshot]]
-
-# From this number of ratios on, a note explains that one 95% interval in 20 misses by chance.
-_MANY_RATIOS = 4
 
 
 def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[str, ...]:
@@ -31,85 +28,60 @@ def sentences(times: PairedTimes, names: Sequence[str], baseline: int) -> tuple[
     ]
     if base != baseline:
         said.append(f"{names[baseline]} was not timed, so ratios are relative to {names[base]}.")
-    ratios = [ratio for name in paired_times.PROGRAMS for ratio in paired_times.ratios(times, base, name)]
-    said += [_of_ratio(ratio, names, base) for ratio in ratios]
-    if len(ratios) >= _MANY_RATIOS:
-        said.append("About 1 in 20 such intervals of equally fast layouts excludes 1 by chance.")
+    said += [
+        _of_ratio(title(program), ratio, names[layout], names[base])
+        for program in paired_times.PROGRAMS
+        for layout, ratio in paired_times.ratios(times, base, program).items()
+    ]
     return (*said, *_not_timed(times, names))
 
 
-def table(times: PairedTimes, names: Sequence[str], baseline: int) -> Table:
+def table(times: PairedTimes, names: Sequence[str]) -> Table:
     """Return a table with one row per program and timed layout."""
-    base = paired_times.base_of(times, baseline)
-    rows: list[tuple[Cell, ...]] = []
-    for program in paired_times.PROGRAMS:
-        ratios = () if base is None else paired_times.ratios(times, base, program)
-        by_layout = {ratio.layout: ratio for ratio in ratios}
-        for layout in times.timed:
-            seconds = times.seconds(layout, program)
-            if not seconds:
-                continue
-            compared: tuple[Cell, ...] = ("1 (baseline)" if layout == base else None, "", "")
-            if ratio := by_layout.get(layout):
-                interval = f"{_interval_text(ratio, '–')} ({_coverage_text(ratio)})"
-                compared = ratio_text(ratio.median), interval, ratio.verdict
-            spread = f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}"
-            median = seconds_text(statistics.median(seconds))
-            rows.append((title(program), names[layout], *compared, median, spread))
-    headings = ("Program", "Layout", "Ratio", "Interval", "Verdict", "Median", "Least – most")
-    return Table("timing_table", columns(*headings), tuple(rows))
+    rows = [
+        (
+            title(program),
+            names[layout],
+            seconds_text(statistics.median(seconds)),
+            f"{seconds_text(min(seconds))} – {seconds_text(max(seconds))}",
+        )
+        for program in paired_times.PROGRAMS
+        for layout in times.timed
+        if (seconds := times.seconds(layout, program))
+    ]
+    return Table("timing_table", columns("Program", "Layout", "Median", "Least – most"), tuple(rows))
 
 
 def section(times: PairedTimes, named: Named, baseline: int) -> Section:
     """Return the sentences and the table."""
     names = [name for name, _ in named]
     said = (*sentences(times, names, baseline), *other_work(times, named, baseline))
-    blocks = (listing(*said), table(times, names, baseline))
+    blocks = (listing(*said), table(times, names))
     return Section("times", "Timed together, emulated on this machine", blocks)
 
 
 def other_work(times: PairedTimes, named: Named, baseline: int) -> tuple[str, ...]:
     """Return one sentence per timed layout whose model or sizes differ from the baseline's."""
     base = paired_times.base_of(times, baseline)
-    if base is None:
-        return ()
-    said, (other, snapshot) = [], named[base]
-    theirs = _work(snapshot)
+    works = [{"model": str(origin.model(side)), **(origin.sizes(side) or {})} for _, side in named]
+    said = []
     for layout in times.timed:
-        name, snapshot = named[layout]
-        own = _work(snapshot)
+        own, theirs = works[layout], works[base or 0]
         parts = [
             f"{key} {own.get(key, 'none')} instead of {theirs.get(key, 'none')}"
             for key in {**theirs, **own}
             if own.get(key) != theirs.get(key)
         ]
         if parts:
-            said.append(f"{name} does other work than {other}: {some_text(parts, 3)}.")
+            said.append(
+                f"{named[layout][0]} does other work than {named[base or 0][0]}: {some_text(parts, 3)}."
+            )
     return tuple(said)
 
 
-def _work(snapshot: Snapshot) -> dict[str, object]:
-    layout = snapshot.layout or {}
-    sizes = layout.get("sizes")
-    model = {"model": layout["model"]} if "model" in layout else {}
-    return model | (dict(sizes) if isinstance(sizes, dict) else {})
-
-
-def _of_ratio(ratio: Ratio, names: Sequence[str], base: int) -> str:
-    said = (
-        f"{title(ratio.program)}: {names[ratio.layout]} takes {ratio_text(ratio.median)} "
-        f"times as long as {names[base]}"
-    )
-    interval = f"{_interval_text(ratio, ' to ')} with {_coverage_text(ratio)} confidence"
-    return f"{said}: {ratio.verdict} ({interval})."
-
-
-def _interval_text(ratio: Ratio, between: str) -> str:
-    return between.join(map(ratio_text, (ratio.interval.low, ratio.interval.high)))
-
-
-def _coverage_text(ratio: Ratio) -> str:
-    return f"{ratio.interval.coverage * 100:.1f}%"
+def _of_ratio(program: str, ratio: Ratio, name: str, base: str) -> str:
+    said = f"{program}: {name} takes {ratio_text(ratio.value)} times as long as {base}: {ratio.answer}"
+    return f"{said} ({ratio_text(ratio.low or 0)} to {ratio_text(ratio.high or 0)} with 95% confidence)."
 
 
 def _not_timed(times: PairedTimes, names: Sequence[str]) -> tuple[str, ...]:

@@ -20,9 +20,7 @@ from cachetools import LRUCache
 from inspector.compare import board as boards
 from inspector.compare import paired_times
 from inspector.compare.board import Board
-from inspector.compare.paired_times import PairedTimes
-from inspector.compare.paired_times import candidates as paired
-from inspector.compare.paired_times.candidates import Candidates
+from inspector.compare.paired_times import Candidates, PairedTimes
 from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PartitionedPrograms
 from inspector.core.errors import InvalidInput
@@ -350,7 +348,7 @@ class Inspection:
 
     def timing_candidates(self, snapshots: Sequence[Snapshot], baseline: int = 0) -> Candidates:
         """Return which of these layouts can be timed together, and why the others cannot."""
-        return paired.candidates(snapshots, baseline, self._available())
+        return paired_times.candidates(snapshots, baseline, self._available())
 
     def timing(self, snapshots: Sequence[Snapshot], rounds: int, baseline: int = 0) -> Request[PairedTimes]:
         """Run the layouts in turn in one process. Layouts are numbered as in `snapshots`.
@@ -359,9 +357,9 @@ class Inspection:
         """
 
         def start() -> Job[PairedTimes]:
-            paired.refuse_rounds(rounds)
+            paired_times.refuse_rounds(rounds)
             candidates = self.timing_candidates(snapshots, baseline)
-            paired.refuse_too_few(candidates)
+            paired_times.refuse_too_few(candidates)
             # If memory is short, the first ones are timed.
             in_order = sorted(candidates.layouts.items(), key=lambda item: item[0] != baseline)
             payload = {

@@ -111,7 +111,6 @@ def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dash
         rounds.press("Tab")
         board.settle()
     board.click("timing_button")
-    board.wait_for_figure("timing_figure")
     expect(main.get_by_text(re.compile("times as long as|not distinguishable")).first).to_be_visible()
     expect(main.get_by_text(re.compile("emulated", re.IGNORECASE)).first).to_be_visible()
 

@@ -9,14 +9,17 @@ from dataclasses import replace
 import streamlit as st
 
 from inspector.compare import paired_times
-from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
-from inspector.compare.paired_times.candidates import Candidates
+from inspector.compare.paired_times import (
+    DEFAULT_ROUNDS,
+    LEAST_ROUNDS,
+    MOST_ROUNDS,
+    Candidates,
+    PairedTimes,
+)
 from inspector.core.formatting import counted, left_text, whole_seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.figures.paired_times import ratio_intervals
-from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import asked, screenshot_mode, user
 from inspector.sections import paired_times as section_of_times
 from inspector.sections.phases import PHASE_NAMES, phase_label
@@ -113,14 +116,6 @@ def _show_result(keys: Sequence[str], times: PairedTimes, pins: Pins, baseline: 
     shown = paired_times.chosen(times, places, ABSENT)
     if not shown.timed:
         return
-    names = [name for name, _ in pins]
-    figure = ratio_intervals(shown, names, baseline, width_px=int(page_width.content_px()))
-    if figure is not None:
-        chart.draw(
-            figure,
-            "timing_figure",
-            alt="Ratio of each layout's time to the baseline's, with its interval",
-        )
     said, rows = section_of_times.section(shown, pins, baseline).blocks
     versions = ", ".join(f"{name} {number}" for name, number in times.versions.items())
     created = text(f"Timed {times.created}, {versions}.", quiet=True)

@@ -10,7 +10,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.compare.board import Board
-from inspector.compare.paired_times.candidates import Candidates
+from inspector.compare.paired_times import Candidates
 from inspector.core import user_folder
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.pages import board_page

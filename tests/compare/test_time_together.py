@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.paired_times import candidates as time_together
+from inspector.compare import paired_times as time_together
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.layout import emulation as machine
