@@ -354,8 +354,10 @@ class _Reader(Forward[_Flow]):
         if instruction.does == "scatter" and not self._overwrites(instruction):
             return _together([array, _COMPUTED])
         follows = array.follows
-        # A part that is made from the array itself is an update of it, such as a sum.
-        same = any(part.follows & follows for part in rest[:1])
+        new, index = (rest[-1:], rest[:1]) if instruction.does == "scatter" else (rest[:1], rest[1:])
+        # A cache gets no part that is made from itself, such as a sum, and none at a fixed place, such as a
+        # block of a matrix.
+        same = _are_constant(index) or any(part.follows & follows for part in new)
         wrote = array.wrote if same else array.wrote | follows
         return _Flow(follows, not follows and _are_constant(rest[:1]), wrote)
 

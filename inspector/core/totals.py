@@ -48,14 +48,16 @@ class Totals:
 
 
 def state_totals(snapshot: Snapshot) -> Totals:
-    """Return the totals of the train state: parameters, optimizer state and step."""
-    return totals(snapshot, STATE_GROUPS)
+    """Return the totals of the train state: parameters, optimizer state, step; of all if no role is known."""
+    unknown = state_title(snapshot) == "Arrays"
+    return totals(snapshot, (*STATE_GROUPS, "cache", "batch", "gradient") if unknown else STATE_GROUPS)
 
 
 def state_title(snapshot: Snapshot) -> str:
     """Return the label of the arrays of `state_totals`: arrays of unknown role are not train state."""
     groups = {array.group for array in snapshot.arrays} & {*STATE_GROUPS}
-    if not groups or ("opt_state" in groups and (snapshot.layout is not None or "other" not in groups)):
+    known = "opt_state" in groups and (snapshot.layout is not None or "other" not in groups)
+    if known or not snapshot.arrays:
         return "Train state"
     if "opt_state" in groups:
         return "Train state and other arrays"

@@ -89,7 +89,8 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     verb = "on" if devices == 1 else "sharded as"
     said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
     if returns:
-        said += f" {and_text([*map(subject, returns)])} returned it with the sharding that the compiled "
+        verb = "returns" if len(returns) == 1 else "return"
+        said += f" {and_text([*map(subject, returns)])} {verb} it with the sharding that the compiled "
         said += "program gives this result."
     elif takes:
         said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."

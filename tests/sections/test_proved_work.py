@@ -13,8 +13,9 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.core.snapshot import Collective, Finding
-from inspector.core.totals import state_title
+from inspector.checks.audit import audit
+from inspector.core.snapshot import Collective, Finding, Group, RepeatedWork
+from inspector.core.totals import state_title, state_totals
 from inspector.machines.prediction.memory import breakdown
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.recorded.inspected import inspect
@@ -149,6 +150,31 @@ def test_arrays_of_unknown_role_are_no_train_state() -> None:
     assert len(arrays) == 3
     assert state_title(replace(snapshot, arrays=arrays[:2])) == "Train state"
     assert state_title(replace(snapshot, arrays=arrays)) == "Train state and other arrays"
+
+
+@pytest.mark.parametrize("groups", [("cache",) * 3, ("gradient", "other", "other")])
+def test_without_a_known_role_all_arrays_count(groups: tuple[Group, ...]) -> None:
+    snapshot = inspect(jax.jit(lambda w, m, key: (w - m, key)), *(array((8, 8)),) * 3)
+    arrays = tuple(replace(one, group=group) for one, group in zip(snapshot.arrays, groups, strict=False))
+    snapshot = replace(snapshot, arrays=arrays)
+    assert state_title(snapshot) == "Arrays"
+    assert state_totals(snapshot).per_device == 3 * 8 * 8 * 4
+
+
+def test_a_part_of_repeated_work_is_an_operation_with_flops_and_not_tiny() -> None:
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jnp.tanh(x @ y)
+
+    (found,) = findings("repeated-work", jax.jit(product), *(array((512, 512)),) * 2)
+    assert "most of it in `dot_general`" in found.message
+    merged = RepeatedWork(3e9, 8, ("data",), "dot", op_name="jit(f)/transpose(jvp(cholesky))/transpose")
+    tiny = replace(merged, flops=9.0)
+    snapshot = inspect(jax.jit(product), *(array((512, 512)),) * 2)
+    (program,) = snapshot.programs
+    work = replace(program.work, repeated=(merged, tiny), flops=8 * 3e9)
+    (found,) = [one for one in audit(replace(snapshot, programs=(replace(program, work=work),)))
+                if one.code == "repeated-work"]  # fmt: skip
+    assert "most of it in `dot`." in found.message and " 9 FLOP" not in found.message
 
 
 def test_a_mesh_axis_has_one_share_inside_and_between_slices() -> None:

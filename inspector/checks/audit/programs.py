@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import LEAST_SHARE, AuditContext, Facts, finding
+from inspector.compiled.hlo.opcodes import MOVES, TABLE
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
@@ -81,15 +82,8 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
                 "function uses without having it as argument becomes a constant. It cannot be sharded or "
                 "donated, and makes compiles slow."
             )
-            remedy = "Pass the array as an argument."
-            yield finding(
-                "warning",
-                CONSTANT,
-                message,
-                saved=constant.bytes,
-                remedy=remedy,
-                source=constant.source,
-            )
+            remedy, source = "Pass the array as an argument.", constant.source
+            yield finding("warning", CONSTANT, message, saved=constant.bytes, remedy=remedy, source=source)
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
             message = f"{who} contains {counted(len(rest), 'more large constant')}."
@@ -116,14 +110,8 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
                 f"{paths}{_at(collective.source)}. "
                 "The sharding in which the cache is used differs from the one in which it is kept."
             )
-            yield finding(
-                "warning",
-                CACHE,
-                message,
-                collective=collective.name,
-                source=collective.source,
-                wire_bytes=sent,
-            )
+            facts: Facts = {"collective": collective.name, "source": collective.source, "wire_bytes": sent}
+            yield finding("warning", CACHE, message, **facts)
 
 
 def whole_findings(context: AuditContext) -> Iterator[Finding]:
@@ -133,11 +121,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
         loops = _trip_counts(program)
         for collective, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
-            facts: Facts = {
-                "path": array.path,
-                "collective": collective.name,
-                "source": collective.source,
-            }
+            facts: Facts = {"path": array.path, "collective": collective.name, "source": collective.source}
             gather = (
                 f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
                 f"device{_at(collective.source)}"
@@ -230,7 +214,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
         repeated = (program.work.repeated if program.work else None) or ()
         if share is not None and share >= _LEAST_REPEATED_SHARE and share * flops >= least:
             assert program.work is not None
-            kinds = " ".join(map(_repeated_text, repeated[:_MOST_REPEATED]))
+            most = [one for one in repeated if one.flops >= LEAST_SHARE * repeated[0].flops]
+            kinds = " ".join(map(_repeated_text, most[:_MOST_REPEATED]))
             # A lower bound is not rounded up.
             part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
             message = f"{who}: {part_of_all} are repeated. {kinds}"
@@ -267,8 +252,9 @@ def _repeated_text(part: RepeatedWork) -> str:
 
 def _operation(part: RepeatedWork) -> str:
     names = parse_op_name(part.op_name)
-    primitive = names[0].primitive if names else None
-    return f"`{primitive or part.operation}`"
+    primitive = (names[0].primitive if names else None) or part.operation
+    # XLA can merge a transpose into the product after it, and keep its name. It has no FLOPs.
+    return f"`{part.operation if TABLE[primitive].does in MOVES else primitive}`"
 
 
 def has_work(context: AuditContext) -> bool:

@@ -26,9 +26,8 @@ def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[Reason, ...]:
     if not earlier:
         return ()
     reasons = min((tuple(_differences(one, last)) for one in reversed(earlier)), key=len)
-    if reasons:
-        return reasons
-    return (Reason("function"),) if last["new_function"] else (Reason("unknown"),)
+    # JAX compiles another object even for equal arguments.
+    return ((Reason("function"),) if last["new_function"] else ()) + reasons or (Reason("unknown"),)
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Reason]:

@@ -75,6 +75,8 @@ def test_each_difference_is_a_reason() -> None:
 def test_equal_arguments_leave_the_function_or_nothing() -> None:
     assert reasons([X, X | {"new_function": True}]) == (Reason("function"),)
     assert reasons([X, X]) == (Reason("unknown"),)
+    other = meta(value("x", (4,)), value("y"), static=X["static"]) | {"new_function": True}
+    assert reasons([X, other]) == (Reason("function"), Reason("shape", "x", "[8]", "[4]"))
 
 
 def test_the_most_similar_compile_is_compared() -> None:
