@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from inspector.compare.question import change_text
 from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
 from inspector.machines.prediction.ratios import (
+    KINDS,
     Decider,
     Needs,
     RatioInterval,
@@ -68,13 +69,33 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
             return Ratio("not comparable", value, reason="one measured step has no spread")
         ends = scale * now.low / was.high, scale * now.high / was.low
         return answered(value, *ends, MEASURED, "their measured steps overlap")
-    compiled = after.evidence is not None and not after.evidence.before_compile
-    checked = None if was.outside or now.outside else published(compiled)
+    checked = None if was.outside or now.outside else _published(after)
     if not was.parts or not now.parts:
         if checked is None:
             return Ratio("not distinguishable", value, reason="the parts of their steps are unknown")
         return _of_pairs(value, checked)
     return of_needs(value, Needs.of(was.parts), Needs.of(now.parts, scale), after.chip or "", checked)
+
+
+def is_longer(before: Assessment, seconds: float) -> bool:
+    """Return whether a step with a predicted lower bound is longer than a known one, whatever it consists of.
+
+    seconds: the bound, before a compile.
+    """
+    was = before.step
+    if was is None or was.kind != "predicted":
+        return False
+    value, checked = seconds / was.seconds, None if was.outside else _published(before)
+    if not was.parts:
+        return checked is not None and _of_pairs(value, checked).answer == "worse"
+    needs, chip = Needs.of(was.parts), before.chip or ""
+    every = (Needs.alone(kind, seconds) for kind in KINDS)
+    return all(of_needs(value, needs, now, chip, checked).answer == "worse" for now in every)
+
+
+def _published(assessment: Assessment) -> RatioInterval | None:
+    evidence = assessment.evidence
+    return published(evidence is not None and not evidence.before_compile)
 
 
 def of_rounds(before: Sequence[float], after: Sequence[float]) -> Ratio:

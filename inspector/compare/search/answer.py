@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inspector.compare.ratio import ratio_of
+from inspector.compare.ratio import is_longer, ratio_of
 from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import value
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
 from inspector.core.formatting import and_text, counted, mesh_sizes_text, ratio_text, seconds_text
-from inspector.machines.prediction.ratios import published
 
 _SAME = 1.005  # a ratio that is shown as 1
 
@@ -195,13 +194,10 @@ def _is_alike(best: Candidate, candidate: Candidate) -> bool:
 
 def _may_be_alike(best: Candidate, candidate: Candidate) -> bool:
     """Return whether the bounds of a candidate do not show that its step is longer than that of the best."""
-    step = None if best.assessment is None else best.assessment.step
-    if candidate.stage != "planned" or step is None or best.stage != "propagated":
+    was = best.assessment
+    if candidate.stage != "planned" or was is None or was.step is None or best.stage != "propagated":
         return False
-    interval = published(compiled=False)
-    if step.outside or interval is None:
-        return True
-    return _seconds(candidate) <= interval.factor * _seconds(best)
+    return not is_longer(was, _seconds(candidate) * examples_of(layout_of(best)))
 
 
 def _others(result: SearchResult, best: Candidate) -> Iterator[Other]:

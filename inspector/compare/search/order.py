@@ -7,18 +7,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compare.ratio import Ratio, ratio_of
+from inspector.compare.ratio import is_longer, ratio_of
 from inspector.compare.search.evaluated import Evaluated
 from inspector.compare.search.result import Objective
 from inspector.machines.prediction.memory import peak_interval
-
-# Compiled candidates from which the ratio of compiled to propagated time is taken. Below it, the published
-# runs give the interval.
-ENOUGH_COMPILED = 3
-# The probability with which the ratio of one more candidate is above the lowest one that is considered.
-LOWEST = 0.975
-# The quantile at each end of the interval of a step that is scaled by ratios: eight of ten steps are inside.
-_END = 0.9
 
 
 @dataclass(frozen=True)
@@ -118,57 +110,54 @@ def next_to_compile(
     most: int,
     everything: bool = False,
 ) -> list[Figure]:
-    """Return the most promising candidates that are not compiled. It is empty if none can be the best.
+    """Return the most promising partitioned candidates that are not compiled; none if none can be the best.
 
-    A candidate can be the best unless it is worse than the best compiled one, by the figures of both before
-    a compile. Without these, the lower end of its interval is below the best compiled figure. Those that
-    probably do not fit come last: a compiled one with the same activations on each device needed too much.
+    Those that probably do not fit come last: a compiled one with the same activations on each device needed
+    too much.
 
     Args:
       capacity: bytes of a device; None if unknown.
       everything: also those that cannot be the best.
     """
-    limit = math.inf if everything else best_compiled_value(figures, objective)
-    low = _lowest_ratio(figures, objective)
-    best = best_of((one for one in figures if one.compiled), objective)
     waiting = []
-    for one in figures:
-        cost = one.propagated
-        if one.compiled is not None or cost is None or cost.stage != "propagated":
+    for figure in figures if everything else can_be_best(figures, objective):
+        cost = figure.propagated
+        if figure.compiled is not None or cost is None or cost.stage != "propagated" or cost.within is False:
             continue
-        figure = value(cost, one.examples, objective)
-        ratio = None if best is None or objective != "time" else before_compile(best, one)
-        if everything or ratio is None:
-            lowest = _low(cost, one.examples, objective) if low is None else figure * low
-            can_be_best = lowest < limit
-        else:
-            can_be_best = ratio.answer != "worse"
-        if math.isfinite(figure) and can_be_best and cost.within is not False:
-            waiting.append((_may_fit(one, figures, capacity), figure, cost.state_bytes or 0, one))
-    waiting.sort(key=lambda each: (not each[0], each[1], each[2], each[3].key))
-    return [figure for *_, figure in waiting[:most]]
+        amount = value(cost, figure.examples, objective)
+        if math.isfinite(amount):
+            fits = _may_fit(figure, figures, capacity)
+            waiting.append((not fits, amount, cost.state_bytes or 0, figure.key, figure))
+    return [figure for *_, figure in sorted(waiting)[:most]]
 
 
-def before_compile(best: Figure, other: Figure) -> Ratio | None:
-    """Return the ratio of the steps of two candidates before a compile; None if one is unknown."""
-    was, now = (None if one.propagated is None else one.propagated.assessment for one in (best, other))
-    return None if was is None or now is None else ratio_of(was, now, best.examples / other.examples)
+def can_be_best(figures: Sequence[Figure], objective: Objective) -> list[Figure]:
+    """Return the candidates that are not compiled and can be better than the best compiled one.
 
+    Steps are compared by the rule for ratios, both before a compile; of a candidate that was not partitioned
+    the bound of its step counts. One whose step is not predicted can be the best.
+    """
+    best = best_of((figure for figure in figures if figure.compiled), objective)
+    limit = math.inf if best is None or best.cost is None else value(best.cost, best.examples, objective)
 
-def least_to_compile(figures: Sequence[Figure], objective: Objective) -> float:
-    """Return the figure before a compile above which a candidate cannot be the best; infinite if unknown."""
-    limit = best_compiled_value(figures, objective)
-    low = _lowest_ratio(figures, objective)
-    if low is None:
-        known = [
-            _low(figure.propagated, figure.examples, objective) / figure_value
-            for figure in figures
-            if figure.propagated is not None
-            and figure.propagated.stage == "propagated"
-            and 0 < (figure_value := value(figure.propagated, figure.examples, objective)) < math.inf
-        ]
-        low = min(known, default=0.0)
-    return limit / low if low else math.inf
+    def can_be(figure: Figure) -> bool:
+        cost = figure.propagated
+        if figure.compiled is not None or cost is None or cost.stage == "rejected":
+            return False
+        if best is None:
+            return True
+        if objective != "time":
+            return _low(cost, figure.examples, objective) < limit
+        was = None if best.propagated is None else best.propagated.assessment
+        scale = best.examples / figure.examples
+        if was is None:
+            return True
+        if cost.stage == "planned":
+            return not is_longer(was, scale * (cost.at_least or 0.0))
+        ratio = None if cost.assessment is None else ratio_of(was, cost.assessment, scale)
+        return ratio is None or ratio.answer != "worse"
+
+    return [figure for figure in figures if can_be(figure)]
 
 
 def pareto(figures: Iterable[Figure]) -> dict[str, bool | None]:
@@ -206,101 +195,34 @@ def pareto(figures: Iterable[Figure]) -> dict[str, bool | None]:
     return found
 
 
-def best_compiled_value(figures: Iterable[Figure], objective: Objective) -> float:
-    """Return the least figure of a compiled candidate that fits; infinite if none was compiled."""
-    values = (
-        value(figure.compiled, figure.examples, objective)
-        for figure in figures
-        if figure.compiled is not None and figure.compiled.stage == "compiled" and figure.compiled.allowed
-    )
-    return min(values, default=math.inf)
-
-
 def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
-    if objective == "time" and cost.low is not None:
-        return cost.low / examples
+    """Return the least bytes on a device or on the wire that a candidate can have after a compile."""
+    if cost.stage == "planned":
+        return least_value(cost, examples, objective)
     if objective == "memory":
         state = cost.state_bytes or 0  # a lower bound
-        low = state if cost.peak_bytes is None else peak_interval(cost.peak_bytes, state)[0]
-        return low / examples
+        return (state if cost.peak_bytes is None else peak_interval(cost.peak_bytes, state)[0]) / examples
     return value(cost, examples, objective) * 0.5  # without published runs
 
 
 def scaled_to_measured(figures: Sequence[Figure]) -> list[Figure]:
-    """Return the figures with the propagated seconds times the mean ratio of measured to propagated ones.
+    """Return the figures with the estimated seconds times the mean ratio of measured to estimated ones.
 
     For emulated devices, whose speed is that of this machine: the estimate before a run only orders layouts.
-    From `ENOUGH_COMPILED` measured candidates on, the seconds have an interval from the same ratios. Figures
-    are as they were if none was measured.
+    Figures are as they were if none was measured.
     """
-    ratios = _ratios(figures, "time")
-    if not ratios:
-        return list(figures)
-    mean = statistics.fmean(ratios)
-    spread = _spread(ratios, _END)
-
-    def scaled(cost: Evaluated) -> Evaluated:
-        if cost.seconds is None:
-            return cost
-        seconds = cost.seconds * math.exp(mean)
-        if spread is None:
-            return replace(cost, seconds=seconds)
-        ends = seconds * math.exp(-spread), seconds * math.exp(spread)
-        return replace(cost, seconds=seconds, low=ends[0], high=ends[1])
-
+    ratios = [
+        math.log(figure.compiled.measured / figure.propagated.seconds)
+        for figure in figures
+        if figure.compiled and figure.compiled.measured and figure.propagated and figure.propagated.seconds
+    ]
+    factor = math.exp(statistics.fmean(ratios)) if ratios else 1.0
     return [
-        replace(figure, propagated=None if figure.propagated is None else scaled(figure.propagated))
+        figure
+        if (cost := figure.propagated) is None or cost.seconds is None
+        else replace(figure, propagated=replace(cost, seconds=cost.seconds * factor))
         for figure in figures
     ]
-
-
-def _ratios(figures: Iterable[Figure], objective: Objective) -> list[float]:
-    """Return the logarithm of compiled over propagated figure of each compiled candidate."""
-    ratios = []
-    for figure in figures:
-        if figure.compiled is None or figure.propagated is None or figure.compiled.stage != "compiled":
-            continue
-        before = value(figure.propagated, figure.examples, objective)
-        after = value(figure.compiled, figure.examples, objective)
-        if 0 < before < math.inf and 0 < after < math.inf:
-            ratios.append(math.log(after / before))
-    return ratios
-
-
-def _spread(ratios: Sequence[float], quantile: float) -> float | None:
-    """Return how far the next ratio may be from their mean, as a logarithm; None below `ENOUGH_COMPILED`.
-
-    This is half of the prediction interval for one more value of a normal distribution.
-    """
-    count = len(ratios)
-    if count < ENOUGH_COMPILED:
-        return None
-    return _student(quantile, count - 1) * statistics.stdev(ratios) * math.sqrt(1 + 1 / count)
-
-
-def _lowest_ratio(figures: Iterable[Figure], objective: Objective) -> float | None:
-    """Return the lowest ratio of compiled to propagated figure that the next candidate may have.
-
-    Ratios of one model on one machine differ less than those of published runs. The ratio is the lower end of
-    their prediction interval, but at most the lowest ratio so far. None below `ENOUGH_COMPILED`.
-    """
-    ratios = _ratios(figures, objective)
-    spread = _spread(ratios, LOWEST)
-    return None if spread is None else math.exp(min(statistics.fmean(ratios) - spread, *ratios))
-
-
-def _student(share: float, freedom: float) -> float:
-    """Return the quantile of Student's distribution (Abramowitz and Stegun 1964, 26.7.5).
-
-    It is within 4% from two degrees of freedom on. SciPy is exact, but takes 0.8 s to import.
-    """
-    z = statistics.NormalDist().inv_cdf(share)
-    terms = (
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return z + sum(term / freedom**power for power, term in enumerate(terms, 1))
 
 
 def _may_fit(figure: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:

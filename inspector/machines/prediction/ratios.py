@@ -74,6 +74,12 @@ class Needs:
         return cls(whole, exposed, scale * sum(part.messages for part in parts))
 
     @classmethod
+    def alone(cls, kind: str, seconds: float) -> Needs:
+        """Return the needs of a step of one kind."""
+        needs = dict.fromkeys(KINDS, 0.0) | {kind: seconds}
+        return cls(needs, needs)
+
+    @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> Needs | None:
         """Return the needs of a published run, from its row of the accuracy table; None if unknown."""
         known = row.get("needs")

@@ -26,7 +26,7 @@ from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import (
     Figure,
     best_of,
-    least_to_compile,
+    can_be_best,
     least_value,
     next_to_compile,
     pareto,
@@ -262,7 +262,7 @@ class Search:
         self,
         phase: str,
         keys: Iterable[str] | None = None,
-        least: float = 0.0,
+        every: bool = False,
     ) -> None:
         """Partition candidates in the order of their bounds, until the listed ones are the best of all.
 
@@ -270,7 +270,7 @@ class Search:
 
         Args:
           keys: those that are considered; all by default.
-          least: also partition those whose bound is at most this.
+          every: all of them, also those that cannot be listed.
         """
         keys = None if keys is None else list(keys)
         waiting = self._waiting(keys)
@@ -279,9 +279,7 @@ class Search:
         began = time.monotonic()
 
         def limit() -> float:
-            if self.exhaustive:
-                return math.inf
-            return max(least, self._last_listed(self._entries, self.listed))
+            return math.inf if every or self.exhaustive else self._last_listed(self._entries, self.listed)
 
         def calls() -> Iterator[str]:
             for bound, key in waiting:
@@ -379,9 +377,10 @@ class Search:
                 chosen = self._with_current(chosen, most)
             if not chosen:
                 # A candidate that was not partitioned may still be better when it is compiled.
-                least = least_to_compile(self._figures(), self.objective)
-                if self.compile_all or any(bound <= least for bound, _ in self._waiting()):
-                    self._partition("partition", least=math.inf if self.compile_all else least)
+                figures = self._figures()
+                able = figures if self.compile_all else can_be_best(figures, self.objective)
+                if waiting := self._waiting([figure.key for figure in able]):
+                    self._partition("partition", [key for _, key in waiting], every=True)
                     chosen = next_to_compile(
                         self._figures(), self.objective, capacity, most, self.compile_all
                     )
