@@ -4,8 +4,6 @@ In your own job, use `from inspector import capture, capture_compiled`. In a scr
 `inspector.inspect` and `inspector.show`.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Run the command line: `python -m inspector VERB …`, the same as `sharding-inspector VERB …`."""
 
-from __future__ import annotations
-
 import sys
 
 from inspector.core import start

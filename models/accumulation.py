@@ -1,7 +1,5 @@
 """Gradient accumulation: the mean loss and gradients of microbatches, computed one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

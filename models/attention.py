@@ -5,8 +5,6 @@ A decode step reads one token of each sequence. All sequences of a batch are at 
 Rotary positions: Su et al. 2021, arXiv:2104.09864.
 """
 
-from __future__ import annotations
-
 import jax
 from flax import linen as nn
 from jax import numpy as jnp

@@ -3,8 +3,6 @@
 Nothing here imports JAX; `build` names a function that does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from inspector.core.rules import RulesSemantics

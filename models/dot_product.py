@@ -1,7 +1,5 @@
 """Causal attention with grouped queries (Ainslie et al. 2023, arXiv:2305.13245) in two matrix products."""
 
-from __future__ import annotations
-
 import jax
 from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name

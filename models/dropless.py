@@ -13,8 +13,6 @@ or for `buffer_factor` times its equal share; more are dropped. Each operation i
 rows that the busiest device is expected to get, `imbalance` times this share.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable

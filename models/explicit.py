@@ -5,8 +5,6 @@ passes the sharding of a result that its operands do not determine. These functi
 current mesh need, so that one model serves both types.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

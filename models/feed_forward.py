@@ -1,7 +1,5 @@
 """The feed-forward layer of a transformer: two matrices, or three if it is gated."""
 
-from __future__ import annotations
-
 import jax
 from flax import linen as nn
 from jax.ad_checkpoint import checkpoint_name

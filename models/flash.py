@@ -4,8 +4,6 @@ Other devices have no such kernel that compiles without the device (cuDNN needs 
 they compute `dot_product_attention`. So does a plan, which has no devices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ DeepSeek-V2 (arXiv:2405.04434), as it is trained: the keys and values of each he
 keep the short vectors instead.
 """
 
-from __future__ import annotations
-
 import jax
 from flax import linen as nn
 from jax import numpy as jnp

@@ -1,7 +1,5 @@
 """The base class of transformer layers: sizes, and weights and activations with logical axes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -6,8 +6,6 @@ Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_r
 every layout.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection
 

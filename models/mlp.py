@@ -3,8 +3,6 @@
 x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -9,8 +9,6 @@ device, and rolling the state sends each result to the next one (GSPMD, Xu et al
 arXiv:2105.04663; GPipe, Huang et al. 2019, arXiv:1811.06965).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import jax

@@ -4,8 +4,6 @@ The batch is not part of a published model: here it has 64 sequences, and 512 (4
 Nothing here imports JAX.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

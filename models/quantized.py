@@ -8,8 +8,6 @@ Weights can also be stored in a small type, with one scale for each output of th
 quantization of weights alone and MaxText's checkpoints for inference.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

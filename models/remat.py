@@ -1,7 +1,5 @@
 """Compute the activations of a block again in the backward pass, except those that the layout keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

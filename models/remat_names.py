@@ -6,8 +6,6 @@ the host, and a comma joins both. The names and `minimal` are MaxText's, whose o
 well. Nothing here imports JAX.
 """
 
-from __future__ import annotations
-
 import re
 
 from inspector.core.errors import InvalidInput, shown

@@ -5,8 +5,6 @@ attention of its queries to one block while the next one arrives, with the softm
 device has all keys. All devices compute every block, also those after their queries, which are masked.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

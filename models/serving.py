@@ -1,7 +1,5 @@
 """Inference of language models: a prefill and a decode step with caches, or one forward pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Training of language models: random tokens, and cross-entropy in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

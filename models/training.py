@@ -1,7 +1,5 @@
 """Training of the MLPs: a Flax TrainState, an Optax optimizer, and a loss."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal
 

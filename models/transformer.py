@@ -8,8 +8,6 @@ positions, grouped-query attention, and gated MLPs.
 Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_rules`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable, Collection

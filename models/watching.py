@@ -5,8 +5,6 @@ A model calls `watch` for a value. Without a listener that does nothing. With on
 lowered for propagation, it marks the value in the lowered module.
 """
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import functools

@@ -4,8 +4,6 @@ The program before its compile shows the wishes of the code and its policy, the 
 made of it. The names of `checkpoint_name` come from the traced code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ Nothing else computes these figures. A section that explains one of them, such a
 the figure from here and adds its parts.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The reason of a verdict: the longest wait of a step, or the memory that does not fit, in one sentence."""
 
-from __future__ import annotations
-
 import math
 
 from inspector.core.assessment import (

@@ -4,8 +4,6 @@ A profile has the waits of a device, and the simulated schedule the expected one
 meanwhile follows from the operations that read each other's results (`machines.prediction.independent`).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

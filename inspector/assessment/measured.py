@@ -1,7 +1,5 @@
 """A measured step next to the prediction for it: the same parts of both, and the rates of the machine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The changes from a lock file to a Snapshot, one line each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args

@@ -4,8 +4,6 @@ A lock file is JSON, named `*.sharding.json`, with one line per array and per ki
 order. It has no times, so the same layout always gives the same file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 A checkpoint of a Flax nnx state has the arrays at `…/kernel/value`, the live state at `…/kernel`.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Memory, time, traffic and FLOPs of a step of one layout: an amount each, divided into parts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal

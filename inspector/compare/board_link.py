@@ -5,8 +5,6 @@ URL). A field is `name.value`. The field `was.cpu` or similar marks a layout tha
 server without the result plans the layout.
 """
 
-from __future__ import annotations
-
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

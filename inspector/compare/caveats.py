@@ -1,7 +1,5 @@
 """Reasons why two Snapshots are not comparable, or only in part."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

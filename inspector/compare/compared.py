@@ -1,7 +1,5 @@
 """A Snapshot with its name and its assessment, and how two of them differ in their computation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A comparison as JSON."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

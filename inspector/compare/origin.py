@@ -1,7 +1,5 @@
 """The source, model and sizes of a Snapshot."""
 
-from __future__ import annotations
-
 import json
 
 from inspector.core.snapshot import Snapshot

@@ -4,8 +4,6 @@ In each round every layout runs once. What slows the machine down for a while sl
 ratios are those of the rounds.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -5,8 +5,6 @@ compared, and each difference gets a reason that their records prove. A differen
 the reason `xla`: the compiler's own passes decided it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Which of two steps is shorter, from two assessments: the one rule for comparisons, searches and pages."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Sequence

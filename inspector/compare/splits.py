@@ -4,8 +4,6 @@ A mesh axis of size 1 splits nothing, so two specs that differ only by such axes
 meshes can name their axes differently and still put the same blocks on the same devices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import replace

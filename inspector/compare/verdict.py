@@ -4,8 +4,6 @@ A step is shorter only if the whole interval of the ratio says so. What does not
 results that were computed in another way have no ratio.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

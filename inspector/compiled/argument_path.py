@@ -1,7 +1,5 @@
 """Paths of arguments from the names that JAX writes into a program: `state['params']['w']`, `args[0].mu`."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -1,7 +1,5 @@
 """The collectives of a Snapshot that move an array."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

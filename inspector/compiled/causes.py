@@ -1,7 +1,5 @@
 """Why collectives exist: places with conflicting shardings, and what depends on a rule."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable

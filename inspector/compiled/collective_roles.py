@@ -1,7 +1,5 @@
 """The purpose of a collective for the model: layouts whose mesh axes have other names are compared by it."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Rings and chains visit the devices of a group in mesh order. The compiler or the
 another order.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ JAX pairs them by shape, element type and sharding. XLA pairs the rest by the by
 Paths do not matter.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which results of a program are gradients: the backward pass computes them last."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.compiled.hlo.analysis import Analysis

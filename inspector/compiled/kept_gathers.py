@@ -1,7 +1,5 @@
 """Gathered values that a device keeps from the forward pass until the backward pass reads them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Sequence
 

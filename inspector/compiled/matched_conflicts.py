@@ -6,8 +6,6 @@ arrays along the same mesh axes, or else serves the same operation. If several f
 equal in number to the parts, each has its conflict. Otherwise all their conflicts share the parts.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

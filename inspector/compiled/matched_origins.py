@@ -7,8 +7,6 @@ merged or changed it, it has those over its mesh axes that share an operation or
 over the operations is then left out.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace

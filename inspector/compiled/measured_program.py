@@ -3,8 +3,6 @@
 A profile also has the trip counts of loops that depend on data: how often the instructions of each body ran.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

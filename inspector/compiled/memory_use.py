@@ -1,7 +1,5 @@
 """The memory of one device while a program runs, from the live values of its schedule, for a Snapshot."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -9,8 +9,6 @@ backward pass. All other operations are `unknown`, such as those of an optimizer
 without a gradient. Names that a user chose, of functions and modules, say nothing about the phase.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Read collectives, work, schedule and memory of one compiled program from its HLO text, for a Snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -4,8 +4,6 @@ JAX gives an operation that autodiff adds the line of the operation that is diff
 alone does not say whether the code has a `psum` in that line: its text does.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import os

@@ -1,7 +1,5 @@
 """The arrays of a model before they are created: shapes, dtypes and axis names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -4,8 +4,6 @@ A new group is added here and to `Group` in `inspector.core.snapshot`. Values th
 temporaries, have separate groups.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from inspector.core.snapshot import Group, UseGroup

@@ -4,8 +4,6 @@ Evidence, in this order: the keys `params` and `opt_state`, the use of the array
 arrays that mirror each other as parameters and moments do.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -5,8 +5,6 @@ An `Assessment` answers: does it fit, how long does a step take, and what does i
 It takes about 400 bytes as JSON, so links and results of searches contain it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """Parts of mesh axes, as Shardy writes them: `data:(1)2` for the two halves of `data`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Read a number of bytes that a person wrote, such as `16 GiB`."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 

@@ -5,8 +5,6 @@ traffic, policies and figures read it. A new operation also needs a formula in t
 CONTRIBUTING.md names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -4,8 +4,6 @@ Two devices hold the same block of an array if their index ranges are equal. Ran
 being equal count as different data.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace

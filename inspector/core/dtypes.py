@@ -1,7 +1,5 @@
 """Element types that take less than one byte in a compiled program."""
 
-from __future__ import annotations
-
 import math
 
 from inspector.core.snapshot import Array

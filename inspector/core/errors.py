@@ -1,7 +1,5 @@
 """The exceptions of the project, and the form of values in error messages."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

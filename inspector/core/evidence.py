@@ -1,7 +1,5 @@
 """The evidence of a figure: how far its program got, for which machine, and its assumptions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

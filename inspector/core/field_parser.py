@@ -1,7 +1,5 @@
 """Parse a record from texts, one for each field, and collect one error for each wrong field."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -4,8 +4,6 @@ The arrays of one fold have the same group, shape, dtype, logical axes, mesh and
 shows the numbers in braces: `params/DotReluDot_{0…3}/W2`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Format quantities, axes and devices as plain text without markup."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any

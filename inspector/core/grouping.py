@@ -1,7 +1,5 @@
 """Group values by a key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

@@ -4,8 +4,6 @@ Control groups are those of a container, of a systemd unit or of a batch system,
 https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

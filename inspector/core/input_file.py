@@ -1,7 +1,5 @@
 """Read files that may be hostile: regular files only, and with a limit on their bytes."""
 
-from __future__ import annotations
-
 import os
 import stat
 

@@ -1,7 +1,5 @@
 """The reports of a job while it runs."""
 
-from __future__ import annotations
-
 from typing import Any, Protocol
 
 

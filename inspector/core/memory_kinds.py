@@ -1,7 +1,5 @@
 """The kind of memory that holds an array, and whether it is host memory."""
 
-from __future__ import annotations
-
 from inspector.core.snapshot import Array, Mesh
 
 # JAX's names. `unpinned_host` was the default memory of emulated devices before JAX 0.5.

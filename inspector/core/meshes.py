@@ -1,7 +1,5 @@
 """The meshes of a Snapshot with several, and the devices of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Compute something once for each Snapshot that is in use, or for the same objects."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import weakref

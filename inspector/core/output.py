@@ -1,7 +1,5 @@
 """Write files, whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import glob

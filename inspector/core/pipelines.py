@@ -1,7 +1,5 @@
 """The schedule of a pipeline, and its stages, microbatches and bubble in words."""
 
-from __future__ import annotations
-
 from inspector.core.formatting import counted, share_text
 from inspector.core.snapshot import Pipeline
 

@@ -1,7 +1,5 @@
 """Facts about the placement of an array that a PartitionSpec omits, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.core.formatting import and_text

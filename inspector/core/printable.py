@@ -1,7 +1,5 @@
 """Text from files, made safe to display: no character in it moves, hides or reorders others."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

@@ -1,7 +1,5 @@
 """Databases that only their user can read."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

@@ -1,7 +1,5 @@
 """The names of programs in texts and figures. Others than these three have the name of their function."""
 
-from __future__ import annotations
-
 _NOUNS = {"init": "initialization", "train_step": "train step", "apply": "inference"}
 _RUNS = {"init": "Initialization", "train_step": "A train step", "apply": "An inference"}
 

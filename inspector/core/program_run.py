@@ -1,7 +1,5 @@
 """Records of `run.json`: the programs that were compiled, their times, and the end of the run."""
 
-from __future__ import annotations
-
 import os
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Replace the paths of arrays in every fact of a Snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Records of a comparison of results: the programs of a script, sharded and on one device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, PositiveInt, Record

@@ -4,8 +4,6 @@ The types come from the records, and the descriptions from their docstrings: eac
 `Attributes:` with an entry for each field.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

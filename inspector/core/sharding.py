@@ -5,8 +5,6 @@ part of an array. Devices that hold the same block hold replicas of it. Results 
 row-major mesh order, like `Mesh.devices`.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence

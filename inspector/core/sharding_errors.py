@@ -1,7 +1,5 @@
 """Text about programs that JAX refuses to trace on explicit mesh axes."""
 
-from __future__ import annotations
-
 from inspector.core.snapshot import OperandType, ShardingError
 
 

@@ -1,7 +1,5 @@
 """Format the shardings of arrays and the axes of meshes."""
 
-from __future__ import annotations
-
 from inspector.core.formatting import mesh_axes_text, mesh_sizes_text
 from inspector.core.snapshot import Array, Mesh, Spec
 

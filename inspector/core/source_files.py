@@ -1,7 +1,5 @@
 """Whose a source file is: of the program, or of a library that it calls."""
 
-from __future__ import annotations
-
 import functools
 import re
 

@@ -5,8 +5,6 @@ To add a reader, add an entry to `READERS` and write the module that it names. T
 All readers run in a worker process, and none of them imports JAX.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 

@@ -8,8 +8,6 @@ Only the user's own model can be in the current folder, and only if it is found 
 so no file in it replaces an installed package. This file needs the standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import io

@@ -5,8 +5,6 @@ their tables. An array with one element is replicated before any pattern is trie
 big_vision's `fsdp` does (big_vision/sharding.py).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

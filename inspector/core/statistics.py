@@ -1,7 +1,5 @@
 """The distribution of measured times: median, the interval of 80% of them if they are enough, and range."""
 
-from __future__ import annotations
-
 import statistics as stdlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

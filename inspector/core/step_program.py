@@ -1,7 +1,5 @@
 """The program of a step: the one whose time, traffic and FLOPs decide between layouts."""
 
-from __future__ import annotations
-
 from inspector.core.snapshot import Program, Snapshot
 
 # `init` runs once, so it does not count when choosing a layout.

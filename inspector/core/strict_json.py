@@ -1,7 +1,5 @@
 """Parse JSON files that may be broken or hostile. Only strict JSON is accepted."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import math

@@ -1,7 +1,5 @@
 """Parse TOML files that may be broken or hostile."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Callable
 from decimal import InvalidOperation

@@ -1,7 +1,5 @@
 """Sums over the arrays of a Snapshot."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """TPU slices of a mesh, which the data center network (DCN) joins, from `Mesh.slice_index`."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from inspector.core.snapshot import Mesh

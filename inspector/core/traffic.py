@@ -1,7 +1,5 @@
 """The bytes that collectives send in one run of a program: sums by operation, mesh axes and network."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace

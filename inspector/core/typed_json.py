@@ -9,8 +9,6 @@ The annotations are `NonNegativeInt`, `PositiveInt`, `Amount`, `FiniteFloat`, `s
 end of a field name is not part of the key: the field `from_` is the key `from`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import json

@@ -1,7 +1,5 @@
 """The folder of the files that a user keeps: the library and the own runs."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

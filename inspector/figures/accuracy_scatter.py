@@ -1,7 +1,5 @@
 """Predicted against measured step times, one point for each published run, on logarithmic axes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Sequence

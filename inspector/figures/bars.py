@@ -1,7 +1,5 @@
 """Horizontal bars: stacked segments below a heading, or one bar per named row."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ An array of more than two dimensions is laid out by those that are split: nested
 by gaps. The other dimensions are left whole, or sliced at an index.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """The shard map: one array cut into its blocks, to scale, each labelled with the devices that hold it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The path of a sharding as boxes and arrows: rule, source, operations, and the result."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Colored, labelled cells as Plotly traces, shared by all figures that are made of cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

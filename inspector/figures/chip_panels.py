@@ -4,8 +4,6 @@ The x and y axes of a torus are the columns and rows of a panel; each slice and 
 panel. A chip of several devices is divided. GPUs have no coordinates: a node is one panel.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

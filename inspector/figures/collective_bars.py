@@ -1,7 +1,5 @@
 """Bytes that collectives send, by mesh axes and operation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go

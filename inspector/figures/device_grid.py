@@ -4,8 +4,6 @@ The color of a cell shows its bytes. Bytes that stay on their device are grey. I
 neighboring devices share a cell.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

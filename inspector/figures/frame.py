@@ -3,8 +3,6 @@
 Figures set no color of text or ground, so that they follow the theme of the page, light or dark.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Sequence
 from typing import Any

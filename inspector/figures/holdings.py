@@ -1,7 +1,5 @@
 """What each device holds of one array: the hover texts of the block map and the mesh map."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Sequence

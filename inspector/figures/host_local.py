@@ -4,8 +4,6 @@ The color of a number says which processes address it: one color per process, an
 processes that hold copies.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Names that come from files or models are text, never markup. Escape everything that goes into a figure.
 """
 
-from __future__ import annotations
-
 import functools
 import html
 import textwrap

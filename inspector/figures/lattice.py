@@ -5,8 +5,6 @@ groups of slots wherever an outer dimension advances. A side with too many slots
 `inspector.figures.cells` draws the sheet.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ All maps show the same pair of dimensions, so that the same place in each map is
 other dimension is sliced at an index, the same for all maps, or left whole if no layout splits it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

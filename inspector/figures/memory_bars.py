@@ -1,7 +1,5 @@
 """The memory of each program on one device, as one stacked bar, compared with the capacity of a chip."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """The memory of one device while a program runs, stacked by group, with the peak and a chip's capacity."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any

@@ -4,8 +4,6 @@ One mesh axis is a row, which is wrapped if it is long. Two axes are rows and co
 gaps. Of a mesh too large to draw, axes along which all devices look the same are drawn once ("folded").
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

@@ -3,8 +3,6 @@
 In the map of an array, the colors are those of the block map: the same color means the same data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

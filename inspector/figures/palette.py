@@ -14,8 +14,6 @@ The hues have at least 3:1 contrast (WCAG 2.2, 1.4.11) with a white and with a d
 kind of color vision deficiency can distinguish them; a test simulates it. Black can be read on all shades.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

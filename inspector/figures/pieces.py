@@ -4,8 +4,6 @@ The color of a number is the block in which it was loaded. So a number in the wr
 after a reshard the color shows where each part came from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

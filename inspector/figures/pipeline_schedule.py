@@ -1,7 +1,5 @@
 """The schedule of pipelines: a row for each device along the stage axis, a column for each iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The roofline of a chip with all programs."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence

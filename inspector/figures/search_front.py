@@ -3,8 +3,6 @@
 The best one has its name. A line joins those that no other one beats in both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 The bar of a subtree is the sum of its arrays, in the colors of their specs, so one scale holds for all bars.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The figure grows by the height of the lines; nothing in it moves.
 """
 
-from __future__ import annotations
-
 import base64
 import unicodedata
 from collections.abc import Iterable, Sequence

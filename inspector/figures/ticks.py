@@ -3,8 +3,6 @@
 Places are in the units of the axis, and texts are not escaped.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Sequence

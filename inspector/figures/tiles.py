@@ -1,7 +1,5 @@
 """Small arrays as tiles with their numbers, each number colored by the block that it was loaded in."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

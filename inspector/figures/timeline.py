@@ -1,7 +1,5 @@
 """The simulated step as a timeline: a row for each resource, and a bar with the seconds by reason."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 

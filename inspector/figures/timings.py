@@ -4,8 +4,6 @@ The times are those of emulated devices that share the cores of a machine, of re
 compiler for a machine that is not present. The title of every figure says which.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

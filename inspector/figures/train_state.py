@@ -1,7 +1,5 @@
 """The train state after a run: bytes alive on each device by owner, and the loss of every step."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

@@ -4,8 +4,6 @@ The rows are the paths of all layouts, so a row is the same array in each of the
 every layout share a row. Of large trees, the subtrees with differences and the largest ones are open.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence

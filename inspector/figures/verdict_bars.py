@@ -4,8 +4,6 @@ Every place that shows one of them draws this figure: the head of a page, its ta
 lengths are in pixels, so that one figure has bars of different units.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

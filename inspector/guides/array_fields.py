@@ -1,7 +1,5 @@
 """Parsers, records and the Snapshot that the guides share. Parsers raise InvalidInput for a wrong text."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

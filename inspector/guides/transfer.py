@@ -5,8 +5,6 @@ shard stays on the device. Each other part is sent by the device that held repli
 minimum that must move: a restore from a checkpoint reads files and moves more.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Tutorials that run JAX step by step on emulated devices: requests, results and the exported script."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Mapping

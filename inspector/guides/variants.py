@@ -1,7 +1,5 @@
 """Two forms of one model: device axes or logical axes, a loop or a scan."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from inspector.core.totals import STATE_GROUPS

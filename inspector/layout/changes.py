@@ -4,8 +4,6 @@ All that proposes changes takes them from here: *Improve*, effects, fixes of fin
 layout fit, and the search.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Emulated devices share the memory of one machine, so an array replicated on N devices takes N times its bytes.
 """
 
-from __future__ import annotations
-
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot

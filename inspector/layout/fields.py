@@ -4,8 +4,6 @@ The command line has `embed=fsdp+tensor,batch=data`. A URL would percent-encode 
 `embed.fsdp-tensor~batch.data`. Both forms are parsed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

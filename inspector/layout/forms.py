@@ -4,8 +4,6 @@ Sidebar, URL, command line and JSON all read layouts by `parse`, so they report 
 field, add an attribute to `Layout` and an entry to `FIELDS`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text fields for a mesh: its axis names and PartitionSpecs follow a change of the mesh's rank."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Shapes of meshes with a given number of devices."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
 

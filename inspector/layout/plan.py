@@ -4,8 +4,6 @@ The page redraws this at every change of mesh or rules. The same placement is co
 itself when the layout is run, and the tests hold the two against each other.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable, Iterator

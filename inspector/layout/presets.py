@@ -3,8 +3,6 @@
 A preset fits the models that have all logical axes of its rules.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Explain why each dimension of an array is sharded or not, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

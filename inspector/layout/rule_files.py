@@ -4,8 +4,6 @@
 * Levanter: YAML whose `trainer` has `axis_resources`, `tensor_parallel_axes` and others.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

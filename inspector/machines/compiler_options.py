@@ -9,8 +9,6 @@ bounded, so that no option makes a compile endless.
 The command line takes other options with `--unsafe-compiler-options`. They never become part of a layout.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

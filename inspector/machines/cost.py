@@ -4,8 +4,6 @@ Each time is a lower bound, as in "How to Scale Your Model", chapter 1 (roofline
 formula, numbers filled in.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

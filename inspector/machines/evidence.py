@@ -5,8 +5,6 @@ in another way, and its memory is that of another schedule. So for a chip the sa
 partitioner leaves it, after the passes for the chip's kind of machine, if that is recorded.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from inspector.compiled.matched_origins import with_origins

@@ -15,8 +15,6 @@ Sources of the figures. Comments name them; a figure without a comment is from t
   Google's tables of each generation.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math

@@ -9,8 +9,6 @@ wrap-around link. Times are lower bounds: no other traffic uses the links.
 `payload_bytes` is that of a Snapshot's Collective.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ network (DCN), and the links in each slice. For emulated devices the links are a
 states how.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

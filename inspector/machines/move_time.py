@@ -1,7 +1,5 @@
 """Model the least time of moves between devices over the links of a chip."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from inspector.core.snapshot import Reshard

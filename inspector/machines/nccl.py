@@ -14,8 +14,6 @@ A100, H100 and B200 (ai-dynamo/aiconfigurator at 095f58a5, NCCL 2.27 to 2.29). T
 own figures. Between nodes, latencies are twice NCCL's: that is measured on two nodes of A100 and H200.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ The message has one of two forms. An early lower bound: "… the total memory re
 assignment: "Used 18.35G of 15.48G hbm", followed by the largest allocations.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

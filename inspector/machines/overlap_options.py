@@ -4,8 +4,6 @@ Each entry was tried: programs with one collective and three independent matrix 
 and without the option, for eight devices of each chip that is named. Other chips and versions can differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@ v5e, v6e and tpu7x next to it. Names and wrap-around links agree with MaxText's 
 (https://github.com/AI-Hypercomputer/maxtext).
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Compile targets: `tpu:v5p:4x4x4`, `tpu:v5e:16x16*2`, `gpu:h100:8`. The machine need not be present."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import math

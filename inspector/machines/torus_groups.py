@@ -5,8 +5,6 @@ group order, routed along x, then y, then z, each in the shorter direction, as t
 communicate at once, so a link is shared by all groups that are routed over it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Torus coordinates of the devices of a mesh, from the Snapshot of a TPU slice."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

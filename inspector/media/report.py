@@ -3,8 +3,6 @@
 `.html` opens offline with interactive figures. `.md` is for a pull request.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ parameters with a number, text or bool as default are the sizes that can be set.
 and nnx.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias

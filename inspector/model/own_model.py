@@ -4,8 +4,6 @@ Only the command line that starts the program can name code. A URL, a file or a 
 registered models.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

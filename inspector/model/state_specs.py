@@ -1,7 +1,5 @@
 """The forms of `Model.state_specs`, and ready-made ones. Imports no JAX: specs are read by their parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

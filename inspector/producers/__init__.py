@@ -4,8 +4,6 @@ A function is named as text, so that reading the table does not import JAX. A jo
 a request that is not valid or does not fit the devices of its process.
 """
 
-from __future__ import annotations
-
 JOBS = {
     "abstract": "inspector.producers.model.abstract:abstract",
     "board": "inspector.producers.readers.import_file:board_job",

@@ -1,7 +1,5 @@
 """How close predicted step times are to published measurements."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace

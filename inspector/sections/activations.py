@@ -1,7 +1,5 @@
 """Activations of a step: those kept on the device or on the host, those computed again, and their cost."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """One array: its shard map, the reasons for its sharding, its JAX attributes, and its shards."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from inspector.core import dtypes, placement, sharding

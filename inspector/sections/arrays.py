@@ -1,7 +1,5 @@
 """All arrays: the tree of PartitionSpecs, shard maps, and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 

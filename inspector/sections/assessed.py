@@ -1,7 +1,5 @@
 """The answers of an assessment: does it fit, how long is a step, what does it send, and what is wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Why a sharding or a collective is there: origins, conflicts, and what depends on a rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from inspector.compiled.causes import (

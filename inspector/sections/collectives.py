@@ -1,7 +1,5 @@
 """Collectives of compiled programs: by mesh axes, between devices, one by one, and those of one array."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

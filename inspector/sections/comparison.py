@@ -1,7 +1,5 @@
 """Comparison of several Snapshots: sentences, the board, specs that differ, and maps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

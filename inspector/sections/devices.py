@@ -1,7 +1,5 @@
 """The contents of some devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from inspector.core import device_holdings

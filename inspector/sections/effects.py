@@ -1,7 +1,5 @@
 """The effect of each rule, sharding constraint and mesh axis of a layout: a sentence, and a table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any

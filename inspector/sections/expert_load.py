@@ -1,7 +1,5 @@
 """Tokens of each expert and device of a mixture, next to the all-to-alls that wait for the busiest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Why collectives are not hidden: the reason of each, its evidence, and what another order could save."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

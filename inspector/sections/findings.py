@@ -1,7 +1,5 @@
 """The words of findings of the audit, and of the change that fixes each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.checks import audit

@@ -1,7 +1,5 @@
 """Layouts at a glance: memory, time and traffic in one picture, or as bars made of text."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

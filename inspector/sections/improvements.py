@@ -1,7 +1,5 @@
 """What improves a layout, in one ranked list: findings of the audit, and changes that lower its cost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

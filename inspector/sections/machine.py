@@ -1,7 +1,5 @@
 """The mesh on its machine: the links of each mesh axis."""
 
-from __future__ import annotations
-
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.figures.chip_panels import panels_of

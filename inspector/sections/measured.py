@@ -1,7 +1,5 @@
 """A measured step next to the prediction for it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step

@@ -1,7 +1,5 @@
 """Memory of one device: whether the layout fits a chip, what each program needs, and duplicated bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from inspector.compare.question import change_text

@@ -1,7 +1,5 @@
 """Layouts timed together: sentences about the ratios, and a table of the times."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Partitioned against compiled collectives: the sums that differ, and a table with reasons."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The phases of a run or compile in words, and the share of it that is finished."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from inspector.core.program_names import noun

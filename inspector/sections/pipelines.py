@@ -1,7 +1,5 @@
 """The pipelines of a program: stages, microbatches, the bubble and its cost, and the schedule."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The predicted step: its seconds and interval, its parts, and its inputs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict

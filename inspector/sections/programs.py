@@ -1,7 +1,5 @@
 """The order of programs, and texts about them."""
 
-from __future__ import annotations
-
 from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.step_program import step_program

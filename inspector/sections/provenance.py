@@ -3,8 +3,6 @@
 Every picture that leaves the page has these lines.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Iterable, Mapping, Sequence
 

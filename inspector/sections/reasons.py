@@ -1,7 +1,5 @@
 """Why a collective exists, as one sentence in terms of the program."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The parts of a report: its beginning, then all sections for a page, or fewer for a pull request."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.compare import difference

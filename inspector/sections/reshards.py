@@ -1,7 +1,5 @@
 """Arrays that a program moves between meshes or devices, outside of its compiled programs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

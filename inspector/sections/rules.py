@@ -1,7 +1,5 @@
 """The rule ledger: every rule that was tried on an array, as Flax Linen and as Flax nnx apply it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.core.formatting import counted, logical_text

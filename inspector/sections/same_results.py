@@ -1,7 +1,5 @@
 """Whether programs compute the same sharded and on one device, and their first difference."""
 
-from __future__ import annotations
-
 from inspector.core.formatting import and_text, counted
 from inspector.core.same_results import (
     ComparedProgram,

@@ -1,7 +1,5 @@
 """The answers about one Snapshot for one screen: its name, four figures, moves, findings and arrays."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

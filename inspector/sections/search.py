@@ -1,7 +1,5 @@
 """The result of a search: the best layouts, why they are, and the candidates in time and memory."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from dataclasses import replace

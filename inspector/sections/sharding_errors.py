@@ -1,7 +1,5 @@
 """The reason why JAX refuses a program on explicit mesh axes, and changes of the code that it accepts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from inspector.core.formatting import and_text, mesh_axes_text

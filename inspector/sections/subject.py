@@ -3,8 +3,6 @@
 Titles of pages, the verdict and the second line of each report are made here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from inspector.compare import origin

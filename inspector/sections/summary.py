@@ -1,7 +1,5 @@
 """The summary of a Snapshot: source, model, mesh, versions, and the size of the train state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text

@@ -1,7 +1,5 @@
 """The arrays as an indented text tree: path, shape, dtype, logical axes → spec, bytes per device."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from inspector.core import formatting, sharding_text

@@ -1,7 +1,5 @@
 """Time of a step: modelled on a chip, measured, and by kind of operation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

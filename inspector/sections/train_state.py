@@ -1,7 +1,5 @@
 """The train state: its arrays, requested and compiled shardings, loss, live arrays, and boxed values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from inspector.core.formatting import bytes_text, counted, shape_text

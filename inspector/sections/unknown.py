@@ -1,7 +1,5 @@
 """Reasons why something is unknown, and the action that makes it known."""
 
-from __future__ import annotations
-
 from inspector.core.formatting import capitalized
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Snapshot

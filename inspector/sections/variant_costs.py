@@ -1,7 +1,5 @@
 """The costs of the programs of two variants of a layout, side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The time of a step and its memory, as bars, and the reason of the verdict in a sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go

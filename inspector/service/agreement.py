@@ -1,7 +1,5 @@
 """Compare planned with actual placements."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

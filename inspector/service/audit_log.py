@@ -5,8 +5,6 @@ and a tool can rotate it. A line that does not fit on the disk is left out. The 
 no secrets and no contents of Snapshots.
 """
 
-from __future__ import annotations
-
 import datetime
 import errno
 import fcntl

@@ -5,8 +5,6 @@ least recently used Snapshots are deleted first. If the file cannot be written, 
 be read, nothing is cached. A warning says so once for each reason.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

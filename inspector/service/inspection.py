@@ -4,8 +4,6 @@ It owns the worker processes and never imports JAX itself. What takes long is a 
 result or starts a job; results have the types of this project.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

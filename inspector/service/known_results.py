@@ -5,8 +5,6 @@ name, and measures steps on emulated devices. Pages and verbs show these results
 or run as a whole.
 """
 
-from __future__ import annotations
-
 import contextlib
 import statistics
 from collections.abc import Sequence

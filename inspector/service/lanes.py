@@ -1,7 +1,5 @@
 """The lanes of the workers of a server or a command: which jobs wait for each other."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ Snapshot takes several times the bytes of its JSON. So their JSON is counted fro
 until no tab, board or cache holds them any more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading

@@ -1,7 +1,5 @@
 """Register the user's own models, which a worker imports and describes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """One answer to whether something slow is known, running or failed."""
 
-from __future__ import annotations
-
 import math
 import weakref
 from collections.abc import Callable, Mapping

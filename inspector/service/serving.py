@@ -3,8 +3,6 @@
 They travel as JSON in an environment variable. Without it, the server is a dashboard for one local user.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from dataclasses import dataclass

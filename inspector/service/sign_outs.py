@@ -6,8 +6,6 @@ cookie has expired. If there are too many, the oldest sign-ins are deleted, and 
 ended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

@@ -4,8 +4,6 @@
 `is_logged_in`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

@@ -4,8 +4,6 @@ Browser tabs, servers and commands can use it at the same time. Each use is one 
 another that writes. A file that is damaged, newer, or of another program is refused and left unchanged.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import itertools

@@ -1,7 +1,5 @@
 """Describe the request of a job, for the list of jobs and the audit log."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The plugin for pytest, which an installed package registers as an entry point."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """What decides the PartitionSpec of an array: its logical axes with rules, or its place in the model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from inspector.core.rules import linen, nnx

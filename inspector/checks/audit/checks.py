@@ -1,7 +1,5 @@
 """The table of all checks, and the ranked findings that they return for a Snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Collectives in the condition of a loop, for a callback on the host, or in a sum over iterations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding

@@ -1,7 +1,5 @@
 """The checks that the audit of a Snapshot leaves out, because the facts are unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.core.formatting import and_text, counted

@@ -1,7 +1,5 @@
 """Donated arguments whose memory no output uses, and arguments of a train step that are not donated."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding

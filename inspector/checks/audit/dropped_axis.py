@@ -4,8 +4,6 @@ This is the most common costly mistake with logical axes. An array can use a mes
 takes it, and Flax Linen skips the other without a warning.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

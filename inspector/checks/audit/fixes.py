@@ -4,8 +4,6 @@ Nothing is traced or run. The arrays of the Snapshot are planned again with the 
 decides whether the finding is gone.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import Counter

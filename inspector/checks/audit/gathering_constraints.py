@@ -1,7 +1,5 @@
 """Sharding constraints of a product that leave out a mesh axis of an operand, which is gathered for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

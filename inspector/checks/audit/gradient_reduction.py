@@ -1,7 +1,5 @@
 """Gradients that are all-reduced over a mesh axis that shards their parameter."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator

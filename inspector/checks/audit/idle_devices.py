@@ -1,7 +1,5 @@
 """Devices of a recorded program on which it keeps nothing and runs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import finding

@@ -1,7 +1,5 @@
 """Replicated arrays that no axis of this mesh divides, and the mesh of as many devices that would."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 

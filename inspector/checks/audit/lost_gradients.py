@@ -1,7 +1,5 @@
 """Gradients that are sharded less than the parameters they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Mesh axes that shard nothing or only the batch, that have size 1, or that could shard the batch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Set
 
 from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split

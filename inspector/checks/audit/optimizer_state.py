@@ -1,7 +1,5 @@
 """Optimizer state that takes more of a device than its parameters explain."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

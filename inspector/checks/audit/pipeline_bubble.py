@@ -1,7 +1,5 @@
 """The iterations of a pipeline in which stages have no microbatch."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding

@@ -1,7 +1,5 @@
 """What costs memory, traffic or work inside of programs, with bytes and source lines."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rank of a finding, so that bytes, traffic and repeated work have one order."""
 
-from __future__ import annotations
-
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.core.totals import in_device_memory

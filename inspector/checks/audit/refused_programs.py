@@ -1,7 +1,5 @@
 """Programs that JAX refuses to trace on explicit mesh axes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext

@@ -1,7 +1,5 @@
 """Values that XLA's partitioner gathers whole, because it knows no other way between two shardings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import AuditContext, finding

@@ -1,7 +1,5 @@
 """Parameters, optimizer state and other large arrays that every device holds whole, and why."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import (

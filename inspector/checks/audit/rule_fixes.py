@@ -1,7 +1,5 @@
 """Changes of one rule that may fix a finding: add, change, move or delete it."""
 
-from __future__ import annotations
-
 import difflib
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Raise the sizes of a model that mesh axes do not divide to the next multiple."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

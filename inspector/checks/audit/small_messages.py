@@ -1,7 +1,5 @@
 """Messages to neighbors that are so small that latency decides, and not the bandwidth of a link."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.checks.audit.context import LEAST_SHARE, AuditContext, finding

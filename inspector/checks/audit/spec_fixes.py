@@ -4,8 +4,6 @@ A change affects one partition, or one dimension of each of two parameters, or, 
 axis wherever it has the same mesh axes.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping

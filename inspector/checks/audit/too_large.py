@@ -1,7 +1,5 @@
 """A layout that needs more memory than a device of its chip has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from inspector.core.formatting import bytes_text

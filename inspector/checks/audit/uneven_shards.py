@@ -3,8 +3,6 @@
 JAX rejects uneven dimensions of arrays, and XLA pads them inside jit.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

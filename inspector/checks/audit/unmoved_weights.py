@@ -1,7 +1,5 @@
 """Weights that are still on the devices of another copy, although the rest of their tree has moved."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 

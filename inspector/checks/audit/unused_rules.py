@@ -1,7 +1,5 @@
 """Rules without an effect, and rules that Flax Linen and Flax nnx read differently."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 from collections import defaultdict

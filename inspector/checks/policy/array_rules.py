@@ -1,7 +1,5 @@
 """Rules about the placement and the bytes of arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 

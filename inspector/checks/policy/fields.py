@@ -1,7 +1,5 @@
 """Read one table of a policy file field by field."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Collection, Mapping
 from decimal import Decimal

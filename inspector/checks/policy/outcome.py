@@ -1,7 +1,5 @@
 """The result of checking one rule."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Read a policy file. `RULES` is the table of all rules."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

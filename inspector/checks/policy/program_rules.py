@@ -1,7 +1,5 @@
 """Rules about compiled programs: their memory, and the bytes that their collectives move."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.checks.policy.fields import Fields, check_known

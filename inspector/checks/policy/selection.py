@@ -1,7 +1,5 @@
 """Select the arrays of a rule, and find the mesh axes along which an array is replicated."""
 
-from __future__ import annotations
-
 import typing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase

@@ -1,7 +1,5 @@
 """Rules about a whole Snapshot: its PartitionSpecs are those of a file, and it has no serious findings."""
 
-from __future__ import annotations
-
 from inspector.checks import lock_file
 from inspector.checks.audit import audited
 from inspector.checks.lock_file import LockedArray, LockedMesh

@@ -1,7 +1,5 @@
 """Two Snapshots compared array by array."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass

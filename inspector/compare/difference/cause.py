@@ -1,7 +1,5 @@
 """One change of a layout, as a record."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, get_args
 

@@ -3,8 +3,6 @@
 With both layouts known, causes are read from them. For checkpoints and goldens only the mesh is known.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """Arrays that differ for the same reason, grouped: each array is in exactly one group."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The difference of two Snapshots in sentences that name causes, the largest difference first."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The PartitionSpecs of every array of the train state in several Snapshots, equal rows folded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

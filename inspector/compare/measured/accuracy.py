@@ -1,7 +1,5 @@
 """Predicted against published step times: the error of each run, and the order within each model."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

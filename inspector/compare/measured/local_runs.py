@@ -1,7 +1,5 @@
 """Add the measured steps of a run on this machine to the own runs, on which predictions rest."""
 
-from __future__ import annotations
-
 from inspector.core import output, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot

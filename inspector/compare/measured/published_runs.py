@@ -4,8 +4,6 @@ The file format is a JSON object with `rows`. Each row has `id`, `hardware`, `mo
 `remat`, `dtype`, `measured` and `source`; figures are per chip.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 The corrected row describes the program that ran. Its correction is shown with its prediction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

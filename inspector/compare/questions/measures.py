@@ -1,7 +1,5 @@
 """The rows about a step: memory, time, traffic and FLOPs, each with its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

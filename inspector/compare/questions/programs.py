@@ -1,7 +1,5 @@
 """The rows about programs: collectives, memory and time. Those of the step are in `measures`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial

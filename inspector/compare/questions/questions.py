@@ -1,7 +1,5 @@
 """The rows of the Board: the same questions to every Snapshot, answered relative to a baseline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 

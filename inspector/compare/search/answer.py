@@ -1,7 +1,5 @@
 """The answer of a search: the best layout, those not distinguishable from it, and the costs of other ways."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The facts that a search has about one candidate."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal

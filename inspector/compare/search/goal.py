@@ -4,8 +4,6 @@ A model that serves requests has two programs, a prefill and a decode step, in o
 Their weights are the runs of each for one example: `prefill=1,decode=256` is a request with 256 tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The order of candidates, which one to compile next, and when to stop."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Iterable, Sequence

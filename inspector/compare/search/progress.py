@@ -1,7 +1,5 @@
 """The state of a running search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from inspector.compare.search.result import Counts

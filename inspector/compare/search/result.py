@@ -1,7 +1,5 @@
 """The result of a search, as a record and as JSON."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import dataclass, field

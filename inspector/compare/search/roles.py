@@ -5,8 +5,6 @@ parameter. A candidate gives each mesh axis one role. The roles follow from the 
 logical axes of its batch, and those of its parameters.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Generate the JSON Schema of search results: `python -m inspector.compare.search.schema` writes it."""
 
-from __future__ import annotations
-
 import json
 
 from inspector.compare.search.result import FORMAT, SCHEMA_PATH, VERSION, SearchResult

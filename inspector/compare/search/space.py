@@ -1,7 +1,5 @@
 """The candidates of a search: every mesh of the machine with every combination of roles of its axes."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -10,8 +10,6 @@ in no other one or is the smallest, XLA's partitioner shares the product by this
 The same holds for sums over dimensions of an array, and for rows that are read from a table or added to one.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

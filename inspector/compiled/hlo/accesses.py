@@ -5,8 +5,6 @@ in registers. A slice of an array, or an update of it, counts only the slice. In
 or await values move nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from inspector.compiled.hlo import kernel_costs, ragged_rows

@@ -1,7 +1,5 @@
 """How often one run of a program executes each computation, and facts that several analyses share."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

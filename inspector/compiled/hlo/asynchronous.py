@@ -5,8 +5,6 @@ with the operations that overlap it. One fusion contains it with the custom call
 with AsyncCollectiveDone, and the fusions between contain it again.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ length of a sliding window in their configuration. Scores that the mask excludes
 sequences are counted as long as their arrays, also with a mask of padding.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

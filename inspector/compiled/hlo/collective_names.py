@@ -1,7 +1,5 @@
 """Names of collectives that the compilers do not name after the operation that needs them."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 
 from inspector.compiled.hlo.analysis import Analysis

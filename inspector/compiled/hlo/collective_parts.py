@@ -5,8 +5,6 @@ operations that were combined. The others are those of the operations that make 
 collective reduces, and else of those that use the results.
 """
 
-from __future__ import annotations
-
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collective_names import first_user, made_by

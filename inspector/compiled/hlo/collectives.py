@@ -1,7 +1,5 @@
 """Collectives of a program: executions, devices, mesh axes and bytes of each."""
 
-from __future__ import annotations
-
 import functools
 import math
 import re

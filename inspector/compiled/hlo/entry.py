@@ -1,7 +1,5 @@
 """The inputs and outputs of a program, from the entry computation of its text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

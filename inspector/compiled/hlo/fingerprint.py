@@ -4,8 +4,6 @@ Two programs with equal digests have the same instructions with the same operand
 and memory on any machine, whatever their source looks like.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 

@@ -6,8 +6,6 @@ multiply-add counts 2.
 Source: xla/service/hlo_cost_analysis.cc of OpenXLA.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

@@ -10,8 +10,6 @@ Source: texts that libtpu 0.0.42 wrote, with the emitters AllReduceScatterFusion
 SingleInputAllReduceScatterFusion.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from inspector.compiled.hlo.module import (

@@ -9,8 +9,6 @@ are written by fusions that read each value once.
 Compilers fuse less if fusion is slower, and keep some values on the chip, so this is an estimate.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ analysis counts it. A kernel without an estimate has known bytes (its operands a
 FLOPs.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ eigenvalues and singular values, which iterate, are of Golub and Van Loan, Matri
 sections 8.3.3, 7.5.6 and 8.6.3. A comparison counts 1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ XLA's pass `while-loop-invariant-code-motion` follows the partitioner on every p
 instruction whose operands do not change in the loop.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Groups contain positions in the device assignment, which is the row-major order of the mesh's devices.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

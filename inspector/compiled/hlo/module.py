@@ -3,8 +3,6 @@
 Fields are parsed on access, because most are never used.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence

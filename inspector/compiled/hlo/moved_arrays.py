@@ -6,8 +6,6 @@ or convert data. For results in the train state, elementwise arithmetic is follo
 optimizer applies it to gradients. A matrix product or a reduction ends the search.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -4,8 +4,6 @@ The partitioner keeps instructions that nothing uses, also inside of loops: the 
 initialization. Compilers remove them (`dce` and `while-loop-simplifier`).
 """
 
-from __future__ import annotations
-
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
 from inspector.compiled.hlo.opcodes import RUNS, TABLE
 

@@ -5,8 +5,6 @@ All analyses read this table, so a new operation of XLA needs one entry here. Th
 not in the table is `other`, whose result can depend on its operands in any way.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple
 
 from inspector.core.collectives import BY_OPCODE

@@ -1,7 +1,5 @@
 """The loops and conditionals of a program whose trip count or branch depends on data."""
 
-from __future__ import annotations
-
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.core.snapshot import OpenChoice

@@ -1,7 +1,5 @@
 """Parse HLO text into modules, with one regular expression per instruction."""
 
-from __future__ import annotations
-
 import re
 from typing import NoReturn
 

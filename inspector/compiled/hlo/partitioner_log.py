@@ -1,7 +1,5 @@
 """Warnings in the log of XLA's partitioner."""
 
-from __future__ import annotations
-
 import re
 from pathlib import PurePath
 

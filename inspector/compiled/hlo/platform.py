@@ -1,7 +1,5 @@
 """The kind of machine for which a text was compiled, from what only its compiler writes."""
 
-from __future__ import annotations
-
 import re
 
 from inspector.compiled.hlo.module import Module

@@ -7,8 +7,6 @@ Work, transfers and bytes are those of these rows. Without a statement they are 
 bound.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Large constants of a program, and values that are gathered because their parts are uneven."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from inspector.compiled.hlo.analysis import Analysis

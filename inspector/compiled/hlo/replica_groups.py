@@ -4,8 +4,6 @@ An id is a position in the device assignment, which is the row-major order of th
 is not a device id.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -1,7 +1,5 @@
 """Who asks for a collective: the code, autodiff, or the partitioner."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ XLA prints the instructions of a scheduled module in the order of their executio
 adds its own estimate in clock cycles to most of them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 

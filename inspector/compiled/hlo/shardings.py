@@ -8,8 +8,6 @@ A sharding is kept as parts: each dimension's index is made of digits of a devic
 size and the stride of one digit. So a text of 20 bytes for 131,072 devices needs no list of them.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

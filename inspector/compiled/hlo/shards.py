@@ -1,7 +1,5 @@
 """The shard of each device under a sharding of XLA or Shardy, also one that no PartitionSpec expresses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from inspector.compiled.hlo import shardings

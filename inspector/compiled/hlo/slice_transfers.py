@@ -11,8 +11,6 @@ them between a send and a receive. Their frontend attributes have the operation 
 Source: texts that libtpu 0.0.42 wrote.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A limit on the steps of a search through a program, whose text may be hostile."""
 
-from __future__ import annotations
-
 from inspector.compiled.hlo.module import Module
 
 _CHARACTERS_PER_STEP = 64

@@ -3,8 +3,6 @@
 All patterns are possessive (`++`, `*+`), so none backtracks and parsing takes linear time.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping

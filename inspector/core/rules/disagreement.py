@@ -1,7 +1,5 @@
 """Find the dimensions for which Flax Linen and Flax nnx read the same rules differently."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -4,8 +4,6 @@ A rule that names no dimension of the array has no entry. A dimension that no ru
 without a rule at the end. An array without logical axes has no ledger.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

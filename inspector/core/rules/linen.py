@@ -6,8 +6,6 @@ dimension as unsharded. A dimension that no rule settles is unsharded. This is
 `flax.linen.logical_to_mesh_axes`, without JAX.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 `ast.parse` needs 500 times the memory of its text, and deep brackets can overflow the stack of the process.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ get one mesh axis, and a name may not be a mesh axis, which JAX rejects when the
 `flax.core.spmd.from_sharding_rules` as `flax.nnx.get_partition_spec` calls it, without JAX.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A rule, its outcome for one dimension of an array, and both in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -5,8 +5,6 @@
 with or without the name that they have there (`logical_axis_rules: [`, `RULES = (`).
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Records of a mesh and of the arrays on it. None means unknown unless an attribute says otherwise."""
 
-from __future__ import annotations
-
 import functools
 import math
 from dataclasses import dataclass, field

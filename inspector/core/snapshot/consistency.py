@@ -4,8 +4,6 @@ The types of the records have checked each field alone: integers have 63 bits, a
 negative. Here are the rules for several fields. Sums are checked because tables and NumPy have 64 bits.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Records of how changes of a layout affect its cost before a compile."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args

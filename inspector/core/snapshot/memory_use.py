@@ -1,7 +1,5 @@
 """Records of the memory that a program uses on one device, from its first instruction to its last."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Records of where the sharding of a value comes from, as Shardy's propagation notes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

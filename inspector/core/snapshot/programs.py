@@ -1,7 +1,5 @@
 """Records of the programs of a Snapshot. None means unknown unless an attribute says otherwise."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

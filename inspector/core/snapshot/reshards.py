@@ -1,7 +1,5 @@
 """Records of arrays that move between meshes while a program runs, outside of its compiled programs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

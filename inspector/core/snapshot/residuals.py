@@ -1,7 +1,5 @@
 """Records of what a program keeps from its forward pass for its backward pass, and what it computes again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Records of the compiler's schedule: the instructions of a program in the order of their execution."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field

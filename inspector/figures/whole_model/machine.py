@@ -1,8 +1,6 @@
 """The mesh, or the machine: devices in their places, those that the selected one exchanges data with, and
 the bytes that it sends along each mesh axis."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Width decides the layout: groups of tiles are wrapped into lines, texts keep their size.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The content of the picture of a whole model. Bytes are those of one device, and of one step for moves."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

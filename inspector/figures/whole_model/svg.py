@@ -1,7 +1,5 @@
 """Write SVG. Texts and attributes are escaped, so names from files are never markup."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from html import escape
 

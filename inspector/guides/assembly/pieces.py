@@ -3,8 +3,6 @@
 The checks compare the pieces and the shards with the sharding. They do not know the deliberate mistake.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What JAX made of an Assembly: the pieces that it was given, the arrays, or its error."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from inspector.core.snapshot import Array

@@ -1,7 +1,5 @@
 """The Python script that makes the array of an Assembly."""
 
-from __future__ import annotations
-
 import math
 
 from inspector.core import sharding

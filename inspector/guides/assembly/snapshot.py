@@ -1,7 +1,5 @@
 """The result of an Assembly as a Snapshot."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from inspector.core import typed_json

@@ -4,8 +4,6 @@ Each process has a *host-local* array. `host_local_array_to_global_array` makes 
 `global_array_to_host_local_array` returns its part to each process. The shapes are computed without JAX.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

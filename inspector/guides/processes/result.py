@@ -1,7 +1,5 @@
 """The global array that JAX made of host-local arrays, or its error, with an explanation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The Python script that runs a HostLocal in several processes."""
 
-from __future__ import annotations
-
 from inspector.core.sharding_text import spec_text
 from inspector.guides.processes import HostLocal
 

@@ -4,8 +4,6 @@ The script is the source of the model and a template. Values of the layout are w
 user's own model is imported instead.
 """
 
-from __future__ import annotations
-
 import functools
 import keyword
 import unicodedata

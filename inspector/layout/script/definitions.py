@@ -3,8 +3,6 @@
 Modules are read as text and never imported, because they import JAX.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.util

@@ -1,7 +1,5 @@
 """Values and imports as Python text. All names of a layout end up inside quotes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -5,8 +5,6 @@ Each has a physical meaning. Two per generation are fitted to published runs (se
 that is exposed before a compile, and the agreement of both estimates. The others come from microbenchmarks.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ On TPUs a collective starts, its first data hops to the last chip, and all data 
 of their bandwidth; these add up. On GPUs NCCL chooses an algorithm and a protocol (`machines.nccl`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from inspector.core.collectives import OPERATIONS

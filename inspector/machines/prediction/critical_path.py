@@ -5,8 +5,6 @@ waits, the transfer that it waits for is on the path instead. A transfer begins 
 the same resource ends, or when the core starts it.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Sequence
 

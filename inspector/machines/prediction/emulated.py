@@ -1,7 +1,5 @@
 """Estimate the step of a partitioned program on emulated devices, to rank layouts before they are run."""
 
-from __future__ import annotations
-
 from inspector.core.snapshot import Mesh, Program
 
 # All emulated devices share the cores of the machine, so their work adds up. Source: the step times of the

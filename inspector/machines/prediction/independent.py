@@ -4,8 +4,6 @@ A schedule says which operations read the results of which others. The inputs of
 depends on it, follow through these; the rest is independent of it, wherever the compiler put it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

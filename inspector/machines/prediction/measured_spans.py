@@ -1,7 +1,5 @@
 """The instructions of a profiled step as periods, like the simulation of a schedule."""
 
-from __future__ import annotations
-
 from inspector.core.snapshot import InstructionTime, Program, ScheduledOperation
 from inspector.machines.prediction.simulation import MEASURED, Basis, Span
 from inspector.machines.prediction.step_parts import collective_of

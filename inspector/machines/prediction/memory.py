@@ -1,7 +1,5 @@
 """Memory of a program on one device: by group of arrays, held on several devices, and against a chip."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence

@@ -5,8 +5,6 @@ of the constants of that prediction. With other constants, such as those of a ne
 count.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import hashlib

@@ -4,8 +4,6 @@ Each term is a lower bound with its formula. A step takes at least the longest t
 most their sum, if none do. A figure with an unknown input is unknown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

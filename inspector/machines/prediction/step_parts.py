@@ -1,7 +1,5 @@
 """The parts of a step, predicted or measured: the fact from which every bar and sentence about it is made."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

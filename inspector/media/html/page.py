@@ -4,8 +4,6 @@ Everything from a Snapshot is text or JSON data. A Content-Security-Policy adds 
 runs only Plotly and `report.js`, identified by their hashes, and fetches nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip

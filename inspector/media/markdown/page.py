@@ -1,7 +1,5 @@
 """The report as Markdown for a pull request: the verdict and its numbers, then parts that open."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from inspector.core.formatting import counted

@@ -3,8 +3,6 @@
 A comment cannot hold figures. Those that matter have a form in text, and tables contain their numbers.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

@@ -5,8 +5,6 @@ emoji, `$x$` a formula. GitHub does so after Markdown's escapes are gone, so esc
 invisible word joiner inside the text does, and so does code formatting.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterable, Sequence

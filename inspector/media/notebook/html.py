@@ -4,8 +4,6 @@ The first output of a kernel contains Plotly, compressed. Later outputs use it, 
 a page without the first one, as in Colab. All colors follow the text color of the notebook's theme.
 """
 
-from __future__ import annotations
-
 import base64
 import functools
 import gzip

@@ -1,7 +1,5 @@
 """`inspector.show`: display arrays, shardings and compiled programs in a notebook or a terminal."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -4,8 +4,6 @@ Pictures are drawn one at a time. Each has a new process with a time limit. Afte
 everything that it started are killed, so a browser that hangs does not block other pictures.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

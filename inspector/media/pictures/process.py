@@ -5,8 +5,6 @@ picture to standard output. Kaleido draws it with a Chrome or Chromium of this m
 downloaded: the script of Plotly is the installed one, and MathJax is left out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

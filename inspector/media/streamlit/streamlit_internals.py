@@ -5,8 +5,6 @@ notice, so all that this project needs are here. If one moves, a test fails with
 `tests/media/streamlit/test_streamlit_internals.py`. Tried on Streamlit 1.67.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import logging

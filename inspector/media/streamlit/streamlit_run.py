@@ -5,8 +5,6 @@ fetch a theme from any address, or sign users in at another provider. Those of t
 stay.
 """
 
-from __future__ import annotations
-
 from inspector.media.streamlit import streamlit_internals
 
 

@@ -5,8 +5,6 @@ with one line on standard error. Data goes to the named file or to standard outp
 error. With SHARDING_INSPECTOR_DEBUG=1 an unexpected error also prints its traceback.
 """
 
-from __future__ import annotations
-
 import argparse
 import codecs
 import contextlib

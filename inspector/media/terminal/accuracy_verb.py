@@ -1,7 +1,5 @@
 """`accuracy`: predictions against published measurements."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import sys

@@ -1,7 +1,5 @@
 """Verbs that compare or judge Snapshots: `compare`, `report` and `check`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

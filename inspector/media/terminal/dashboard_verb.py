@@ -1,7 +1,5 @@
 """`dashboard`: start the Streamlit server of this package."""
 
-from __future__ import annotations
-
 import argparse
 import ipaddress
 import os

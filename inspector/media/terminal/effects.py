@@ -1,7 +1,5 @@
 """`explain --effects`: what each rule, sharding constraint and mesh axis of a layout costs."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

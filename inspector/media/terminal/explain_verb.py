@@ -1,7 +1,5 @@
 """`explain`: why an array or a collective is as it is, and what each rule costs."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import functools

@@ -1,7 +1,5 @@
 """The options that describe a layout, and the layout that they give: for `inspect` and `search`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 

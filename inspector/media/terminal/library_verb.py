@@ -1,7 +1,5 @@
 """`library`: the saved Snapshots of the Library page."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import sys

@@ -1,7 +1,5 @@
 """Verbs that make a Snapshot or a script: `inspect`, `import` and `code`."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from contextlib import suppress

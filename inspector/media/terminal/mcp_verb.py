@@ -1,7 +1,5 @@
 """`mcp`: read-only tools for agents, over the Model Context Protocol."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
 

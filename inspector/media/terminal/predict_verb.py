@@ -1,7 +1,5 @@
 """`predict`: how long a step takes on a chip, with its interval, and where the time goes."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

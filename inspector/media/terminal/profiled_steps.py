@@ -1,7 +1,5 @@
 """The profiles of a program that `run --profile` runs: which one has enough steps, and its content."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from pathlib import Path

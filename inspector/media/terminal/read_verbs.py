@@ -1,7 +1,5 @@
 """Verbs that print facts of one Snapshot: `show`, `shards`, `device` and `audit`."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence

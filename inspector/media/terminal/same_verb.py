@@ -1,7 +1,5 @@
 """`same`: whether a sharded program computes the same as on one device."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Iterator

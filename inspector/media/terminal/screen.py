@@ -1,7 +1,5 @@
 """Cut blocks to one screen: the longest list loses its last entry until the rest fits."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 Other files and folders are those that `show` takes.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

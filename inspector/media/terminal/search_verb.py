@@ -1,7 +1,5 @@
 """`search`: the best layouts for a model on a machine."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import signal

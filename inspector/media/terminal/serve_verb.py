@@ -1,7 +1,5 @@
 """`serve`: start the dashboard for a team, with sign-in, limits, an audit log and an orderly end."""
 
-from __future__ import annotations
-
 import argparse
 import importlib.metadata
 import ipaddress

@@ -1,7 +1,5 @@
 """Connect the processes of one mesh, and gather JSON values from all of them."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from typing import Any, TypeVar

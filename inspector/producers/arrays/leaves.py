@@ -3,8 +3,6 @@
 A tree can contain boxes of a library only if it is imported, so it is in `sys.modules`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import sys

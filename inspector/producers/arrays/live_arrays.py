@@ -1,7 +1,5 @@
 """Make Array records from live `jax.Array`s, and count the bytes alive on each device."""
 
-from __future__ import annotations
-
 import gc
 import math
 from collections import Counter

@@ -1,7 +1,5 @@
 """Convert JAX objects to Snapshot records. Imports only JAX, and never reads the data of an array."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ Runs inside the job and imports only JAX, NumPy and msgspec. It reads shardings 
 nothing. A sharding describes the devices of all processes.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -3,8 +3,6 @@
 A sharding is global: every process knows from it what each device of all processes holds.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -7,8 +7,6 @@ Numbered values, such as those of `eqx.filter_jit`, have no path. They match the
 follow each other in exactly one place.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The Snapshot of anything that `inspector.show` displays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """Lower, compile, run and time one program, and make its Program record."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

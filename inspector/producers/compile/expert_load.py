@@ -1,7 +1,5 @@
 """The tokens of each expert in a run, counted by a program apart from those of the model."""
 
-from __future__ import annotations
-
 import jax
 import numpy as np
 from flax import linen as nn

@@ -1,7 +1,5 @@
 """The devices that JAX found on this machine, for the target `local`."""
 
-from __future__ import annotations
-
 import jax
 
 from inspector.core.errors import InvalidInput

@@ -5,8 +5,6 @@ the code's own mesh gives the devices while the program is lowered. The module h
 names for mesh axes, so it is the same for any devices in the same order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Profile some runs of a program of this process with JAX's profiler."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

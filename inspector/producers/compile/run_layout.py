@@ -1,7 +1,5 @@
 """Build and run a layout, and read the sharding of every array from the live arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

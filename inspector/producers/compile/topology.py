@@ -1,7 +1,5 @@
 """Describe a TPU or GPU target to its compiler, and make a mesh of its devices."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ would change the memory of the user's program. Typed keys have `jax.random.key_d
 shape and the sharding of this data without the data are private. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ Public replacement: none. `jax.ad_checkpoint.print_saved_residuals` prints shape
 whole, without the names in a scan. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

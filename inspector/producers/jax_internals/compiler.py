@@ -4,8 +4,6 @@ Public replacement: none. `jax.stages.Lowered.compile` takes neither a module no
 public: `jax.extend.backend.get_compile_options`. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 

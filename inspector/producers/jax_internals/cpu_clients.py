@@ -7,8 +7,6 @@ Public replacement: none. `jax.config.jax_num_cpu_devices` sets the number once,
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from typing import TypeAlias
 
 from jaxlib import xla_client

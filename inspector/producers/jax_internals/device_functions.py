@@ -6,8 +6,6 @@ Public replacement: none. `jax.devices` and its like are public, but `jax.make_m
 same function. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

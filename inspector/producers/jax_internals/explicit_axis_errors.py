@@ -7,8 +7,6 @@ Public replacement: none. `jax.config.update("jax_traceback_filtering", "off")` 
 threads. JAX does not export the class of the error. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Public replacement: none. `jax.distributed.initialize` has the address of the co
 Gloo listens on that of the machine's host name. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import functools
 
 from jaxlib import _jax

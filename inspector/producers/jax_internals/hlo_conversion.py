@@ -4,8 +4,6 @@ Public replacement: none for the first step. `jax.extend.mlir.hlo_to_stablehlo` 
 a serialized HLO module, which the first step does not return. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from jax._src.lib import _jax, xla_client
 
 

@@ -4,8 +4,6 @@ Public replacement: none. `jax.stages.Compiled.as_text` has the text of a progra
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from jax._src.lib import hlo
 
 

@@ -4,8 +4,6 @@ Public replacement: none. `jax.extend.sharding` makes XLA's object from its byte
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from jax._src import sharding_impls
 from jax.sharding import Mesh, PartitionSpec, Sharding
 

@@ -5,8 +5,6 @@ Whatever wraps `jax.jit` ends in this function. In a program that is recorded, `
 Public replacement: none. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from types import FrameType

@@ -7,8 +7,6 @@ template the spec has the names of logical axes, so it must be whole.
 Public replacement: none. Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@ Public replacement: none. The body is MLIR with the dialect of Mosaic, which onl
 JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from jax._src.lib import tpu
 from jax.extend.mlir import ir
 

@@ -5,8 +5,6 @@ Public replacement: none. A `jax.stages.Lowered` compiles for the devices that i
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -9,8 +9,6 @@ Public replacement: none. `jax.stages.Compiled.as_text` is the program after all
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ Public replacement: none. `sdy-propagation-pipeline` is the name of a whole pipe
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 

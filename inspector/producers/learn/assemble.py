@@ -1,7 +1,5 @@
 """Make a global array from shards on emulated devices, with an optional mistake, and record JAX's errors."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

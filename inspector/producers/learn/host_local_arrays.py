@@ -1,7 +1,5 @@
 """Convert host-local arrays to a global array and back, in the processes of a mesh."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

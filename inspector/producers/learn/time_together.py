@@ -1,7 +1,5 @@
 """Run several layouts in turn on the same emulated devices, and time every run."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import time

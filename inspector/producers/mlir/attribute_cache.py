@@ -5,8 +5,6 @@ in it: at least 1.2 MB, and all weights that a file has in its text. So the cach
 context only, the one that was used last. A worker reads many modules, each in a separate context.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, TypeVar, cast

@@ -1,7 +1,5 @@
 """MLIR modules as bytecode, in which they go to files and to other processes."""
 
-from __future__ import annotations
-
 from io import BytesIO
 
 from jax.extend.mlir import ir

@@ -6,8 +6,6 @@ grid alone. If products run in other branches, or in loops of unknown length, or
 stay unknown.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import functools

@@ -1,7 +1,5 @@
 """Read names and source lines from MLIR locations."""
 
-from __future__ import annotations
-
 import functools
 import os
 from pathlib import Path

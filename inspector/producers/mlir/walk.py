@@ -1,7 +1,5 @@
 """All operations of an MLIR module, and its main function."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

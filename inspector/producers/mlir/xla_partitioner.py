@@ -5,8 +5,6 @@ A compile on emulated CPU devices writes the module right after the partitioner,
 any devices of JAX.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

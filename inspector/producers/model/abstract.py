@@ -1,7 +1,5 @@
 """Trace a model with `jax.eval_shape`: shapes, dtypes and names of its arrays, without a compile."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Import a user's model, describe its sizes, logical axes and rules, and report errors in its code."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import inspect

@@ -3,8 +3,6 @@
 Found by abstract traces on mesh axes of size 1. Nothing is compiled.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ A process that plans or compiles has one device, but the model's code may call `
 client, made when they are first needed. Nothing is placed on them by this project.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

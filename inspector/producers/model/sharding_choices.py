@@ -4,8 +4,6 @@ Each candidate is traced alone, on the abstract mesh of its operands. XLA's part
 collectives.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

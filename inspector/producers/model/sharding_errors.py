@@ -1,7 +1,5 @@
 """Read the reason why JAX refuses a program on explicit mesh axes, from the exception of its trace."""
 
-from __future__ import annotations
-
 import contextlib
 import traceback
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The PartitionSpec that `Model.state_specs` and the rows of a layout give each array of a state."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

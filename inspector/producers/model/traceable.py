@@ -5,8 +5,6 @@ functions in an Equinox module, are constants: `init` returns None for each, and
 constants back before they run.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

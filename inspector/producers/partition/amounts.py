@@ -1,7 +1,5 @@
 """The work of a program on one device that does everything, by the logical axes of its arrays."""
 
-from __future__ import annotations
-
 import itertools
 from collections import defaultdict
 from dataclasses import replace

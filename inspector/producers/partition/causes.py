@@ -1,7 +1,5 @@
 """Why XLA's partitioner made each collective: the operation that needs it, and sources of shardings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The garbage collector during a propagation."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Iterator

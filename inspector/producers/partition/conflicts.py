@@ -1,7 +1,5 @@
 """Operations whose operands and results ask for different shardings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 A constraint is identified by its position among the constraints of the program, which copies keep.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Mapping
 from typing import TypeAlias

@@ -5,8 +5,6 @@ leads back to such a name through operations that keep its dimensions, into and 
 leads forward to one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

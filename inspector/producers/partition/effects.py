@@ -1,7 +1,5 @@
 """Worker job: the cost of changes of a layout, without a compile."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Worker jobs: the cost of search candidates after XLA's partitioner, and bounds of it before."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ steps in which it carried an axis from one operand or result to others. A `Histo
 with these notes, from before constraints are replaced. Its operations have numbers (`numbers`).
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ A model reports them with `watch`. Of a model that reports none, they are the ma
 and sharding constraints, named by module and operation.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

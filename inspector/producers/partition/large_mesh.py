@@ -5,8 +5,6 @@ divided by the ratio of an axis is sharded over it, so its size on the large mes
 compares costs, so that a few instructions can be in one of the programs only; those keep their sizes.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

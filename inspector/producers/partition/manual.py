@@ -4,8 +4,6 @@ HLO has no manual computation. XLA writes a call of its body between two custom 
 to local shapes and the last back.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

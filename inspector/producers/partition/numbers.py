@@ -6,8 +6,6 @@ instruction that it makes for this operation, collectives included. Their names 
 into the text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 An axis of another mesh is a part of an axis of the first one, such as `"model":(1)2`, or several axes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

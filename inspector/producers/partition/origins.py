@@ -4,8 +4,6 @@ An all-reduce sums over a dimension whose shards came from such a source; any ot
 that came from one.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

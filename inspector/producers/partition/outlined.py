@@ -8,8 +8,6 @@ are read by one. Afterwards all return to the signature at once.
 Propagation treats both alike: no sharding rule connects these operations to anything.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

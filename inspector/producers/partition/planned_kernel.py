@@ -1,7 +1,5 @@
 """The kernel that will compute the attention of a built-in model, whose plan has matrix products for it."""
 
-from __future__ import annotations
-
 import math
 from typing import Literal
 

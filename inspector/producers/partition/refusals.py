@@ -1,7 +1,5 @@
 """Errors of MLIR as sentences: what it refuses, without the dump of the program that its errors contain."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Iterator

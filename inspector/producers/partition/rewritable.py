@@ -1,7 +1,5 @@
 """Modules whose mesh and shardings are written for one layout after the other, in place."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence

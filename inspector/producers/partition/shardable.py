@@ -5,8 +5,6 @@ shards one of them can be propagated to the others, and to no further ones. So t
 connected by rules, loops and branches have the axes of the arguments, results and constraints among them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read the `sdy` shardings of values and operations of an MLIR module."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Sequence

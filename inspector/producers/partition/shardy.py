@@ -3,8 +3,6 @@
 The passes come with jaxlib. They need no devices: a mesh of names and sizes is enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

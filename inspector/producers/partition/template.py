@@ -9,8 +9,6 @@ Models that read the rules as nnx does, models with mesh axes or a `shard_map`, 
 lowered on the layout's own mesh, because their code may depend on it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping

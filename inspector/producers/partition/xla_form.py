@@ -5,8 +5,6 @@ renames nothing, but Shardy breaks ties by the order and form of operations. Pro
 gives the same shardings as a compile.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from jax.extend.mlir import ir

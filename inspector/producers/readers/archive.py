@@ -4,8 +4,6 @@ The names and declared sizes of all entries are judged before the first one is w
 again while unpacking, because those that an archive declares can be wrong.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

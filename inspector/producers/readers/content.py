@@ -1,7 +1,5 @@
 """Read the content of untrusted files: limited bytes, strict JSON, UTF-8 text, gzip."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -4,8 +4,6 @@ The text after optimizations has the shapes of shards; the text before has globa
 axes. Either one is enough. What neither has is unknown.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Files are named `module_0012.jit_step.cpu_after_optimizations.txt`: number, prog
 precede the name and the compiler's version can follow the program; old versions omit the program.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass

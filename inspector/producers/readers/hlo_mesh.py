@@ -1,7 +1,5 @@
 """The mesh of the programs of HLO texts: named in the text, given by the user, or derived from shardings."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

@@ -4,8 +4,6 @@ The text has one module or several, and may be cut off or gzip. A folder of text
 that `--xla_dump_to` wrote.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Import files of a real job. A worker reads them because a hostile file can exhaust memory or time."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Callable

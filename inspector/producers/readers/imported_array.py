@@ -1,7 +1,5 @@
 """Make the Array records of a file from shapes, dtypes and saved shardings."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable

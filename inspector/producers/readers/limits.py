@@ -1,7 +1,5 @@
 """Limits on the input, so that no file exhausts the memory or the disk of a worker."""
 
-from __future__ import annotations
-
 from inspector.core import strict_json
 
 MOST_UPLOAD_BYTES = 200 * 1024**2

@@ -5,8 +5,6 @@ spec and mesh of every array of the train state, `logical_shardings.json` the lo
 `input_shardings.json` the constrained activations of a train step. They have no dtypes and no devices.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ Three files describe an array, and each may be missing: `_METADATA` has its path
 metadata the shape and dtype, and `_sharding` its sharding.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Set
 from dataclasses import dataclass, field

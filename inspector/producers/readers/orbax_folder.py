@@ -3,8 +3,6 @@
 https://orbax.readthedocs.io/en/latest/guides/checkpoint/checkpoint_format.html
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

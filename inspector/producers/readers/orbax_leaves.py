@@ -1,7 +1,5 @@
 """Read the leaves of a tree that Orbax saved from its `_METADATA`: their names and paths."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A profile is a folder that `jax.profiler.trace` or XProf wrote, with one file `*
 each run, or one such file. Its HLO gives the mesh, the arrays and the collectives as HLO text does.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

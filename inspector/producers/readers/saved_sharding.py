@@ -3,8 +3,6 @@
 https://github.com/google/orbax: `orbax/checkpoint/_src/metadata/sharding.py`. Its `shape` is the mesh shape.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

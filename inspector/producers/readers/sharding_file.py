@@ -3,8 +3,6 @@
 The file has specs and meshes, but no shapes. A file that was cut off is read up to its last complete entry.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

@@ -1,7 +1,5 @@
 """Read a Snapshot file, or the Snapshot of a folder that `run` wrote."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from inspector.core import program_run, snapshot, strict_json

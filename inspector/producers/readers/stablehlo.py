@@ -1,7 +1,5 @@
 """Recognize StableHLO text and bytecode. Reading it needs MLIR, which comes with JAX."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from pathlib import Path

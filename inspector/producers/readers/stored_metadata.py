@@ -3,8 +3,6 @@
 Values are not read. From a database only the keys are listed, and one small entry per array is read.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -4,8 +4,6 @@ The program runs on emulated devices. Its lowered module has mesh axes by name a
 compiled for the target's devices in the same order, and its shardings are rebuilt on them.
 """
 
-from __future__ import annotations
-
 import base64
 import time
 from dataclasses import replace

@@ -4,8 +4,6 @@ Its arguments and results have Shardy's shardings. Propagation gives the others 
 partitioner the collectives. Nothing is compiled.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Describe the error that ended a program: its line, its arrays, and a size that does not fit."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import linecache

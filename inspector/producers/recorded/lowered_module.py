@@ -1,7 +1,5 @@
 """The partitioned program of a module that JAX lowered, of a function that is not a model of this project."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

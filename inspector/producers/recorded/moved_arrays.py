@@ -1,7 +1,5 @@
 """Turn the counted moves of a program into plain JSON. Shardings become meshes and specs, or shards."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

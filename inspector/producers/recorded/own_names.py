@@ -3,8 +3,6 @@
 No library is imported here, and no code of a class runs that is not needed to flatten a pytree.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import sys

@@ -4,8 +4,6 @@ They have `mhlo.sharding` at arguments, results and custom calls, or Shardy's sh
 `mhlo.frontend_attributes`. Both are rewritten to `sdy.sharding` on one mesh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from jax.extend.mlir import ir

@@ -1,7 +1,5 @@
 """Settings that are fixed when JAX starts, so that they decide which worker can run a job."""
 
-from __future__ import annotations
-
 import os
 import site
 import sys

@@ -8,8 +8,6 @@ If one of them fails, the others may wait for it in a collective for ever. So a 
 every process finished it, with a result or with the same refusal. Otherwise it ends.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import socket

@@ -1,7 +1,5 @@
 """A lane of a pool: jobs that wait for each other, and not for those of other lanes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from inspector.service.engine.requester import NO_LIMITS, Limits

@@ -9,8 +9,6 @@ had when the job began, or has with JAX. The kernel then refuses memory above it
 MemoryError in Python. The pool ends the worker if its other memory grows that much.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

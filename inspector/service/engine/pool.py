@@ -1,7 +1,5 @@
 """Jobs of a server or a command: who asked for them, and which worker or thread runs which job."""
 
-from __future__ import annotations
-
 import atexit
 import functools
 import itertools

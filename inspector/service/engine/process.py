@@ -1,7 +1,5 @@
 """A worker process as seen by the process that started it."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import glob

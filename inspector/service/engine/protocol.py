@@ -19,8 +19,6 @@ Worker to server, on the worker's original standard output:
     unusable   error                     warming failed; the worker ends after this
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

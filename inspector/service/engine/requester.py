@@ -1,7 +1,5 @@
 """Who asked for a job, its task, and the limit of jobs of one owner."""
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The order in which queued runs of several owners begin."""
 
-from __future__ import annotations
-
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

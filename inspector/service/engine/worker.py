@@ -11,8 +11,6 @@ Jobs run on the main thread, one at a time. A second thread reads messages of th
 be cancelled, and so that the process ends with the server.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import fcntl
 import gc

@@ -1,7 +1,5 @@
 """The worker processes of a pool: which one runs a job, which one is stopped, and when."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math

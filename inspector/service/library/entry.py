@@ -1,7 +1,5 @@
 """An entry of the library: its facts, and the rules for names and notes."""
 
-from __future__ import annotations
-
 import datetime
 import unicodedata
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Export entries of the library as a zip of Snapshot files with an index."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,7 +1,5 @@
 """Save, find, open, share and delete Snapshots in the library."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sqlite3

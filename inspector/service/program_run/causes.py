@@ -1,7 +1,5 @@
 """Why the collectives of a recorded program are there: its lowered module is partitioned in a worker."""
 
-from __future__ import annotations
-
 import base64
 import time
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Read the folder of a recorded program as one Snapshot."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

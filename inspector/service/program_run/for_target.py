@@ -1,7 +1,5 @@
 """Compile the lowered functions of a recorded program for a target, in a worker process."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any
 

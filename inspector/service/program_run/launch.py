@@ -1,7 +1,5 @@
 """Start a program as Python would start it, pass signals on to it, and end as it ends."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

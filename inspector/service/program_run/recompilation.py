@@ -1,7 +1,5 @@
 """Find out why a function was compiled again: compare the arguments of two compiles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

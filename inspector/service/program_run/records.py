@@ -1,7 +1,5 @@
 """Turn the raw records of a running or ended program into Snapshots, and keep `run.json` up to date."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import time

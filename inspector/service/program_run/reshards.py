@@ -1,7 +1,5 @@
 """Turn the recorded moves of a program into `Reshard` records, with the bytes from device to device."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The program runs twice, each time in a new process: as it is, and with every mes
 the same axes on one device. Worker processes then run the lowered modules with the same arguments.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence

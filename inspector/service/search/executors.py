@@ -1,7 +1,5 @@
 """Executors of search tasks: this machine, or a Dask cluster. Both are a `concurrent.futures.Executor`."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """Snapshots of the best layouts of a search, to compare and report them."""
 
-from __future__ import annotations
-
 from inspector.compare.search.result import SearchResult, layout_of
 from inspector.core.formatting import mesh_sizes_text, numbered
 from inspector.core.snapshot import Snapshot

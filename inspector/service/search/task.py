@@ -4,8 +4,6 @@ A task is a job of the pool of its machine, or a compiled Snapshot of the compil
 Requests and answers are JSON, and answers are small.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -14,8 +14,6 @@ passes. `AllReduceSplitter` is one of them, but changed no program that was comp
 passes of the compiler for TPUs were measured with libtpu 0.0.42 (`benchmarks/agreement.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Records of HLO text are immutable, so a pass edits this copy and then asks for t
 changed instructions are new. Operands come before their users again in the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names

@@ -1,7 +1,5 @@
 """All-gathers that the compilers move, merge or repeat."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 

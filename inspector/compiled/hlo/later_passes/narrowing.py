@@ -1,7 +1,5 @@
 """Collectives that move elements of a narrower type."""
 
-from __future__ import annotations
-
 import re
 
 from inspector.compiled.hlo.later_passes.passes import (

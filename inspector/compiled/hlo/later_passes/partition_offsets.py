@@ -3,8 +3,6 @@
 The partitioner computes them from `partition-id`, constant tables and a few integer operations.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

@@ -7,8 +7,6 @@ for CPUs.
 Source: `_ragged_dot_general_impl` in jax/_src/lax/lax.py.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from inspector.compiled.hlo.flops import listed

@@ -1,7 +1,5 @@
 """All-reduces that the compilers merge, or replace by reduce-scatters."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from inspector.compiled.hlo.later_passes.partition_offsets import offsets_by_partition

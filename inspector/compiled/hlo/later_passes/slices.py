@@ -1,7 +1,5 @@
 """Collectives over several TPU slices. The compiler does them in two levels: inside of slices and between."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from inspector.compiled.hlo.later_passes.passes import (

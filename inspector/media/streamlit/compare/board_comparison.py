@@ -1,7 +1,5 @@
 """The layouts side by side: the verdict, one picture, the table, then the differences in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

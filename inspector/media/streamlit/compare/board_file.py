@@ -1,7 +1,5 @@
 """Download and upload of the board as one file with all Snapshots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import streamlit as st

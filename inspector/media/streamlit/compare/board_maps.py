@@ -1,7 +1,5 @@
 """The board's shard maps: one array in every layout, with one cut and one zoom."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare.board import Board

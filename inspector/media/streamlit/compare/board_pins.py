@@ -1,7 +1,5 @@
 """The pins of the board as a row of menus."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import streamlit as st

@@ -4,8 +4,6 @@ A link contains only layouts, and a plan that was pinned early has no programs. 
 the traffic of a layout are unknown.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import streamlit as st

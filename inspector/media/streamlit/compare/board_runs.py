@@ -1,7 +1,5 @@
 """Run or compile all plans of the board, with one list of their progress."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare import board_link

@@ -1,7 +1,5 @@
 """The board's PartitionSpecs: as arrays × layouts, and as trees."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare import difference

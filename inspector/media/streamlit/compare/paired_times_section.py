@@ -1,7 +1,5 @@
 """The board's section that times the pinned layouts together."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

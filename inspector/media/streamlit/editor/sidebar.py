@@ -1,7 +1,5 @@
 """The layout editor in the sidebar: fields, each with its problem."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace

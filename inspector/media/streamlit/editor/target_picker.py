@@ -1,7 +1,5 @@
 """The target in the sidebar: emulated or local devices, a TPU slice, GPU nodes, or a plan."""
 
-from __future__ import annotations
-
 import math
 
 import streamlit as st

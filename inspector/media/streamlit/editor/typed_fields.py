@@ -1,7 +1,5 @@
 """Text fields of the sidebar in the browser: they take effect while typed, a new rule has the focus."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

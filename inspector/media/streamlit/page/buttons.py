@@ -1,7 +1,5 @@
 """Buttons with an icon that call a function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What went wrong in a callback, which the next run of the page shows once."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

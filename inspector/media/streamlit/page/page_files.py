@@ -1,7 +1,5 @@
 """Style sheets and scripts of this package."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from importlib import resources

@@ -4,8 +4,6 @@ Most of it gives colors a contrast of WCAG 2 AA. Contrasts are those that axe-co
 follows the theme that Streamlit shows.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

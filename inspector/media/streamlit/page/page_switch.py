@@ -1,7 +1,5 @@
 """Links and switches to other pages of the session."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NoReturn

@@ -4,8 +4,6 @@ Streamlit does not report it, so a small component measures it. The component re
 the usual one, so the first run of a page with the usual width is final.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

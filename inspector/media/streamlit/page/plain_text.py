@@ -1,7 +1,5 @@
 """Escape text for Streamlit, which renders Markdown in every text."""
 
-from __future__ import annotations
-
 import re
 
 from inspector.core.printable import EMOJI_NAME, one_line

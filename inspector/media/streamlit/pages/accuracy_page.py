@@ -1,7 +1,5 @@
 """The guide on accuracy: predicted step times against published measurements."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare.measured import accuracy

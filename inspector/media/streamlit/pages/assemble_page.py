@@ -1,7 +1,5 @@
 """The guide that builds a global array from pieces, and shows what JAX does with mistakes."""
 
-from __future__ import annotations
-
 import plotly.graph_objects as go
 import streamlit as st
 

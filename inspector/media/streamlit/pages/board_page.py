@@ -1,7 +1,5 @@
 """The page *Compare*: up to eight layouts side by side, compared with one of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

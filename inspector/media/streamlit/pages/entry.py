@@ -1,7 +1,5 @@
 """The script of every session: page settings, navigation, and the open page."""
 
-from __future__ import annotations
-
 import importlib
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The Jobs page: what runs and waits on this server, whose it is, and Cancel for the user's own."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.core import host_memory

@@ -1,7 +1,5 @@
 """The Layout page: edit a layout, plan it at once, run it, and read its figures."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 

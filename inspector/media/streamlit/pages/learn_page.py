@@ -1,7 +1,5 @@
 """The guide that runs tutorials: each step with its text, code, output and figures."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass
 

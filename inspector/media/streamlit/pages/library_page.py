@@ -1,7 +1,5 @@
 """The Library page: search, open, pin, download, annotate, rename, share and delete saved Snapshots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The page that opens files of a real job: uploads from the user's disk, never paths on the server."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guide to arrays of several processes: host-local, global, and back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import streamlit as st

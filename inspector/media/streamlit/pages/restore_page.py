@@ -1,7 +1,5 @@
 """The guide to the bytes that move when a train state changes its layout."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

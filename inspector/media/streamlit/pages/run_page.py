@@ -1,7 +1,5 @@
 """The page of a recorded program: the answers of its arrays and programs, also while it runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The Search page: what to search, the search while it runs, and its result."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The guide that compares two ways to write a model, leaf by leaf and by cost."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

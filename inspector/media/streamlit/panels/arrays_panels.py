@@ -1,7 +1,5 @@
 """The tab *Arrays*: views of all arrays, as a table, a tree, by device, by rule, and inside the programs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import streamlit as st

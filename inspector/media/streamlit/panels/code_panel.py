@@ -1,7 +1,5 @@
 """The button and the dialog that show the layout as a runnable script."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.core.errors import InvalidInput

@@ -1,7 +1,5 @@
 """The collectives of each program: by mesh axes, between devices, and one by one with a filter."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The contents of one or more devices."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.core import device_holdings

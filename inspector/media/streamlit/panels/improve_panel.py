@@ -1,7 +1,5 @@
 """The tab *Improve*: findings and the effects of changes as one ranked list, each with its buttons."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace

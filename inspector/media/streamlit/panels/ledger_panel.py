@@ -1,7 +1,5 @@
 """The rule ledger: every rule that was tried on an array, and whether all arrays follow the rules."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

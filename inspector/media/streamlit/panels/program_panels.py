@@ -1,7 +1,5 @@
 """Panels of a Snapshot's programs: shardings of the train state, memory, and time."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare.measured import local_runs

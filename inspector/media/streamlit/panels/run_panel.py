@@ -1,7 +1,5 @@
 """The controls that build and run, or compile, the layout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The shard map: one array cut into blocks, and the mesh in the colors of the blocks."""
 
-from __future__ import annotations
-
 import functools
 
 import plotly.graph_objects as go

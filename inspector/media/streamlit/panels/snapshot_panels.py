@@ -1,7 +1,5 @@
 """The panels of a Snapshot, one tab each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The head of the Layout and the Open page: name, source, actions, and the size of the train state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Literal

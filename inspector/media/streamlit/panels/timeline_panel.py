@@ -1,7 +1,5 @@
 """The timeline of a predicted step: zoom and pan down to one operation, and its facts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The mesh on its machine: the links of each axis."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.core.snapshot import Snapshot

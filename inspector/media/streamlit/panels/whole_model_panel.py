@@ -1,7 +1,5 @@
 """The picture of the whole model. A click on an array opens its shard map, one on a move its collective."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """Compare a layout with the current one: pin the results of both, and open the board."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.compare import board as boards

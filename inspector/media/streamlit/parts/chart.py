@@ -4,8 +4,6 @@ Streamlit replaces a Plotly chart whose content changes. This component redraws 
 element, and keeps the zoom while the axes are the same.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import time

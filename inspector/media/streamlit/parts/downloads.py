@@ -1,7 +1,5 @@
 """Download buttons. A click does not rerun the page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

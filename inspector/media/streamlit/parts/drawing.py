@@ -1,7 +1,5 @@
 """A drawing as SVG on a page, with a handler for clicks on its parts."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Common parts of the guide pages: fields, results of JAX, script and Snapshot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 

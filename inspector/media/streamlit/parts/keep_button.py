@@ -1,7 +1,5 @@
 """The button and the dialog that save a Snapshot or the board in the library."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

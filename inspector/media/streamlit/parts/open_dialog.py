@@ -4,8 +4,6 @@ A dialog disappears when the page is redrawn without it, for example at the end 
 background. So its function is called in each redraw, until the user closes it. One dialog can be open.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Downloads of a figure as PNG and SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The menu that pins a Snapshot for a comparison, and the notice that leads to the comparison."""
 
-from __future__ import annotations
-
 import time
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The choice of a preset, which shows the preset that matches the fields."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Render the blocks of a section in the dashboard."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The button and the dialog that download a report: HTML, Markdown, or one picture."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The menu *Share*: the link of the page, its pictures and its files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from urllib.parse import urlencode
 

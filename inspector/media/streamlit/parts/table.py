@@ -1,7 +1,5 @@
 """A table on a page, made of columns of plain values."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The start and the stop of the Streamlit server."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib

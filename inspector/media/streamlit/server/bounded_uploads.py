@@ -5,8 +5,6 @@ second. Many uploads at the same time wait here for each other, before their bod
 no page has taken for a minute make room for others.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import time

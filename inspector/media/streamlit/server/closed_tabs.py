@@ -1,7 +1,5 @@
 """Cancel the jobs of browser sessions that have ended, and free the memory of their open files."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

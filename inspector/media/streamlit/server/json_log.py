@@ -1,7 +1,5 @@
 """The log of the server as JSON lines on standard error."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import logging

@@ -1,7 +1,5 @@
 """Checks and headers of every HTTP answer."""
 
-from __future__ import annotations
-
 import contextlib
 import secrets
 

@@ -1,7 +1,5 @@
 """Plotly's script for the figures of the pages, from the installed package."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 from importlib import resources

@@ -4,8 +4,6 @@ Streamlit sends users to the first page after sign-in. A cookie keeps the link m
 the cookie, so only links to pages of this server are followed.
 """
 
-from __future__ import annotations
-
 import re
 from urllib.parse import quote, unquote
 

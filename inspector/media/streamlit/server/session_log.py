@@ -1,7 +1,5 @@
 """The log without the ids of sessions: who reads one could reconnect as this session."""
 
-from __future__ import annotations
-
 import logging
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """End a team server: running jobs finish within a limit, and no new ones begin."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The page of those who have not signed in or are not allowed. It has no script and loads nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from html import escape
 

@@ -6,8 +6,6 @@ without a script, and neither web socket, upload, file nor metrics. A sign-out e
 are sent to that page, and a copy of its cookie is refused. SECURITY.md says which libraries do not do this.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The cookie that Streamlit signs after sign-in."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import dataclass

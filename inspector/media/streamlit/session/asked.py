@@ -1,7 +1,5 @@
 """The requests of a browser session to the service: the progress of its jobs, Cancel, and why jobs failed."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace

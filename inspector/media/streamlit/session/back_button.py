@@ -8,8 +8,6 @@ has read the URL, the next run has the same URL, and Streamlit no longer says it
 it is kept until a run has come to its end.
 """
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.media.streamlit.streamlit_internals import is_history_navigation

@@ -1,7 +1,5 @@
 """The chip of the session. Every panel that models a chip reads it here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import streamlit as st

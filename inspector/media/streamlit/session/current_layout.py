@@ -4,8 +4,6 @@ The widgets hold what the user typed, valid or not. A valid layout is written to
 from the last one written (a link, the back button), it is read into the widgets.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Collection, Mapping

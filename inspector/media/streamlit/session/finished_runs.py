@@ -1,7 +1,5 @@
 """The runs and compiles that this session has of its layouts."""
 
-from __future__ import annotations
-
 import streamlit as st
 from cachetools import LRUCache
 

@@ -9,8 +9,6 @@ The value is the default of the new widget. A value in the state of a widget rea
 answer only, and is lost if the next answer comes before the browser has applied it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

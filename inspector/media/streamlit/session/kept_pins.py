@@ -4,8 +4,6 @@ It keeps the text of a link to the board, without figures, as it was when the pi
 session that begins without pins gets the text, and reads it as a link that anyone could have written.
 """
 
-from __future__ import annotations
-
 import hashlib
 import urllib.parse
 from dataclasses import replace

@@ -3,8 +3,6 @@
 It compares the layout with one of them, and shows the last one while the next is computed.
 """
 
-from __future__ import annotations
-
 import streamlit as st
 from cachetools import LRUCache
 

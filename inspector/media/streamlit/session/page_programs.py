@@ -1,7 +1,5 @@
 """Partitioned programs of a plan, made in the background while a panel that shows them is open."""
 
-from __future__ import annotations
-
 import time
 
 import streamlit as st

@@ -5,8 +5,6 @@ Board in the library. If the URL differs from the last one written (a link, the 
 opened, or the layouts are pinned: as they were run or compiled if this server knows that, else as planned.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace

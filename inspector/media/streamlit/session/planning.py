@@ -1,7 +1,5 @@
 """The plan of a layout for a page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import streamlit as st

@@ -1,7 +1,5 @@
 """The choice of one of a Snapshot's programs: side by side, or in a list if there are many."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar

@@ -1,7 +1,5 @@
 """The folder of a recorded program that `dashboard --run` names. A browser cannot choose it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

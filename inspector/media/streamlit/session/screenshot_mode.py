@@ -3,8 +3,6 @@
 The URL parameter `screenshot=1` turns it on, so a link can open a page in this mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A link can come from anyone. Its layout is read as that of the Layout page, and 
 click.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The array that the session has selected. All panels share it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import streamlit as st

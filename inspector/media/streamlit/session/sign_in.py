@@ -1,7 +1,5 @@
 """Whether the session of a team server has a user, and sign-out, with Streamlit's own `st.logout`."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.media.streamlit.page.plain_text import plain

@@ -1,7 +1,5 @@
 """Trip counts and branch shares that the user of a page states, because they depend on data."""
 
-from __future__ import annotations
-
 import streamlit as st
 
 from inspector.core.assumed import MOST_TRIPS, Assumed, with_assumed

@@ -1,7 +1,5 @@
 """The subtrees that a user has opened or closed in a tree of arrays."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 
 import streamlit as st

@@ -5,8 +5,6 @@ browser sends nothing else that is read here. Without sign-in, each browser is a
 server gives it a random cookie. A client without the cookie is a user for one session.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

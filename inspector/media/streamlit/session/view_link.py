@@ -5,8 +5,6 @@ link can come from anyone: a tab must be one of the page, and an array or progra
 ignored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """The folder whose files the tools read: no path, link or folder leads out of it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

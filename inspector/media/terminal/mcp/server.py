@@ -1,7 +1,5 @@
 """The server: it speaks the Model Context Protocol on standard input and output."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import os

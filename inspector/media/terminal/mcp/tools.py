@@ -1,7 +1,5 @@
 """The tools: verbs of the command line, with those options that only read files of the folder."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

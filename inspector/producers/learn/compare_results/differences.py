@@ -14,8 +14,6 @@ The tolerance has three parts, and the largest counts:
   bias before a softmax, whose sign Adam turns into a whole step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ JAX lowers a `shard_map` on a mesh of one device as the operations of its functi
 around them. So operations are matched by name, place in the code and types, and their operands with them.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import math

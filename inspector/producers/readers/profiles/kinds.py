@@ -1,7 +1,5 @@
 """The kind of each instruction of a program: the name of its time in a profile."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

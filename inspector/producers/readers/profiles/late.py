@@ -4,8 +4,6 @@ All devices of a collective end it together. So a late one waits least in collec
 the others wait longer. Each wait is between two events of one device, so no clocks are compared.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

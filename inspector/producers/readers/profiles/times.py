@@ -1,7 +1,5 @@
 """Sum the events of each program of a profile: its runs, and the time of each of its instructions."""
 
-from __future__ import annotations
-
 import functools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

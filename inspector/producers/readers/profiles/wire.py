@@ -4,8 +4,6 @@ A profile has millions of small messages. The vectorized functions decode one fi
 Source of the format: protobuf.dev/programming-guides/encoding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
