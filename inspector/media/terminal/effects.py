@@ -67,4 +67,5 @@ def _recorded(path: str, program: str, chip: Chip | None) -> Effects | None:
 def _progress(status: Status) -> str:
     if "of" not in status.progress:
         return ""
-    return f"change {status.progress['done'] + 1} of {status.progress['of']}"
+    done, number = status.progress["done"], status.progress["of"]
+    return f"change {min(done + 1, number)} of {number}"
