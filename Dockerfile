@@ -1,9 +1,8 @@
 # Serves the dashboard for a team, see docs/how-to/team.md:
 #   docker build -t sharding-inspector .
-#   docker run --memory 16g --memory-swap 16g -p 8501:8501 -v $PWD/secrets.toml:/secrets.toml:ro \
-#       sharding-inspector --secrets /secrets.toml
+# Behind a proxy that signs users in: docs/how-to/docker-compose.yml.
 # For one user, who alone reaches the port:
-#   docker run --memory 16g --memory-swap 16g -p 127.0.0.1:8501:8501 sharding-inspector --insecure-open
+#   docker run --memory 16g --memory-swap 16g -p 127.0.0.1:8501:8501 sharding-inspector --without-sign-in
 #
 # A tag can be moved to another image, a digest cannot. Look it up once, check it, and pin it for each build:
 #   docker pull python:3.13-slim
@@ -28,5 +27,6 @@ USER inspector
 WORKDIR /home/inspector
 
 EXPOSE 8501
-HEALTHCHECK CMD ["python", "-I", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/ready', timeout=5)"]
+# Behind a proxy, the server refuses this check (403), which shows that it answers.
+HEALTHCHECK CMD ["python", "-I", "-c", "import http.client as h; c = h.HTTPConnection('127.0.0.1', 8501, timeout=5); c.request('GET', '/ready'); exit(c.getresponse().status not in (200, 403))"]
 ENTRYPOINT ["sharding-inspector", "serve", "--address", "0.0.0.0"]

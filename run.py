@@ -24,7 +24,7 @@ ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.mino
 START = ROOT / "inspector" / "core" / "start.py"
 COMMAND_LINE = "inspector.__main__"
 # Extras and groups of pyproject.toml.
-TESTS = ("team", "dask", "mcp", "tests", "docs")
+TESTS = ("dask", "mcp", "tests", "docs")
 LONGEST_FIRST_LINE = 127  # characters, with the interpreter of a script, that every Linux reads
 # Optional compilers for TPUs and GPUs: about 1.1 GB on disk together.
 COMPILERS = ("tpu", "gpu")
@@ -116,6 +116,8 @@ def tests(arguments: list[str]) -> int:
     else:
         _install(*TESTS)
     _require_chromium()
+    if shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin") is None:
+        _apt_install(("nginx-light",), "the tests of a team server need nginx: install it and run again")
     if arguments:
         return _run("-m", "pytest", *TWO_PROCESSES, *arguments)
     return _run_test_set(everything)

@@ -16,7 +16,7 @@ LOCKED = re.findall(
     (ROOT / "requirements-image.txt").read_text(),
     re.MULTILINE,
 )
-NEEDED = [*map(Requirement, run_py()._requirements("team", "image"))]
+NEEDED = [*map(Requirement, run_py()._requirements("image"))]
 
 
 def test_each_line_has_a_version_and_hashes() -> None:

@@ -64,10 +64,6 @@ class AuditLog:
         """Record a change of the library, or its refusal."""
         self._record(f"library-{event}", requester, what=name, outcome=outcome)
 
-    def sign_in(self, requester: Requester, outcome: str) -> None:
-        """Record the first page of a signed-in session, or that the user was refused."""
-        self._record("sign-in", requester, outcome=outcome)
-
     def close(self) -> None:
         """Wait until all lines are written."""
         if self._thread is not None:

@@ -4,6 +4,7 @@ They travel as JSON in an environment variable. Without it, the server is a dash
 """
 
 import functools
+import ipaddress
 import os
 from dataclasses import dataclass
 
@@ -12,6 +13,22 @@ from inspector.core.typed_json import Amount, PositiveInt, Record
 from inspector.service.engine import Limits
 
 VARIABLE = "SHARDING_INSPECTOR_SERVE"
+SECRET_HEADER = "X-Proxy-Secret"
+
+
+@dataclass(frozen=True)
+class TrustedProxy(Record):
+    """The proxy that signs users in, and through which alone the server is reached.
+
+    Attributes:
+      user_header: the header of each request with the name of its user.
+      address: the IP address of the proxy; None if the server listens on a Unix socket.
+      secret_digest: the SHA-256 of what the proxy sends in `SECRET_HEADER`; None if it sends nothing.
+    """
+
+    user_header: str
+    address: str | None = None
+    secret_digest: str | None = None
 
 
 @dataclass(frozen=True)
@@ -20,9 +37,7 @@ class Serving(Record):
 
     Attributes:
       team: several people use it, as opposed to one local user.
-      providers: the sign-in providers: sections of `[auth]` in the secrets file, or `default` for `[auth]`
-        itself. Empty without sign-in.
-      domains: if any, only users with a verified e-mail address in one of these domains may sign in.
+      proxy: the proxy that signs users in; None without sign-in.
       jobs_per_user: runs that one owner may have at the same time; None for no limit.
       queued_per_user: runs of one owner that may wait.
       shutdown_seconds: how long running jobs may go on after SIGTERM; None ends them at once.
@@ -31,8 +46,7 @@ class Serving(Record):
     """
 
     team: bool = False
-    providers: tuple[str, ...] = ()
-    domains: tuple[str, ...] = ()
+    proxy: TrustedProxy | None = None
     jobs_per_user: PositiveInt | None = None
     queued_per_user: PositiveInt = 8
     shutdown_seconds: Amount | None = None
@@ -51,3 +65,13 @@ def current() -> Serving:
     if text is None:
         return Serving()
     return typed_json.decode(Serving, strict_json.parse(text, VARIABLE), VARIABLE)
+
+
+def plain_address(address: str) -> str:
+    """Return an IP address in the only form in which two are compared: `::ffff:10.0.0.2` is `10.0.0.2`.
+
+    Raises:
+      ValueError: it is not an IP address.
+    """
+    known = ipaddress.ip_address(address)
+    return str(getattr(known, "ipv4_mapped", None) or known)

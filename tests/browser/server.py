@@ -24,6 +24,7 @@ class Server:
     """`streamlit run app.py` on a free port, or `serve` with these options. Needs Linux's /proc.
 
     library: the folder of its library, instead of that of all tests of this process.
+    url: of the proxy through which alone it answers.
     """
 
     def __init__(
@@ -32,9 +33,10 @@ class Server:
         port: int | None = None,
         host: str = "127.0.0.1",
         library: Path | None = None,
+        url: str | None = None,
     ) -> None:
         self.port = port or free_port()
-        self.url = f"http://{host}:{self.port}"
+        self.url = url or f"http://{host}:{self.port}"
         # In the folder of this process, which is deleted at its end.
         self._log = tempfile.NamedTemporaryFile(suffix=".log", delete=False)  # noqa: SIM115
         command = ["streamlit", "run", "app.py", "--server.headless", "true", "--server.port"]

@@ -1,4 +1,4 @@
-"""Two users of a team server sign in with a real OpenID provider, run, share and are refused."""
+"""Two users of a team server behind nginx run, share and are refused."""
 
 from __future__ import annotations
 
@@ -9,58 +9,45 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from benchmarks.processes import until
-from tests.browser.dashboard import WIDE, Dashboard, artifact
-from tests.browser.server import Server
-from tests.hostile import team as teams
+from tests.browser.dashboard import WIDE, Dashboard
+from tests.hostile import nginx
+from tests.hostile.team import Team
 
 pytestmark = pytest.mark.nightly
 
-ANN, BEN = '"ann <b>A</b>"@my.org', "ben@my.org"  # a space only in quotes
-# Not in the domain of the server.
-EVE = "eve@elsewhere.org"
+ANN, BEN = "ann <b>A</b>@my.org", "ben@my.org"
 SMALL = "?depth=64&batch=8&layers=2&steps=2"
 ENDLESS = "?mesh=2x1&steps=10000&depth=512&batch={}"
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[str]:
-    with teams.provider(ANN, BEN, EVE) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def team(provider: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """A server with sign-in, one running and one waiting job for each user."""
     folder = tmp_path_factory.mktemp("team")
     options = ("--jobs-per-user", "1", "--queued-per-user", "1", "--shutdown-seconds", "30")
-    server = teams.start(folder, provider, *options)
-    server.folder = folder  # type: ignore[attr-defined]
-    yield server
-    left = server.stop()
+    team = Team(folder, *options, users=(ANN, BEN))
+    yield team
+    left = team.stop()
     assert not left, f"processes {left} outlived the server"
 
 
-def audited(server: Server) -> list[dict]:
-    path: Path = server.folder / "audit.jsonl"  # type: ignore[attr-defined]
-    return [json.loads(line) for line in path.read_text().splitlines()]
+def audited(team: Team) -> list[dict]:
+    return [json.loads(line) for line in team.audit.read_text().splitlines()]
 
 
 @pytest.fixture
-def sign_in(open_context: Callable[..., BrowserContext], team: Server) -> Callable[..., Dashboard]:
-    """Sign in as a user, in a browser of its own."""
+def sign_in(open_context: Callable[..., BrowserContext], team: Team) -> Callable[..., Dashboard]:
+    """Open a page as a user, in a browser of its own."""
 
     def make(name: str, link: str = "") -> Dashboard:
-        page = open_context(viewport=WIDE, reduced_motion="reduce").new_page()
+        password = {"username": name, "password": nginx.PASSWORD}
+        page = open_context(viewport=WIDE, reduced_motion="reduce", http_credentials=password).new_page()
         page.goto(f"{team.url}/{link}")
-        page.get_by_role("button", name="Sign in", exact=True).click()
-        page.get_by_placeholder("sub").fill(name[:3])
-        page.get_by_role("button", name="Authorize").click()
         return Dashboard(page, team.url)
 
     return make
@@ -72,43 +59,7 @@ def jobs_of(page: Page) -> list[str]:
     return [" ".join(row.split()) for row in rows.all_inner_texts()]
 
 
-def test_without_sign_in_there_is_no_page(open_context: Callable[..., BrowserContext], team: Server) -> None:
-    for path in ("/", "/library", "/jobs", "/?model=moe"):
-        page = open_context().new_page()
-        page.goto(f"{team.url}{path}")
-        expect(page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
-        expect(page.get_by_test_id("stSidebar")).to_have_count(0)
-        expect(page.get_by_text("Library")).to_have_count(0)
-        page.context.close()
-
-
-def test_a_user_of_another_domain_is_refused(sign_in: Callable[..., Dashboard], team: Server) -> None:
-    dashboard = sign_in(EVE)
-    expect(dashboard.page.get_by_role("alert")).to_contain_text(EVE)
-    expect(dashboard.page.get_by_text("Library")).to_have_count(0)
-    outcomes = [(one["user"], one["outcome"]) for one in audited(team) if one["event"] == "sign-in"]
-    assert outcomes[-1] == (EVE, "refused")
-    if "ARTIFACTS" in os.environ:
-        dashboard.page.screenshot(path=artifact("team_refused"))
-    dashboard.page.get_by_role("button", name="Sign out").click()
-    dashboard.page.goto(team.url)
-    expect(dashboard.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
-
-
-def test_a_sign_out_ends_all_tabs_of_the_browser(sign_in: Callable[..., Dashboard], team: Server) -> None:
-    first = sign_in(BEN)
-    first.wait_for_figure("block_map")
-    second = Dashboard(first.page.context.new_page(), team.url).open()
-    first.go_to("Account")
-    first.click("sign_out")
-    expect(second.page.get_by_role("button", name="Sign in", exact=True)).to_be_visible()
-    expect(second.page.get_by_test_id("stSidebar")).to_have_count(0)
-    expect(first.page.get_by_test_id("stSidebar")).to_have_count(0)
-    if "ARTIFACTS" in os.environ:
-        second.page.screenshot(path=artifact("team_sign_in"))
-
-
-def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashboard], team: Server) -> None:
+def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashboard], team: Team) -> None:
     ann, ben = (sign_in(name, SMALL) for name in (ANN, BEN))
     for dashboard in (ann, ben):
         dashboard.wait_for_figure("block_map")
@@ -174,23 +125,23 @@ def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashb
     events = audited(team)
     kinds = {(event["event"], event["user"]) for event in events}
     assert {
-        *(("sign-in", ANN), ("job-start", ANN), ("job-refuse", ANN), ("job-cancel", ANN)),
+        *(("job-start", ANN), ("job-refuse", ANN), ("job-cancel", ANN)),
         *(("job-start", BEN), ("job-cancel", BEN), ("library-save", ANN), ("library-share", ANN)),
     } <= kinds
     ended = next(event for event in events if (event["event"], event["user"]) == ("job-cancel", BEN))
     assert ended["target"] == "cpu" and ended["seconds"] > 0 and len(ended["layout"]) == 16
-    assert "the secret of the client" not in json.dumps(events) + team.log()
+    assert team.secret not in json.dumps(events) + team.log()
 
 
-def test_running_jobs_finish_after_sigterm(sign_in: Callable[..., Dashboard], team: Server) -> None:
+def test_running_jobs_finish_after_sigterm(sign_in: Callable[..., Dashboard], team: Team) -> None:
     ann = sign_in(ANN).open("?depth=64&batch=8&layers=2&steps=300")
     ann.start_run()
     until(lambda: any(one["event"] == "job-start" for one in audited(team)[-2:]), "the start")
     os.kill(team.pid, signal.SIGTERM)
     until(lambda: _ready(team) in (503, None), "not ready")
     ann.expect_badge("Run on emulated devices")
-    team.signal(0)
-    assert team.status == 0
+    team.server.signal(0)
+    assert team.server.status == 0
     assert audited(team)[-1]["outcome"] == "done"
     lines = [line for line in team.log().splitlines() if line.strip()]
     log = [json.loads(line) for line in lines if line.startswith("{")]
@@ -200,7 +151,7 @@ def test_running_jobs_finish_after_sigterm(sign_in: Callable[..., Dashboard], te
     assert not [line for line in log if "inspector/" in line.get("traceback", "")]
 
 
-def _ready(server: Server) -> int | None:
+def _ready(server: Team) -> int | None:
     try:
         with urllib.request.urlopen(f"{server.url}/ready", timeout=5) as answer:
             return int(answer.status)

@@ -1,64 +1,78 @@
-"""A team server with a real OpenID provider, and what its users and strangers send, without a browser."""
+"""A team server behind nginx, and what its users and strangers send, without a browser."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-import oidc_provider_mock
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from streamlit.web.server.starlette.starlette_server_config import (
-    USER_COOKIE_NAME,
-    XSRF_COOKIE_NAME,
-)
+from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tests.browser.server import Server, free_port
+from tests.hostile.nginx import HEADER, PASSWORD, Nginx
 
 SECONDS = 60.0  # within which every answer comes
 STREAM = "/_stcore/stream"
 
 
-@contextlib.contextmanager
-def provider(*emails: str) -> Iterator[str]:
-    """Run an OpenID provider with these users; yield the address of its metadata."""
-    users = [
-        oidc_provider_mock.User(sub=email[:3], claims={"email": email, "email_verified": True})
-        for email in emails
-    ]
-    with oidc_provider_mock.run_server_in_thread(user_claims=users) as server:
-        yield f"http://localhost:{server.server_port}/.well-known/openid-configuration"
+class Team:
+    """A server for these users behind an nginx, to which it listens at a port or at a Unix socket."""
 
+    def __init__(self, folder: Path, *options: str, users: Sequence[str], unix: bool = False) -> None:
+        self.audit = folder / "audit.jsonl"
+        self.secret = os.urandom(16).hex()
+        self.path = folder / "server.socket"
+        secret = folder / "secret"
+        secret.write_text(f"{self.secret}\n")
+        secret.chmod(0o600)
+        port = free_port()
+        upstream = f"http://unix:{self.path}:" if unix else f"http://127.0.0.1:{port}"
+        self.nginx = Nginx(folder / "nginx", upstream, self.secret, *users)
+        every = ["--trusted-proxy", f"unix:{self.path}" if unix else "127.0.0.1", "--user-header", HEADER]
+        every += ["--proxy-secret", str(secret), "--log-format", "json", "--audit-log", str(self.audit)]
+        try:
+            self.server = Server([*every, *options], port, library=folder / "library", url=self.nginx.url)
+        except BaseException:
+            self.nginx.stop()
+            raise
+        self.url = self.nginx.url
+        self.direct = f"http://127.0.0.1:{port}"
+        self.pid = self.server.pid
 
-def start(folder: Path, metadata: str, *options: str) -> Server:
-    """Start a server for users of my.org. A second one in the folder has the same secrets and library."""
-    port = free_port()
-    secrets = folder / "secrets.toml"
-    if not secrets.exists():
-        secrets.write_text(
-            f"""[auth]
-redirect_uri = "http://localhost:{port}/oauth2callback"
-cookie_secret = "{os.urandom(16).hex()}"
-client_id = "team"
-client_secret = "the secret of the client"
-server_metadata_url = "{metadata}"
-"""
-        )
-        secrets.chmod(0o600)
-    every = ["--secrets", str(secrets), "--allow-domain", "my.org", "--log-format", "json"]
-    every += ["--audit-log", str(folder / "audit.jsonl"), *options]
-    return Server(every, port, "localhost", library=folder / "library")
+    def stop(self) -> list[int]:
+        """Stop both. Return the processes of the server that are still alive."""
+        left = self.server.stop()
+        self.nginx.stop()
+        return left
+
+    def log(self) -> str:
+        return self.server.log()
+
+    def user(self, name: str) -> Client:
+        """Return a browser of a user, who has given nginx the password."""
+        token = base64.b64encode(f"{name}:{PASSWORD}".encode()).decode()
+        client = Client(self.url, {"Authorization": f"Basic {token}"})
+        client.take_xsrf_token(self.url)
+        return client
+
+    def stranger(self, *headers: tuple[str, str], source: str = "127.0.0.1") -> Client:
+        """Return a program that connects to the server from an address, past the proxy."""
+        client = Client(self.direct, headers, source=source)
+        client.take_xsrf_token(self.url)
+        return client
 
 
 @dataclass
@@ -66,13 +80,16 @@ class Client:
     """A program that sends what a browser would, or anything else. Its cookies are those of one browser."""
 
     url: str
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = ()
     cookies: dict[str, str] = field(default_factory=dict)
+    source: str | None = None  # the address that it connects from
 
     def __post_init__(self) -> None:
-        self._sender = httpx.Client(timeout=SECONDS)
+        self._sender = httpx.Client(timeout=SECONDS, transport=httpx.HTTPTransport(local_address=self.source))
 
     def request(self, method: str, path: str, **options: object) -> httpx.Response:
-        headers = {"Cookie": self.cookie_header()} | dict(options.pop("headers", {}))  # type: ignore[call-overload]
+        headers = httpx.Headers(self.headers).multi_items()
+        headers += [("Cookie", self.cookie_header()), *dict(options.pop("headers", {})).items()]  # type: ignore[call-overload]
         self._sender.cookies.clear()  # only those of `cookies` are sent
         return self._sender.request(method, f"{self.url}{path}", headers=headers, **options)  # type: ignore[arg-type]
 
@@ -82,41 +99,31 @@ class Client:
     def cookie_header(self) -> str:
         return "; ".join(f"{name}={value}" for name, value in self.cookies.items())
 
-    def take_xsrf_token(self) -> str:
+    def take_xsrf_token(self, url: str) -> None:
         """Get the token that Streamlit wants with uploads and web sockets; anyone can."""
-        answer = httpx.get(f"{self.url}/_stcore/health", timeout=SECONDS)
+        answer = httpx.get(f"{url}/_stcore/health", timeout=SECONDS)
         self.cookies[XSRF_COOKIE_NAME] = answer.cookies[XSRF_COOKIE_NAME].strip('"')
-        return self.cookies[XSRF_COOKIE_NAME]
 
-    def sign_in(self, user: str) -> Client:
-        """Sign in at the provider, as the buttons of the pages do."""
-        with httpx.Client(follow_redirects=True, timeout=SECONDS) as browser:
-            form = browser.get(f"{self.url}/sign-in", params={"provider": "default"})
-            assert urlsplit(str(form.url)).path == "/oauth2/authorize", form.url
-            browser.post(str(form.url), data={"sub": user[:3]})
-            for cookie in browser.cookies.jar:
-                if cookie.name.startswith(USER_COOKIE_NAME):
-                    self.cookies[cookie.name] = str(cookie.value)
-        assert USER_COOKIE_NAME in self.cookies
-        self.take_xsrf_token()
-        return self
-
-    def open_tab(self, session: str | None = None, **headers: str) -> Tab:
+    def open_tab(self, session: str | None = None, origin: str | None = None) -> Tab:
         """Open the web socket of a tab.
 
         Raises:
           websockets.exceptions.InvalidStatus: the server refuses it.
         """
-        token = self.cookies.get(XSRF_COOKIE_NAME) or self.take_xsrf_token()
-        parts = ["streamlit", token] + ([] if session is None else [session])
-        sent = {"Cookie": self.cookie_header()} | headers
-        origin = sent.pop("Origin", self.url)
+        parts = ["streamlit", self.cookies[XSRF_COOKIE_NAME]] + ([] if session is None else [session])
+        sent = [*httpx.Headers(self.headers).multi_items(), ("Cookie", self.cookie_header())]
+        address = urlsplit(self.url)
+        opened = socket.create_connection(
+            (str(address.hostname), address.port or 0), SECONDS, (self.source or "", 0)
+        )
+        opened.settimeout(None)
         return Tab(
             connect(
                 f"{self.url.replace('http', 'ws', 1)}{STREAM}",
+                sock=opened,
                 subprotocols=[Subprotocol(part) for part in parts],
                 additional_headers=sent,
-                origin=origin,  # type: ignore[arg-type]
+                origin=origin or self.url,  # type: ignore[arg-type]
                 max_size=None,
                 open_timeout=SECONDS,
             )
@@ -164,6 +171,23 @@ class Tab:
             if messages[-1].WhichOneof("type") == "new_session":
                 self.session = messages[-1].new_session.initialize.session_id
         return messages
+
+    def media_file(self, messages: list[ForwardMsg]) -> str:
+        """Return the path of the file of the first download button, which the server makes now."""
+        elements = [message.delta.new_element for message in messages]
+        buttons = [element.download_button for element in elements if element.HasField("download_button")]
+        message = BackMsg()
+        message.backend_operation_request.request_id = "1"
+        message.backend_operation_request.session_id = self.session
+        message.backend_operation_request.deferred_file.file_id = buttons[0].deferred_file_id
+        self.send(message)
+        while True:
+            content = self.socket.recv(SECONDS)
+            assert isinstance(content, bytes)
+            answer = ForwardMsg.FromString(content).backend_operation_response
+            if answer.request_id:
+                assert not answer.error_msg
+                return answer.deferred_file.url
 
     def close(self) -> None:
         self._open.close()

@@ -10,27 +10,26 @@ import itertools
 import os
 import random
 import socket
+import stat
 import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from streamlit.proto.BackMsg_pb2 import BackMsg
-from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
-from streamlit.web.server.starlette.starlette_server_config import (
-    USER_COOKIE_NAME,
-    XSRF_COOKIE_NAME,
-)
+from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_NAME
 from websockets.exceptions import InvalidStatus
 
 from inspector import layout as layouts
-from tests.browser.server import Server
-from tests.hostile import team
+from inspector.media.streamlit.server.paths import HEALTH, READY
+from inspector.service.serving import SECRET_HEADER
+from tests.hostile import nginx, team
 from tests.hostile.damage import damaged_text
-from tests.hostile.team import Client
+from tests.hostile.team import Client, Team
 
-ANN, BEN, EVE = "ann@my.org", "ben@my.org", "eve@elsewhere.org"
+ANN, BEN = "ann@my.org", "ben@my.org"
 EXAMPLES = int(os.environ.get("HOSTILE_EXAMPLES", "0"))
 GROWTH = 50 * 2**20  # bytes that refused requests may leave in the server
 HEALTHY_SECONDS = 1.0
@@ -54,78 +53,97 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 
 
 @pytest.fixture(scope="module")
-def metadata() -> Iterator[str]:
-    with team.provider(ANN, BEN, EVE) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("team")
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path, metadata: str) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
     """The server. At the end, nothing of this project has failed in it.
 
     Exceptions of forged messages are left out, which only their sender sees.
     """
-    server = team.start(folder, metadata)
+    server = Team(tmp_path_factory.mktemp("team"), users=(ANN, BEN))
     yield server
     log = server.log()
     for begin, end in FORGED:
         log = log[:begin] + log[end:]
     left = server.stop()
     assert not left, f"processes {left} outlived the server"
-    assert "inspector/" not in log and "the secret of the client" not in log, log[-6000:]
+    assert "inspector/" not in log and server.secret not in log, log[-6000:]
 
 
 @pytest.fixture(scope="module")
-def ann(server: Server) -> Client:
-    return Client(server.url).sign_in(ANN)
+def ann(server: Team) -> Client:
+    return server.user(ANN)
 
 
 @pytest.fixture(scope="module")
-def ben(server: Server) -> Client:
-    return Client(server.url).sign_in(BEN)
+def ben(server: Team) -> Client:
+    return server.user(BEN)
 
 
-@pytest.fixture(scope="module")
-def strangers(server: Server) -> dict[str, Client]:
-    """Those who are not signed in and allowed, each with a token for uploads.
-
-    Other cookies, and one whose user has signed out, are in tests/media/streamlit/test_server.py.
-    """
-    forged = create_signed_value("another secret", USER_COOKIE_NAME, '{"is_logged_in": true}')
-    clients = {
-        "without a cookie": Client(server.url),
-        "with a forged cookie": Client(server.url, {USER_COOKIE_NAME: forged.decode()}),
-        "of another domain": Client(server.url).sign_in(EVE),
+def strangers(server: Team) -> dict[str, Client]:
+    """Those who are not the proxy, or do not name one user. Each has a token for uploads."""
+    named, secret = (nginx.HEADER, ANN), (SECRET_HEADER, server.secret)
+    forwarded = (("X-Forwarded-For", "127.0.0.1"), ("X-Real-IP", "127.0.0.1"))
+    return {
+        "from another address": server.stranger(named, secret, source="127.0.0.2"),
+        "from a forged address": server.stranger(named, secret, *forwarded, source="127.0.0.2"),
+        "without a secret": server.stranger(named),
+        "with another secret": server.stranger(named, (SECRET_HEADER, "0" * 32)),
+        "with two secrets": server.stranger(named, secret, secret),
+        "without a user": server.stranger(secret),
+        "with two users": server.stranger(named, (nginx.HEADER, BEN), secret),
     }
-    for client in clients.values():
-        client.take_xsrf_token()
-    return clients
 
 
-def healthy_seconds(server: Server) -> float:
+def healthy_seconds(server: Team) -> float:
     """Return how long a health check takes."""
     begin = time.monotonic()
-    assert Client(server.url).get("/_stcore/health").status_code == 200
+    assert httpx.get(f"{server.url}/_stcore/health", timeout=60.0).status_code == 200
     return time.monotonic() - begin
 
 
-@pytest.mark.nightly
-def test_strangers_get_nothing_but_the_way_to_sign_in(
-    server: Server, ann: Client, strangers: dict[str, Client]
+@pytest.mark.parametrize("unix", [False, True], ids=["port", "unix socket"])
+def test_users_of_the_proxy_get_pages_uploads_and_media_files(
+    unix: bool, server: Team, tmp_path: Path
 ) -> None:
+    team_server = Team(tmp_path, users=(ANN,), unix=True) if unix else server
+    client = team_server.user(ANN)
+    try:
+        if unix:
+            assert stat.S_IMODE(team_server.path.stat().st_mode) == 0o660
+            with pytest.raises(OSError):
+                socket.create_connection(("127.0.0.1", team_server.server.port), 5)
+        assert "<script" in client.get("/library", headers=PAGE).text
+        tab = client.open_tab()
+        messages = tab.open_page("model=mlp&depth=64&batch=8&layers=2")
+        assert not team.exceptions(messages) and len(messages) > 20
+        upload = f"/_stcore/upload_file/{tab.session}/1"
+        token = {"X-Xsrftoken": client.cookies[XSRF_COOKIE_NAME]}
+        assert client.request("PUT", upload, headers=token, files={"file": ("a", b"{}")}).status_code == 204
+        media = tab.media_file(messages)
+        assert media.startswith("/media/")
+        answer = client.get(media)
+        assert answer.status_code == 200 and answer.content
+        if not unix:
+            for name, stranger in strangers(server).items():
+                assert stranger.get(media).status_code == 403, name
+        assert Client(team_server.url).get(media).status_code == 401, "nginx asks who it is"
+        tab.close()
+    finally:
+        if unix:
+            assert not team_server.stop()
+
+
+def test_others_get_nothing_past_the_proxy(server: Team, ann: Client) -> None:
     tab = ann.open_tab()
     tab.open_page()
     assert tab.session
     before, tried = team.resident_bytes(server.pid), 0
-    for name, client in strangers.items():
-        for path, accept in itertools.product(ADDRESSES, (PLAIN, PAGE)):
+    everyone = strangers(server)
+    for name, client in everyone.items():
+        proxy_asks = name in ("without a user", "with two users")
+        for path, accept in itertools.product((*ADDRESSES, READY, HEALTH), (PLAIN, PAGE)):
             answer = client.get(path, headers=accept)
-            assert answer.status_code in (403, 404), (name, path, answer.status_code)
+            expected = 200 if proxy_asks and path in (READY, HEALTH) else 403
+            assert answer.status_code == expected, (name, path, answer.status_code)
             assert not any(word in answer.text for word in ("root:", "stApp", "sessions", ANN))
             tried += 1
         for method in METHODS:
@@ -145,10 +163,25 @@ def test_strangers_get_nothing_but_the_way_to_sign_in(
                 client.open_tab(session)
             assert refused.value.response.status_code == 403, name
             tried += 1
-    assert tried == len(strangers) * (2 * len(ADDRESSES) + len(METHODS) + 4 + 3)
+    assert tried == len(everyone) * (2 * len(ADDRESSES) + 4 + len(METHODS) + 4 + 3)
     assert team.resident_bytes(server.pid) - before < GROWTH
     assert tab.open_page() and tab.code is None, "the tab goes on"
     tab.close()
+
+
+def test_no_browser_names_another_user(server: Team, ann: Client) -> None:
+    forged = server.user(ANN)
+    forged.headers = {**dict(forged.headers), nginx.HEADER: BEN, SECRET_HEADER: "x"}
+    tab = forged.open_tab()
+    tab.open_page("", "library")
+    # nginx replaces the header, so this is a session of Ann, which only she can continue.
+    session = tab.session
+    tab.close()
+    for client, is_taken in ((ann, True), (server.user(BEN), False)):
+        again = client.open_tab(session)
+        again.open_page()
+        assert (again.session == session) == is_taken
+        again.close()
 
 
 @pytest.mark.nightly
@@ -167,6 +200,7 @@ def test_a_user_can_upload_only_with_the_token_and_to_a_session(ben: Client) -> 
     huge = token | {"Content-Length": str(2**40), "Content-Type": "multipart/form-data; boundary=x"}
     lines = [f"PUT {path} HTTP/1.1", f"Host: {urllib.parse.urlsplit(ben.url).netloc}"]
     lines += [f"{name}: {value}" for name, value in huge.items()]
+    lines += [f"{name}: {value}" for name, value in dict(ben.headers).items()]
     lines += [f"Cookie: {ben.cookie_header()}", "Connection: close", "", ""]
     assert team.raw_answers(ben.url, "\r\n".join(lines).encode()) == [413]
     assert ben.request("DELETE", path, headers=token).status_code == 204
@@ -191,47 +225,45 @@ def test_no_user_takes_over_the_session_of_another(ann: Client, ben: Client) -> 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost.evil"])
 def test_other_sites_open_no_web_socket(origin: str, ann: Client) -> None:
     with pytest.raises(InvalidStatus) as refused:
-        ann.open_tab(Origin=origin)
+        ann.open_tab(origin=origin)
     assert refused.value.response.status_code == 403
 
 
 @pytest.mark.nightly
-def test_headers(server: Server, ann: Client) -> None:
-    good = f"Host: localhost:{server.port}"
-    cookie = f"Cookie: {ann.cookie_header()}"
-    trusted = "\r\n".join(
-        ("X-Forwarded-User: ann", "X-Forwarded-Email: ann@my.org", "X-Forwarded-Host: localhost")
-    )
+def test_headers(server: Team) -> None:
+    good = f"Host: localhost:{server.server.port}"
+    user = f"{nginx.HEADER}: {ANN}"
+    signed_in = f"{user}\r\n{SECRET_HEADER}: {server.secret}"
     for lines, expected in (
         ((good, "GET"), [403]),
-        ((f"{good}\r\n{trusted}", "GET"), [403]),
-        ((f"{good}\r\n{cookie}", "GET"), [200]),
-        # The last cookie of a name counts, for all that read it.
-        ((f"{good}\r\n{cookie}\r\nCookie: {USER_COOKIE_NAME}=x", "GET"), [403]),
-        ((f"{good}\r\nHost: evil.example\r\n{cookie}", "GET"), [400]),
-        ((f"Host: evil.example\r\n{good}\r\n{cookie}", "GET"), [400]),
-        ((cookie, "GET"), [400]),
-        ((f"{good}\r\nContent-Length: -1\r\n{cookie}", "GET"), [400]),
-        ((f"{good}\r\nContent-Length: 1\r\nContent-Length: 2\r\n{cookie}", "GET"), [400]),
-        ((f"{good}\r\nX: {'a' * 200_000}\r\n{cookie}", "GET"), [400]),
-        ((f"{good}\r\n{cookie}; {'a=b; ' * 30_000}", "GET"), [400]),
+        ((f"{good}\r\n{user}", "GET"), [403]),
+        ((f"{good}\r\n{signed_in}", "GET"), [200]),
+        ((f"{good}\r\n{signed_in}\r\n{user}", "GET"), [403]),
+        ((f"{good}\r\nHost: evil.example\r\n{signed_in}", "GET"), [400]),
+        ((f"Host: evil.example\r\n{good}\r\n{signed_in}", "GET"), [400]),
+        ((f"Host: evil.example\r\n{signed_in}", "GET"), [403]),
+        ((signed_in, "GET"), [400]),
+        ((f"{good}\r\nContent-Length: -1\r\n{signed_in}", "GET"), [400]),
+        ((f"{good}\r\nContent-Length: 1\r\nContent-Length: 2\r\n{signed_in}", "GET"), [400]),
+        ((f"{good}\r\nX: {'a' * 200_000}\r\n{signed_in}", "GET"), [400]),
         ((f"{good}\r\nbroken header", "GET"), [400]),
         ((good, "GE T"), [400]),
     ):
         header, method = lines
         sent = f"{method} /_stcore/host-config HTTP/1.1\r\n{header}\r\nConnection: close\r\n\r\n"
         # uvicorn closes a connection with an unusable request after one answer, or without one.
-        assert team.raw_answers(server.url, sent.encode()) in (expected, []), sent[:200]
+        assert team.raw_answers(server.direct, sent.encode()) in (expected, []), sent[:200]
     assert healthy_seconds(server) < HEALTHY_SECONDS
 
 
 @pytest.mark.nightly
-def test_slow_and_idle_connections_do_not_stop_the_server(server: Server, ben: Client) -> None:
-    address = (urllib.parse.urlsplit(server.url).hostname, server.port)
+def test_slow_and_idle_connections_do_not_stop_the_server(server: Team, ben: Client) -> None:
+    address = ("127.0.0.1", server.server.port)
     before = team.resident_bytes(server.pid)
     connections = [socket.create_connection(address) for _ in range(200)]
-    head = f"PUT /_stcore/upload_file/a/b HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
-    user = f"Cookie: {ben.cookie_header()}\r\nX-Xsrftoken: {ben.cookies[XSRF_COOKIE_NAME]}\r\n"
+    head = f"PUT /_stcore/upload_file/a/b HTTP/1.1\r\nHost: localhost:{server.server.port}\r\n"
+    user = f"{nginx.HEADER}: {BEN}\r\n{SECRET_HEADER}: {server.secret}\r\n"
+    user += f"Cookie: {ben.cookie_header()}\r\nX-Xsrftoken: {ben.cookies[XSRF_COOKIE_NAME]}\r\n"
     starts = [b"", b"GET / HT", head.encode(), f"{head}Content-Length: 1000000\r\n\r\n".encode()]
     starts.append(f"{head}{user}Transfer-Encoding: chunked\r\n\r\n1\r\n".encode())
     try:
@@ -284,7 +316,7 @@ def messages(draw: random.Random) -> Iterator[bytes | str]:
 
 
 @pytest.mark.nightly
-def test_messages_that_no_browser_sends(server: Server, ben: Client) -> None:
+def test_messages_that_no_browser_sends(server: Team, ben: Client) -> None:
     """Each ends the web socket or the script of this tab at most. The other tab goes on.
 
     A widget that does not exist, or a value of another type, is an exception of Streamlit for the sender.
@@ -308,7 +340,7 @@ def test_messages_that_no_browser_sends(server: Server, ben: Client) -> None:
 def links(draw: random.Random) -> Iterator[tuple[str, str]]:
     """Yield pages and damaged links to them."""
     pages = ("", "board", "search", "open", "library", "jobs", "learn", "assemble")
-    pages += ("processes", "restore", "variants", "accuracy", "account", "run", "../x", "<b>x</b>")
+    pages += ("processes", "restore", "variants", "accuracy", "run", "../x", "<b>x</b>")
     for page in pages:
         yield page, ""
     fields = layouts.to_fields(layouts.parse({"model": "transformer"}).unwrap())
@@ -321,7 +353,7 @@ def links(draw: random.Random) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.nightly
-def test_damaged_links(server: Server, ben: Client, tmp_path: Path) -> None:
+def test_damaged_links(server: Team, ben: Client, tmp_path: Path) -> None:
     """No page of a link has an exception, runs anything, or writes a file."""
     draw = random.Random(None if EXAMPLES else 1)
     dumped = tmp_path / "dump"

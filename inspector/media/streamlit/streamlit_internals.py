@@ -8,27 +8,26 @@ notice, so all that this project needs are here. If one moves, a test fails with
 import contextlib
 import functools
 import logging
+import os
+import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 from streamlit import config, file_util, runtime
 from streamlit import logger as streamlit_logger
-from streamlit.auth_util import encode_provider_token as encode_provider_token
 from streamlit.delta_generator import DeltaGenerator as DeltaGenerator
 from streamlit.elements.lib.mutable_tab_container import TabContainer as TabContainer
 from streamlit.navigation.page import StreamlitPage as StreamlitPage
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 from streamlit.runtime.state import SessionState
 from streamlit.runtime.uploaded_file_manager import UploadedFile as UploadedFile
 from streamlit.web import cli
-from streamlit.web.server.starlette import starlette_websocket
-from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
+from streamlit.web.server.starlette import starlette_server, starlette_websocket
 
 from inspector.core.errors import InvalidInput
 
-_LARGEST_REDIRECT = 1000  # bytes of a message to the browser that can be a redirect
+_UNIX = "unix://"  # begins the address of a Unix socket
 # Called by the state of a session before each access, to begin a run that waits.
 _BEFORE_ACCESS = "_yield_callback"
 
@@ -165,29 +164,6 @@ def is_host_allowed(host: str | None) -> bool:
     return starlette_websocket.is_host_allowed(host)
 
 
-def signed_user(cookies: Mapping[str, str]) -> bytes | None:
-    """Return the JSON about a user in a cookie that Streamlit has signed; None without a valid signature.
-
-    It is what `st.user` reads, so both see the same user if a cookie is sent twice.
-    """
-    return starlette_websocket._get_signed_cookie_with_chunks(dict(cookies), USER_COOKIE_NAME)
-
-
-def redirect(url: str) -> bytes:
-    """Return the message on a web socket that sends the browser to another page."""
-    message = ForwardMsg()
-    message.auth_redirect.url = url
-    content: bytes = message.SerializeToString()
-    return content
-
-
-def is_redirect(content: bytes) -> bool:
-    """Return whether a message on a web socket sends the browser to another page."""
-    if len(content) > _LARGEST_REDIRECT:
-        return False
-    return bool(ForwardMsg.FromString(content).WhichOneof("type") == "auth_redirect")
-
-
 # --- The command `streamlit run` ----------------------------------------------------------------------------
 
 
@@ -221,7 +197,34 @@ def run_without_current_folder() -> None:
         return [file for file in all_files(file_name) if file == home or file != here]
 
     config.get_config_files = without_current_folder
+    _allow_unix_sockets()
     cli.main(prog_name="streamlit")
+
+
+def _allow_unix_sockets() -> None:
+    """Let `server.address` be `unix://PATH`, which Streamlit prints, but refuses for `st.App`.
+
+    Only the user and the group of the server can open the socket.
+    """
+    bind = starlette_server._bind_server_socket
+
+    def bind_any(
+        server_address: str, bind_address: str, port: int, backlog: int
+    ) -> tuple[socket.socket, str]:
+        if not server_address.startswith(_UNIX):
+            return bind(server_address, bind_address, port, backlog)
+        listening = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o117)
+        try:
+            listening.bind(server_address.removeprefix(_UNIX))
+        finally:
+            os.umask(before)
+        listening.listen(backlog)
+        listening.setblocking(False)
+        return listening, bind_address
+
+    starlette_server._bind_server_socket = bind_any
+    starlette_server._server_address_is_unix_socket = lambda: False
 
 
 def log_to(handler: logging.Handler) -> None:

@@ -1,18 +1,19 @@
-"""`serve`: start the dashboard for a team, with sign-in, limits, an audit log and an orderly end."""
+"""`serve`: start the dashboard for a team, behind a proxy that signs users in, with an audit log."""
 
 import argparse
-import importlib.metadata
+import errno
+import hashlib
 import ipaddress
 import json
 import os
+import re
+import socket
 import stat
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from inspector.core import input_file, toml_text, typed_json
+from inspector.core import input_file, typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.media.terminal.dashboard_verb import (
     MODEL,
@@ -26,19 +27,19 @@ from inspector.media.terminal.dashboard_verb import (
 from inspector.media.terminal.options import argument, number, verb
 from inspector.service import serving
 from inspector.service.audit_log import AuditLog
-from inspector.service.serving import Serving
+from inspector.service.serving import SECRET_HEADER, Serving, TrustedProxy
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
-CALLBACK = "/oauth2callback"  # the path of Streamlit that a provider sends users back to
-_MOST_SECRETS_BYTES = 2**20
-_SHORTEST_COOKIE_SECRET = 32  # characters; the output of `openssl rand -hex 16`
-_OLDEST_AUTHLIB = (1, 3, 2)  # Streamlit's own bound
-_PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
+UNIX = "unix:"
+_MOST_SECRET_BYTES = 4096
+_SHORTEST_SECRET = 32  # characters; the output of `openssl rand -hex 16`
+# uvicorn would take the sender's address from a header. Only that of the connection counts.
+_TRUSTED_BY_UVICORN = "FORWARDED_ALLOW_IPS"
 
 
 @verb(
     "serve",
-    "start the dashboard for a team, with sign-in, limits for each user and an audit log",
+    "start the dashboard for a team, behind a proxy that signs users in",
     argument("--address", default="127.0.0.1", help="IP address to listen on (127.0.0.1)"),
     argument("--port", default="8501", help="port to listen on (8501)"),
     argument(
@@ -47,25 +48,25 @@ _PROVIDER_FIELDS = ("client_id", "client_secret", "server_metadata_url")
         default=[],
         metavar="NAME",
         help="a host name by which browsers reach the server; may be repeated. The names of this machine "
-        "and of redirect_uri are allowed already",
+        "are allowed already",
     ),
     argument(
-        "--secrets",
-        metavar="FILE.toml",
-        help="sign in with the OpenID Connect provider of this file: redirect_uri, cookie_secret, "
-        "client_id, client_secret and server_metadata_url in a section [auth]",
+        "--trusted-proxy",
+        metavar="ADDRESS",
+        help="the IP address of the proxy that signs users in, or unix:PATH to listen on a Unix socket that "
+        "only the proxy can open. Connections from elsewhere are refused",
+    ),
+    argument("--user-header", metavar="NAME", help="the header in which the proxy names the user"),
+    argument(
+        "--proxy-secret",
+        metavar="FILE",
+        help=f"also require the content of this file in the header {SECRET_HEADER}: on a machine with other "
+        "users, who can connect from its addresses too",
     ),
     argument(
-        "--allow-domain",
-        action="append",
-        default=[],
-        metavar="DOMAIN",
-        help="let in only users with a verified e-mail address in this domain; may be repeated",
-    ),
-    argument(
-        "--insecure-open",
+        "--without-sign-in",
         action="store_true",
-        help="allow another address than this machine without sign-in",
+        help="let everyone in who reaches an address that other machines reach",
     ),
     argument("--jobs-per-user", default="2", metavar="N", help="running jobs of one user (2)"),
     argument("--queued-per-user", default="8", metavar="N", help="waiting jobs of one user (8)"),
@@ -89,21 +90,18 @@ def serve(options: argparse.Namespace) -> None:
     """Check the options, and replace this process by the Streamlit server."""
     limit_workers(options.worker_memory)
     port = number(options.port, "--port", "a port from 1 to 65535", 1, 65535)
-    secrets = None if options.secrets is None else os.path.abspath(options.secrets)
-    auth = {} if secrets is None else _read_auth(secrets)
-    if not is_loopback(options.address) and not auth and not options.insecure_open:
+    proxy = _proxy(options)
+    is_local = is_loopback(options.address)
+    if proxy is None and not is_local and not options.without_sign_in:
         raise InvalidInput(
-            f"--address is {options.address}, so other machines reach the server without sign-in: "
-            "give --secrets, or --insecure-open to let everyone in"
+            f"--address is {options.address}, so other machines reach the server without sign-in: give "
+            "--trusted-proxy and --user-header, or --without-sign-in to let everyone in"
         )
-    if options.allow_domain and not auth:
-        raise InvalidInput("--allow-domain needs sign-in: give --secrets")
     audit_log = None if options.audit_log is None else os.path.abspath(options.audit_log)
     AuditLog(audit_log).close()
     settings = Serving(
         team=True,
-        providers=_providers(auth),
-        domains=tuple(_domain(domain) for domain in options.allow_domain),
+        proxy=proxy,
         jobs_per_user=_count(options.jobs_per_user, "--jobs-per-user"),
         queued_per_user=_count(options.queued_per_user, "--queued-per-user"),
         shutdown_seconds=float(
@@ -112,16 +110,23 @@ def serve(options: argparse.Namespace) -> None:
         audit_log=audit_log,
         json_log=options.log_format == "json",
     )
-    hosts = [*LOOPBACK_NAMES, *_own_names(options.address, auth), *map(_host, options.host)]
+    hosts = [*LOOPBACK_NAMES, *_own_name(options.address), *map(_host, options.host)]
     models = model_arguments(options.model)
     # Last, so that an option that can never be used is reported on every machine.
-    refuse_taken(options.address, port)
+    path = _socket_path(options.trusted_proxy)
+    if path is None:
+        refuse_taken(options.address, port)
+    else:
+        _refuse_taken_socket(path)
     os.environ[serving.VARIABLE] = json.dumps(typed_json.encode(settings))
+    if proxy is not None:
+        os.environ[_TRUSTED_BY_UVICORN] = ""
+    users = [] if proxy is None else ["--server.trustedUserHeaders", json.dumps({proxy.user_header: "user"})]
     arguments = [
-        *("--server.address", options.address, "--server.port", str(port)),
+        *("--server.address", options.address if path is None else f"unix://{path}"),
+        *("--server.port", str(port), *users),
         *("--server.headless", "true", "--server.enableAgentApi", "false"),
         *(part for name in dict.fromkeys(hosts) for part in ("--server.allowedHosts", name)),
-        *(("--secrets.files", secrets) if secrets is not None else ()),
         *models,
     ]
     become_server(arguments)
@@ -131,18 +136,83 @@ def _count(text: str, option: str) -> int:
     return number(text, option, "a number from 1 to 1000", 1, 1000)
 
 
-def _own_names(address: str, auth: Mapping[str, Any]) -> list[str]:
-    """Return the host names in the address and in `redirect_uri`."""
-    names = []
-    if address != "localhost" and not ipaddress.ip_address(address).is_unspecified:
-        names.append(f"[{address}]" if ":" in address else address)
-    if auth:
-        names.append(_in_brackets(urlsplit(auth["redirect_uri"]).hostname or ""))
-    return names
+def _proxy(options: argparse.Namespace) -> TrustedProxy | None:
+    """Return the proxy of the options; None without one.
+
+    Raises:
+      InvalidInput: an option is missing or unusable, or the secret cannot be read. Errors never contain it.
+    """
+    if options.trusted_proxy is None:
+        for name, value in (("--user-header", options.user_header), ("--proxy-secret", options.proxy_secret)):
+            if value is not None:
+                raise InvalidInput(f"{name} needs --trusted-proxy, the address of the proxy that sends it")
+        return None
+    if options.user_header is None:
+        raise InvalidInput("--trusted-proxy needs --user-header, the header in which it names the user")
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", options.user_header):
+        name = shown(options.user_header)
+        raise InvalidInput(
+            f"--user-header is {name}, but must be the name of a header such as X-Forwarded-Email"
+        )
+    address = None
+    if _socket_path(options.trusted_proxy) is None:
+        try:
+            address = serving.plain_address(options.trusted_proxy)
+        except ValueError:
+            raise InvalidInput(
+                f"--trusted-proxy is {shown(options.trusted_proxy)}, but must be an IP address, or unix: and "
+                "the path of a socket"
+            ) from None
+    digest = None if options.proxy_secret is None else _digest(options.proxy_secret)
+    if address is not None and digest is None and ipaddress.ip_address(address).is_loopback:
+        print(
+            f"warning: every user of this machine can connect from {address} and name any user: on a machine "
+            "with other users, give --proxy-secret or a Unix socket",
+            file=sys.stderr,
+        )
+    return TrustedProxy(options.user_header, address, digest)
 
 
-def _in_brackets(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _digest(path: str) -> str:
+    secret = input_file.read_bytes(path, _MOST_SECRET_BYTES).strip()
+    if len(secret) < _SHORTEST_SECRET or not re.fullmatch(rb"[!-~]+", secret):
+        raise InvalidInput(
+            f"--proxy-secret {path} must have {_SHORTEST_SECRET} random characters or more, without spaces, "
+            "such as from `openssl rand -hex 32`"
+        )
+    if Path(path).stat().st_mode & stat.S_IROTH:
+        print(f"warning: other users of this machine can read {path}: chmod 600", file=sys.stderr)
+    return hashlib.sha256(secret).hexdigest()
+
+
+def _socket_path(proxy: str | None) -> str | None:
+    """Return the path of the Unix socket in --trusted-proxy; None if it is another address."""
+    if proxy is None or not proxy.startswith(UNIX):
+        return None
+    path = proxy.removeprefix(UNIX)
+    return os.path.abspath("/" + path.lstrip("/") if path.startswith("//") else path)
+
+
+def _refuse_taken_socket(path: str) -> None:
+    """Raise InvalidInput if the server cannot make this socket. Delete that of a server that has ended."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            if probe.connect_ex(path) == 0:
+                raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+            if os.path.lexists(path) and stat.S_ISSOCK(os.lstat(path).st_mode):
+                os.unlink(path)
+            probe.bind(path)
+            os.unlink(path)
+        except OSError as error:
+            reason = error.strerror or error  # "AF_UNIX path too long" has no number
+            raise InvalidInput(f"the server cannot listen on the socket {path}: {reason}") from None
+
+
+def _own_name(address: str) -> list[str]:
+    """Return the host name in the address; none if it is all addresses."""
+    if address == "localhost" or ipaddress.ip_address(address).is_unspecified:
+        return []
+    return [f"[{address}]" if ":" in address else address]
 
 
 def _host(name: str) -> str:
@@ -154,76 +224,3 @@ def _host(name: str) -> str:
 
 def _has_port(name: str) -> bool:
     return ":" in name.rpartition("]")[2]
-
-
-def _domain(name: str) -> str:
-    if "." not in name or name.startswith(".") or not name.replace(".", "").replace("-", "").isalnum():
-        raise InvalidInput(f"--allow-domain is {shown(name)}, but must be the part after @ such as my.org")
-    return name.lower()
-
-
-def _read_auth(path: str) -> dict[str, Any]:
-    """Return the section `[auth]` of a secrets file. Errors never contain a value of it.
-
-    Raises:
-      InvalidInput: the file cannot be read, lacks a field, or Authlib is not installed.
-    """
-    try:
-        content = input_file.read_bytes(path, _MOST_SECRETS_BYTES).decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidInput(f"--secrets {path} is not a TOML file in UTF-8") from None
-    try:
-        auth = toml_text.parse(content, path).get("auth")
-    except InvalidInput:
-        # The parser's message can quote the file.
-        raise InvalidInput(f"--secrets {path} is not a TOML file in UTF-8") from None
-    if not isinstance(auth, dict):
-        raise InvalidInput(f"--secrets {path} has no section [auth]")
-    redirect = auth.get("redirect_uri")
-    parts = urlsplit(redirect) if isinstance(redirect, str) else None
-    if parts is None or parts.scheme not in ("http", "https") or parts.path != CALLBACK:
-        raise InvalidInput(
-            f"--secrets {path}: redirect_uri in [auth] must be the server's address with the path "
-            f"{CALLBACK}, such as https://shards.my.org{CALLBACK}"
-        )
-    secret = auth.get("cookie_secret")
-    if not isinstance(secret, str) or len(secret) < _SHORTEST_COOKIE_SECRET:
-        raise InvalidInput(
-            f"--secrets {path}: cookie_secret in [auth] must be {_SHORTEST_COOKIE_SECRET} random characters "
-            "or more, such as from `openssl rand -hex 32`"
-        )
-    if not _providers(auth):
-        raise InvalidInput(
-            f"--secrets {path}: [auth] or a section [auth.NAME] without an underscore in its name needs "
-            f"{', '.join(_PROVIDER_FIELDS[:-1])} and {_PROVIDER_FIELDS[-1]}"
-        )
-    if Path(path).stat().st_mode & stat.S_IROTH:
-        print(f"warning: other users of this machine can read {path}: chmod 600", file=sys.stderr)
-    _refuse_without_authlib()
-    return auth
-
-
-def _providers(auth: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the complete providers in `[auth]`; `default` is the section itself."""
-    sections = {"default": auth} | {
-        name: section for name, section in auth.items() if isinstance(section, dict) and "_" not in name
-    }
-    return tuple(
-        name
-        for name, section in sections.items()
-        if all(isinstance(section.get(field), str) and section[field] for field in _PROVIDER_FIELDS)
-    )
-
-
-def _refuse_without_authlib() -> None:
-    try:
-        version = importlib.metadata.version("authlib")
-        importlib.metadata.version("httpx")
-    except importlib.metadata.PackageNotFoundError:
-        version = "0"
-    parts = tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
-    if parts < _OLDEST_AUTHLIB:
-        raise InvalidInput(
-            "--secrets needs Authlib and httpx, which are not installed: "
-            "pip install 'sharding-inspector[team]'"
-        )

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.paths import UPLOADS
-from inspector.media.streamlit.server.sign_in_required import USER
+from inspector.media.streamlit.server.trusted_proxy import USER
 from inspector.producers.readers import limits
 
 

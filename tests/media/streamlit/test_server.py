@@ -4,45 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import re
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
-from pathlib import Path
-from urllib.parse import quote
+from collections.abc import Callable
 
 import pytest
 from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, PlainTextResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
-from streamlit.web.server.starlette import starlette_websocket
-from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
-from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
 from benchmarks.processes import until
-from inspector.media.streamlit.server import (
-    plotly_script,
-    return_link,
-    session_log,
-    sign_in_required,
-)
+from inspector.media.streamlit.server import plotly_script, session_log
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import BROWSER_COOKIE, PLOTLY, READY
+from inspector.media.streamlit.server.paths import BROWSER_COOKIE, HEALTH, PLOTLY, READY
 from inspector.media.streamlit.server.shutdown import GracefulShutdown
-from inspector.media.streamlit.server.sign_in_required import SignInRequired
-from inspector.service import serving, sign_outs
+from inspector.media.streamlit.server.trusted_proxy import BehindProxy
+from inspector.service import serving
 from inspector.service.engine.requester import digest_of_session
-from inspector.service.serving import Serving
-from inspector.service.sign_outs import SignOuts
+from inspector.service.serving import SECRET_HEADER, Serving, TrustedProxy
 
 HOSTS = "server.allowedHosts"
 
@@ -135,28 +125,15 @@ def test_a_browser_that_leaves_while_the_server_writes_is_no_error(gone: bool) -
         asyncio.run(run)
 
 
-SECRET = "the server's secret"
-MESSAGE = ForwardMsg(hash="1").SerializeToString()
-CLAIMS = {
-    "is_logged_in": True, "iss": "https://p.org", "sub": "1", "iat": 5, "email": "ann@my.org",
-    "email_verified": True,
-}  # fmt: skip
-
-
-def cookie(secret: str = SECRET, **claims: object) -> dict[str, str]:
-    """Return the header with the cookie of a user."""
-    signed = create_signed_value(secret, USER_COOKIE_NAME, json.dumps(CLAIMS | claims))
-    return {"Cookie": f"{USER_COOKIE_NAME}={signed.decode()}"}
+SECRET = "0123456789abcdef" * 2
+PROXY = "10.0.0.2"
+ANN = {"X-User": "ann@my.org", SECRET_HEADER: SECRET}
 
 
 @pytest.fixture
-def team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TestClient]:
-    """A server with sign-in for users of my.org; the pages are those of Streamlit."""
-    settings = Serving(team=True, providers=("default", "okta <b>"), domains=("my.org",))
-    monkeypatch.setattr(serving, "current", lambda: settings)
-    monkeypatch.setattr(starlette_websocket, "get_cookie_secret", lambda: SECRET)
-    kept = SignOuts(tmp_path / "sign_outs.sqlite3")
-    monkeypatch.setattr(sign_outs, "shared", lambda: kept)
+def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., TestClient]:
+    """Return a client at an address of a server that is behind a proxy; the pages are those of Streamlit."""
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
 
     async def echo(socket: WebSocket) -> None:
         await socket.accept()
@@ -166,144 +143,80 @@ def team(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[TestClient
 
     app = Starlette(
         routes=[
-            Route("/auth/logout", lambda _: RedirectResponse("/", 302)),
-            Route("/oauth2callback", lambda _: RedirectResponse("/", 302)),
             WebSocketRoute("/_stcore/stream", echo),
             Route("/{path:path}", lambda _: HTMLResponse("page"), methods=["GET", "PUT"]),
         ]
     )
-    checked = SafeAnswers(SignInRequired(app))
-    # In one event loop, as in the server.
-    with TestClient(checked, "http://localhost", follow_redirects=False) as client:
-        yield client
+
+    def client(address: str | None, proxy: str | None = PROXY, secret: str | None = digest) -> TestClient:
+        settings = Serving(team=True, proxy=TrustedProxy("X-User", proxy, secret))
+        monkeypatch.setattr(serving, "current", lambda: settings)
+        checked: ASGIApp = SafeAnswers(BehindProxy(app))
+
+        async def without_address(scope: Scope, receive: Receive, send: Send) -> None:
+            await checked(scope | {"client": None}, receive, send)
+
+        asked = without_address if address is None else checked
+        return TestClient(asked, "http://localhost", client=(address or "", 5000))
+
+    return client
 
 
-STRANGERS = [
-    {}, cookie("another secret"), cookie(is_logged_in=False), cookie(is_logged_in="true"), cookie(sub=""),
-    cookie(email="eve@elsewhere.org"), cookie(email_verified=False), cookie(email="a@my.org.evil"),
-    cookie(email="eve@notmy.org"), cookie(email=None), cookie(email=["ann@my.org"]),
-    cookie(email="eve@elsewhere.org@my.org"), cookie(email="@my.org"), cookie(email='"a"@b"@my.org'),
-    cookie(email='"ann@my.org"@elsewhere.org'), cookie(email="eve @my.org"),
-    {"Cookie": f"{USER_COOKIE_NAME}=x"},
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("headers", STRANGERS)
-def test_who_is_not_allowed_gets_no_page_upload_or_web_socket(
-    team: TestClient, headers: dict[str, str]
+@pytest.mark.parametrize(
+    ("address", "headers"),
+    [
+        *((address, ANN) for address in ("10.0.0.3", "127.0.0.1", "::1", "::ffff:10.0.0.3", None)),
+        ("10.0.0.3", ANN | {"X-Forwarded-For": PROXY, "Forwarded": f"for={PROXY}"}),
+        (PROXY, {}),
+        (PROXY, {"X-User": "ann"}),
+        (PROXY, ANN | {SECRET_HEADER: SECRET[:-1]}),
+        (PROXY, ANN | {SECRET_HEADER: ""}),
+        (PROXY, [*ANN.items(), (SECRET_HEADER, SECRET)]),
+        (PROXY, {SECRET_HEADER: SECRET}),
+        (PROXY, ANN | {"X-User": " "}),
+        (PROXY, [*ANN.items(), ("X-User", "ben@my.org")]),
+    ],
+)
+def test_only_the_proxy_gets_pages_uploads_and_web_sockets(
+    ask: Callable[..., TestClient], address: str | None, headers: dict[str, str] | list[tuple[str, str]]
 ) -> None:
-    page = team.get("/library", headers={"Accept": "text/html"} | headers)
-    assert page.status_code == 403 and page.text != "page" and "<script" not in page.text
-    assert page.headers["Cache-Control"] == "no-store"
-    upload = team.put("/_stcore/upload_file/session/file", headers=headers)
-    assert (upload.status_code, upload.headers["content-type"][:10]) == (403, "text/plain")
+    client = ask(address)
+    for path in ("/", "/library", "/media/a.png", "/_stcore/metrics", "/no/such/page", "//ready"):
+        assert client.get(path, headers=headers).status_code == 403
+    assert client.put("/_stcore/upload_file/session/file", headers=headers).status_code == 403
     with (
         pytest.raises(WebSocketDisconnect) as refused,
-        team.websocket_connect("/_stcore/stream", headers=headers),
+        client.websocket_connect("/_stcore/stream", headers=type(client.headers)(headers)),
     ):
         pass
     assert refused.value.code == 1008
-    assert team.get("/_stcore/health", headers=headers).text == "page"
+    # The proxy can ask whether the server is healthy without a user.
+    secrets = type(client.headers)(headers).get_list(SECRET_HEADER)
+    is_proxy = address == PROXY and secrets == [SECRET]
+    for path in (READY, HEALTH):
+        assert client.get(path, headers=headers).status_code == (200 if is_proxy else 403)
 
 
-def test_an_allowed_user_gets_everything(team: TestClient) -> None:
-    assert team.get("/library", headers=cookie()).text == "page"
-    quoted = cookie(email='"ann@home"@My.org')  # a mailbox of my.org
-    assert team.get("/library", headers=quoted).text == "page"
-    assert team.put("/_stcore/upload_file/session/file", headers=cookie()).text == "page"
-    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
-        tab.send_bytes(MESSAGE)
-        assert tab.receive_bytes() == MESSAGE
+@pytest.mark.parametrize("address", [PROXY, f"::ffff:{PROXY}", None])
+def test_a_user_of_the_proxy_gets_everything(ask: Callable[..., TestClient], address: str | None) -> None:
+    client = ask(address, PROXY if address else None)
+    assert client.get("/library", headers=ANN).text == "page"
+    assert client.put("/_stcore/upload_file/session/file", headers=ANN).text == "page"
+    with client.websocket_connect("/_stcore/stream", headers=ANN) as tab:
+        tab.send_bytes(b"message")
+        assert tab.receive_bytes() == b"message"
 
 
-def test_the_page_of_a_stranger_begins_sign_in_with_a_known_provider(
-    team: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sign_in_required, "encode_provider_token", lambda name: f"token-{len(name)}")
-    page = team.get("/", headers={"Accept": "text/html"}).text
-    assert page.count("<form") == 2 and "okta &lt;b&gt;" in page and "<b>" not in page
-    answer = team.get("/sign-in", params={"provider": "okta <b>"})
-    assert answer.headers["location"] == "/auth/login?provider=token-8"
-    for query in ("", "?provider=", "?provider=x", "?provider=default&provider=default"):
-        assert team.get(f"/sign-in{query}").status_code == 400
-    refused = team.get("/", headers={"Accept": "text/html"} | cookie(email="<i>@x.org")).text
-    assert "&lt;i&gt;@x.org" in refused and "<i>" not in refused
+def test_the_secret_is_optional(ask: Callable[..., TestClient]) -> None:
+    assert ask(PROXY, secret=None).get("/", headers={"X-User": "ann"}).text == "page"
 
 
-def test_a_sign_out_ends_the_tabs_and_the_cookie_of_one_sign_in(team: TestClient) -> None:
-    copied, other = cookie(), cookie(iat=6)
-    with (
-        team.websocket_connect("/_stcore/stream", headers=copied) as tab,
-        team.websocket_connect("/_stcore/stream", headers=other) as other_tab,
-    ):
-        cross = copied | {"Sec-Fetch-Site": "cross-site"}
-        assert team.get("/auth/logout", headers=cross).status_code == 403
-        assert team.get("/", headers=copied).text == "page"
-        assert team.get("/auth/logout", headers=copied).status_code == 302
-        sent = ForwardMsg.FromString(tab.receive_bytes())
-        assert sent.auth_redirect.url == "/"
-        with pytest.raises(WebSocketDisconnect) as ended:
-            tab.receive_bytes()
-        assert ended.value.code == 1008
-        other_tab.send_bytes(MESSAGE)
-        assert other_tab.receive_bytes() == MESSAGE
-    assert team.get("/", headers=copied).status_code == 403
-    assert team.get("/", headers=other).text == "page"
-
-
-def test_the_tab_that_signs_out_goes_to_the_provider_only(team: TestClient) -> None:
-    away = ForwardMsg()
-    away.auth_redirect.url = "/auth/logout"
-    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
-        tab.send_bytes(away.SerializeToString())
-        tab.receive_bytes()
-        team.get("/auth/logout", headers=cookie())
-        with pytest.raises(WebSocketDisconnect):
-            tab.receive_bytes()
-
-
-def test_text_ends_a_web_socket(team: TestClient) -> None:
-    with team.websocket_connect("/_stcore/stream", headers=cookie()) as tab:
+def test_text_ends_a_web_socket(ask: Callable[..., TestClient]) -> None:
+    with ask(PROXY).websocket_connect("/_stcore/stream", headers=ANN) as tab:
         tab.send_text("1")
         with pytest.raises(WebSocketDisconnect) as ended:
             tab.receive_bytes()
         assert ended.value.code == 1003
-
-
-LINK = "/board?layouts=a%3Db&x=1,2"
-
-
-@pytest.mark.parametrize(
-    ("link", "kept"),
-    [
-        (LINK, LINK),
-        ("/?model=moe", "/?model=moe"),
-        ("/library", "/library"),
-        ("/", None),
-        ("/a.js?x", None),
-        ("/?x=" + "a" * 5000, None),
-    ],
-)
-def test_a_link_is_followed_after_sign_in(link: str, kept: str | None, team: TestClient) -> None:
-    assert team.get(link, headers={"Accept": "text/html"}).status_code == 403
-    assert (return_link.COOKIE in team.cookies) == (kept is not None)
-    assert team.get("/oauth2callback").headers["location"] == (kept or "/")
-    assert team.get("/oauth2callback").headers["location"] == "/", "only once"
-
-
-@pytest.mark.parametrize(
-    "forged", ["//evil.example", "https://evil.example/", "/\\evil.example", "/a/../b", "/x\r\ny"]
-)
-def test_no_link_to_another_site_is_followed(forged: str, team: TestClient) -> None:
-    cookie = f"{return_link.COOKIE}={quote(forged, safe='')}"
-    answer = team.get("/oauth2callback", headers={"Cookie": cookie})
-    assert answer.headers["location"] == "/"
-
-
-@pytest.mark.parametrize("path", ["//evil.example", "/%0d%0aSet-Cookie:x", "//evil.example/?a"])
-def test_no_path_to_another_site_is_kept(path: str, team: TestClient) -> None:
-    team.get(f"http://localhost{path}", headers={"Accept": "text/html"})
-    assert return_link.COOKIE not in team.cookies
 
 
 def test_a_log_record_is_one_line_of_json() -> None:

@@ -4,38 +4,29 @@ from __future__ import annotations
 
 import ast
 import importlib
-import json
 import logging
-import secrets
 from pathlib import Path
 
 import pytest
 import streamlit as st
 from streamlit import config
-from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager
 from streamlit.runtime.state.safe_session_state import SafeSessionState
 from streamlit.runtime.state.session_state import SessionState
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.testing.v1 import AppTest
-from streamlit.web.server.starlette import (
-    starlette_app_utils,
-    starlette_auth_routes,
-    starlette_routes,
-    starlette_websocket,
-)
+from streamlit.web.server.starlette import starlette_routes
 
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import streamlit_internals
 from inspector.media.streamlit.server import paths
-from inspector.media.terminal import serve_verb
 from tests.paths import ROOT
 
 FILE = Path(streamlit_internals.__file__)
 LOG = "the JSON log lacks what Streamlit logs"
 FOLDER = "`dashboard` takes settings and secrets from the current folder"
 OPTIONS = "`dashboard` cannot check the options that it passes on"
-SIGN_IN = "a team server cannot ask for sign-in"
+SOCKET = "a team server cannot listen on a Unix socket"
 SESSIONS = "jobs of closed tabs go on"
 TYPES = "nothing can be imported"
 # (module, name in it, what no longer works)
@@ -57,11 +48,9 @@ NAMES = [
     ("streamlit.logger", "setup_formatter", LOG),
     ("streamlit.web.cli", "main", "the server cannot start"),
     ("streamlit.web.cli", "main_run.make_context", OPTIONS),
-    ("streamlit.auth_util", "encode_provider_token", SIGN_IN),
-    ("streamlit.web.server.starlette.starlette_server_config", "USER_COOKIE_NAME", SIGN_IN),
-    ("streamlit.web.server.starlette.starlette_websocket", "_get_signed_cookie_with_chunks", SIGN_IN),
+    ("streamlit.web.server.starlette.starlette_server", "_bind_server_socket", SOCKET),
+    ("streamlit.web.server.starlette.starlette_server", "_server_address_is_unix_socket", SOCKET),
     ("streamlit.web.server.starlette.starlette_websocket", "is_host_allowed", "no host name is refused"),
-    ("streamlit.proto.ForwardMsg_pb2", "ForwardMsg", "a sign-out leaves its tabs open"),
 ]
 
 
@@ -155,49 +144,13 @@ def test_uploads_are_counted_and_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert streamlit_internals.stored_uploads() == {("a", "2"): 0, ("b", "1"): 5}
 
 
-def test_a_signed_cookie_is_read_whole_or_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamlit import auth_util
-
-    monkeypatch.setattr(starlette_websocket, "get_cookie_secret", lambda: "a secret")
-
-    def signed(name: str, value: str) -> bytes:
-        return starlette_app_utils.create_signed_value("a secret", name, value)
-
-    for length in (10, 9000):
-        claims = {"sub": secrets.token_hex(length // 2)}  # cookies are compressed
-        cookies: dict[str, str] = {}
-        auth_util.set_cookie_with_chunks(
-            lambda name, value, kept=cookies: kept.update({name: signed(name, value).decode()}),
-            signed,
-            streamlit_internals.USER_COOKIE_NAME,
-            claims,
-            cookie_attr_size=50,
-        )
-        assert (len(cookies) > 1) == (length > 4096)
-        content = streamlit_internals.signed_user(cookies)
-        assert content is not None and json.loads(content) == claims
-        for name in cookies:
-            changed = {**cookies, name: cookies[name][:-2] + "AA"}
-            assert streamlit_internals.signed_user(changed) in (None, b"")
-    assert streamlit_internals.signed_user({}) is None
-
-
-def test_messages_that_send_the_browser_elsewhere_are_recognized() -> None:
-    content = streamlit_internals.redirect("/x")
-    assert ForwardMsg.FromString(content).auth_redirect.url == "/x"
-    assert streamlit_internals.is_redirect(content)
-    assert not streamlit_internals.is_redirect(ForwardMsg(hash="1").SerializeToString())
-
-
 def test_paths_of_the_server_are_those_of_streamlit() -> None:
     routes = [
-        *starlette_auth_routes.create_auth_routes(""),
         *starlette_routes.create_health_routes(None, ""),  # type: ignore[arg-type]
         *starlette_routes.create_upload_routes(None, None, ""),  # type: ignore[arg-type]
     ]
     served = [getattr(route, "path", "") for route in routes]
-    for path in (paths.HEALTH, paths.LOGIN, paths.LOGOUT, paths.CALLBACK, serve_verb.CALLBACK):
-        assert path in served, f"Streamlit {st.__version__} has no {path}"
+    assert paths.HEALTH in served, f"Streamlit {st.__version__} has no {paths.HEALTH}"
     assert f"{paths.UPLOADS}{{session_id}}/{{file_id}}" in served
 
 

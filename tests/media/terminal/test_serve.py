@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -14,21 +15,10 @@ import pytest
 from inspector.core import typed_json
 from inspector.media.terminal import main
 from inspector.service import serving
-from inspector.service.serving import Serving
+from inspector.service.serving import Serving, TrustedProxy
 
 SECRET = "0123456789abcdef" * 2
-PROVIDER = {"client_id": "c", "client_secret": SECRET, "server_metadata_url": "https://p.org/x"}
-AUTH = {"redirect_uri": "https://shards.my.org/oauth2callback", "cookie_secret": SECRET}
-
-
-def write(path: Path, **sections: dict[str, object]) -> str:
-    lines = []
-    for name, fields in sections.items():
-        lines.append(f"[{name.replace('__', '.')}]")
-        lines += [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
-    path.write_text("\n".join(lines))
-    path.chmod(0o600)
-    return str(path)
+HEADER = ["--user-header", "X-User"]
 
 
 @pytest.fixture
@@ -37,6 +27,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     commands: list[list[str]] = []
     monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     monkeypatch.setenv(serving.VARIABLE, "")
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
     return commands
 
 
@@ -62,7 +53,7 @@ def test_a_loopback_server_needs_no_sign_in(started: list[list[str]]) -> None:
     assert values(command, "--server.port") == [port]
     hosts = ["127.0.0.1", "localhost", "[::1]", "shards.my.org"]
     assert values(command, "--server.allowedHosts") == hosts
-    assert "--secrets.files" not in command
+    assert "--server.trustedUserHeaders" not in command
     assert settings() == Serving(team=True, jobs_per_user=2, queued_per_user=3, shutdown_seconds=60.0)
 
 
@@ -72,59 +63,92 @@ def test_another_address_needs_sign_in_or_consent(
 ) -> None:
     assert main(["serve", "--address", address, "--port", free_port()]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and address in error and "--insecure-open" in error
+    assert (
+        error.count("\n") == 1
+        and address in error
+        and "--without-sign-in" in error
+        and "--trusted-proxy" in error
+    )
     assert started == []
 
 
 def test_an_open_server_is_started_on_request(started: list[list[str]]) -> None:
-    assert main(["serve", "--address", "0.0.0.0", "--insecure-open", "--port", free_port()]) == 0
+    assert main(["serve", "--address", "0.0.0.0", "--without-sign-in", "--port", free_port()]) == 0
     assert values(started[0], "--server.address") == ["0.0.0.0"]
     assert "0.0.0.0" not in values(started[0], "--server.allowedHosts")
 
 
 @pytest.mark.parametrize(
-    ("sections", "providers"),
-    [
-        ({"auth": AUTH | PROVIDER}, ("default",)),
-        ({"auth": AUTH, "auth__google": PROVIDER, "auth__okta": PROVIDER}, ("google", "okta")),
-        ({"auth": AUTH, "auth__okta": PROVIDER, "auth__half": {"client_id": "c"}}, ("okta",)),
-    ],
+    ("proxy", "address"),
+    [("10.0.0.2", "10.0.0.2"), ("::ffff:10.0.0.2", "10.0.0.2"), ("FD00:0::2", "fd00::2"), ("::1", "::1")],
 )
-def test_sign_in_opens_every_address(
-    sections: dict, providers: tuple[str, ...], tmp_path: Path, started: list[list[str]]
+def test_a_proxy_opens_every_address(
+    proxy: str, address: str, tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = write(tmp_path / "secrets.toml", **sections)
-    more = ["--allow-domain", "My.org", "--port", free_port()]
-    assert main(["serve", "--address", "0.0.0.0", "--secrets", file, *more]) == 0
-    assert values(started[0], "--secrets.files") == [file]
-    assert values(started[0], "--server.allowedHosts")[-1] == "shards.my.org"
-    assert settings().providers == providers and settings().domains == ("my.org",)
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+    more = ["--proxy-secret", str(file), "--port", free_port()]
+    assert main(["serve", "--address", "0.0.0.0", "--trusted-proxy", proxy, *HEADER, *more]) == 0
+    (mapping,) = values(started[0], "--server.trustedUserHeaders")
+    assert json.loads(mapping) == {"X-User": "user"}
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert settings().proxy == TrustedProxy("X-User", address, digest)
     assert SECRET not in os.environ[serving.VARIABLE] + " ".join(started[0])
+    # Otherwise a header would be the sender's address.
+    assert os.environ["FORWARDED_ALLOW_IPS"] == ""
+    assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("auth", "named"),
-    [
-        (None, "[auth]"),
-        (AUTH, "client_id"),
-        (AUTH | PROVIDER | {"client_id": ""}, "client_id"),
-        (AUTH | PROVIDER | {"cookie_secret": "short"}, "cookie_secret"),
-        (AUTH | PROVIDER | {"redirect_uri": "https://shards.my.org/"}, "redirect_uri"),
-        (AUTH | PROVIDER | {"redirect_uri": 5}, "redirect_uri"),
-        (AUTH | {"my_provider": PROVIDER}, "TOML"),  # not TOML: a JSON object as a value
-    ],
-)
-def test_unusable_secrets_are_refused_without_showing_them(
-    auth: dict | None,
-    named: str,
+@pytest.mark.parametrize("proxy", ["127.0.0.1", "127.5.0.1", "::1"])
+def test_a_proxy_on_this_machine_without_a_secret_is_warned_of(
+    proxy: str, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--trusted-proxy", proxy, *HEADER, "--port", free_port()]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith("warning: ") and "--proxy-secret" in error and error.count("\n") == 1
+    assert main(["serve", "--trusted-proxy", "10.0.0.2", *HEADER, "--port", free_port()]) == 0
+    assert capsys.readouterr().err == "" and len(started) == 2
+
+
+def test_a_unix_socket_of_an_earlier_server_is_replaced(
     tmp_path: Path,
     started: list[list[str]],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    file = write(tmp_path / "secrets.toml", **({} if auth is None else {"auth": auth}))
-    assert main(["serve", "--secrets", file]) == 2
+    monkeypatch.chdir(tmp_path)  # the path of a socket has at most 108 bytes
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        server.listen()
+        assert main(["serve", "--trusted-proxy", "unix:socket", *HEADER]) == 2
+        error = capsys.readouterr().err
+        assert error.count("\n") == 1 and "socket" in error and started == []
+    assert main(["serve", "--trusted-proxy", "unix:socket", *HEADER]) == 0
+    assert values(started[0], "--server.address") == [f"unix://{tmp_path / 'socket'}"]
+    assert settings().proxy == TrustedProxy("X-User") and not (tmp_path / "socket").exists()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_file_is_no_socket(tmp_path: Path, started: list[list[str]]) -> None:
+    file = tmp_path / "data"
+    file.write_text("data")
+    for path in (file, tmp_path / "missing" / "socket", tmp_path / ("x" * 200)):
+        assert main(["serve", "--trusted-proxy", f"unix:{path}", *HEADER]) == 2
+    assert file.read_text() == "data" and started == []
+
+
+@pytest.mark.parametrize(
+    "content", ["short", "", f"{SECRET} {SECRET}", f"{SECRET}\n{SECRET}", f"{SECRET}\x00"]
+)
+def test_an_unusable_secret_is_refused_without_showing_it(
+    content: str, tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(content)
+    assert main(["serve", "--trusted-proxy", "10.0.0.2", *HEADER, "--proxy-secret", str(file)]) == 2
     error = capsys.readouterr().err
-    assert named in error and error.count("\n") == 1 and SECRET not in error
+    assert str(file) in error and error.count("\n") == 1 and SECRET not in error
     assert started == []
 
 
@@ -150,7 +174,14 @@ def taken() -> Iterator[str]:
         ["--shutdown-seconds", "-1"],
         ["--host", "http://my.host"],
         ["--host", "my.host:80"],
-        ["--allow-domain", "my.org"],
+        ["--trusted-proxy", "10.0.0.2"],
+        ["--trusted-proxy", "shards.my.org", *HEADER],
+        ["--trusted-proxy", "10.0.0.0/8", *HEADER],
+        ["--trusted-proxy", "10.0.0.2", "--user-header", "X User"],
+        ["--trusted-proxy", "10.0.0.2", *HEADER, "--proxy-secret", "/dev/null"],
+        ["--address", "my.host", "--trusted-proxy", "10.0.0.2", *HEADER],
+        ["--user-header", "X-User"],
+        ["--proxy-secret", "secret"],
         ["--model", "not-a-model"],
         ["--log-format", "xml"],
         ["--audit-log", "/dev/null/nothing"],

@@ -19,7 +19,7 @@ def show() -> None:
     """Draw the page, for the chip of its URL."""
     st.markdown("### Accuracy of predictions")
     try:
-        own = () if serving.current().providers else own_runs.read()
+        own = () if serving.current().proxy else own_runs.read()
     except InvalidInput as error:
         own = ()
         st.warning(plain(str(error)), icon=":material/warning:")

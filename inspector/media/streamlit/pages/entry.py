@@ -15,10 +15,9 @@ from inspector.media.streamlit.session import (
     kept_pins,
     pins,
     run_folder,
-    sign_in,
 )
 from inspector.media.streamlit.streamlit_internals import StreamlitPage, look_values_up
-from inspector.service import own_model_registration, serving
+from inspector.service import own_model_registration
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
 ICON = (
@@ -35,9 +34,6 @@ st.set_page_config(
     layout="wide",
     initial_sidebar_state=340,  # pixels; a rule fits a line
 )
-
-if not sign_in.passed():
-    st.stop()
 
 
 def page_of(name: str, icon: str, title: str | None = None, *, hidden: bool = False) -> StreamlitPage:
@@ -86,11 +82,6 @@ learn = [
     page_of("accuracy", ":material/target:", "Accuracy of predictions"),
 ]
 pages = {"": main_pages, "Saved": saved, "Learn": learn}
-if serving.current().providers:
-    account = st.Page(
-        sign_in.show_account, title="Account", icon=":material/account_circle:", url_path="account"
-    )
-    main_pages.append(account)
 st.logo(page_style.wordmark(), size="large")
 page = st.navigation(pages, position="top")
 current_layout.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)

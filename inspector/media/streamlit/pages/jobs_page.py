@@ -53,7 +53,7 @@ def _rules() -> str:
     settings = serving.current()
     limits = [(settings.jobs_per_user, "running job"), (settings.queued_per_user, "waiting job")]
     most = "at most " + and_text([counted(limit, noun) for limit, noun in limits if limit])
-    who = "user" if settings.providers else "browser"
+    who = "user" if settings.proxy else "browser"
     return (
         f"Users take turns. Each {who} has {most}. A job ends a minute after its tab is closed; a search "
         "goes on."

@@ -79,7 +79,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
 
 def _show_own_run(snapshot: Snapshot) -> None:
     """Offer to add the measured steps of a run on this machine to the own runs of its only user."""
-    if snapshot.source.kind != "local" or serving.current().providers:
+    if snapshot.source.kind != "local" or serving.current().proxy:
         return
     try:
         runs = local_runs.runs_of(snapshot)

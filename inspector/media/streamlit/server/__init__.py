@@ -22,7 +22,7 @@ from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import PLOTLY, READY
-from inspector.media.streamlit.server.sign_in_required import SignInRequired
+from inspector.media.streamlit.server.trusted_proxy import BehindProxy
 from inspector.media.streamlit.streamlit_internals import close_session
 from inspector.service import (
     audit_log,
@@ -81,7 +81,7 @@ async def _ready(_: Request) -> PlainTextResponse:
 ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_script.answer)]
 MIDDLEWARE = [
     Middleware(SafeAnswers),
-    Middleware(SignInRequired),
+    Middleware(BehindProxy),
     Middleware(BoundedUploads),
 ]
 _ending: list[shutdown.GracefulShutdown] = []

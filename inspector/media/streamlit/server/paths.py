@@ -4,10 +4,6 @@ import plotly
 
 READY = "/ready"
 PLOTLY = f"/plotly-{plotly.__version__}.js"  # browsers keep it until the version changes
-SIGN_IN = "/sign-in"
 HEALTH = "/_stcore/health"
-LOGIN = "/auth/login"
-LOGOUT = "/auth/logout"
-CALLBACK = "/oauth2callback"  # where a provider sends users back to
 UPLOADS = "/_stcore/upload_file/"  # followed by the session and the id of the file
 BROWSER_COOKIE = "sharding_inspector_browser"  # 32 hexadecimal digits that no other browser knows

@@ -1,18 +1,18 @@
 """The user of a session, who owns the jobs that it starts and the Snapshots that it saves.
 
-With sign-in, the provider signs the user. Streamlit checks the signature when a session begins. A
-browser sends nothing else that is read here. Without sign-in, each browser is a user, with all its tabs: the
-server gives it a random cookie. A client without the cookie is a user for one session.
+Behind a proxy that signs users in, the proxy names the user in a header when a session begins. Otherwise each
+browser is a user, with all its tabs: the server gives it a random cookie. A client without the cookie is a
+user for one session.
 """
 
 import re
-from typing import Any
 
 import streamlit as st
 
+from inspector.core.printable import one_line
 from inspector.media.streamlit.server.paths import BROWSER_COOKIE
 from inspector.media.streamlit.streamlit_internals import session_id
-from inspector.service import audit_log, inspection, serving, signed_in_user
+from inspector.service import audit_log, inspection, serving
 from inspector.service.engine import Requester
 from inspector.service.engine.requester import digest_of_session
 from inspector.service.inspection import Inspection
@@ -20,16 +20,17 @@ from inspector.service.library import Library
 
 _COOKIE = re.compile("[0-9a-f]{32}")
 _OWNER = "browser_owner"  # owner and name
+_LONGEST_NAME = 80  # characters of a user's name
 
 
 def current() -> Requester:
     """Return the user of this session.
 
     Raises:
-      PermissionError: sign-in is required, and no allowed user has signed in.
+      PermissionError: the proxy has named no user for this session.
     """
     session = session_id()
-    if not serving.current().providers:
+    if serving.current().proxy is None:
         owner: tuple[str, str] | None = st.session_state.get(_OWNER)
         if owner is None:
             cookie = str(st.context.cookies.get(BROWSER_COOKIE))
@@ -37,14 +38,10 @@ def current() -> Requester:
             digest = digest_of_session(secret)
             owner = st.session_state[_OWNER] = f"{kind} {digest}", f"{kind.capitalize()} {digest[:4]}"
         return Requester(*owner, session)
-    if (reason := problem()) is not None:
-        raise PermissionError(reason)
-    return signed_in_user.requester(_claims(), session)
-
-
-def problem() -> str | None:
-    """Return why the user of this session may not use a server with sign-in, or None."""
-    return signed_in_user.problem(_claims())
+    named = str(st.user.to_dict().get("user") or "").strip()
+    if not named:
+        raise PermissionError("no user has signed in")
+    return Requester(named, one_line(named)[:_LONGEST_NAME], session, signed_in=True)
 
 
 def service() -> Inspection:
@@ -57,7 +54,3 @@ def library() -> Library:
     if not serving.current().team:
         return Library()
     return Library(user=current(), on_change=audit_log.shared().library)
-
-
-def _claims() -> dict[str, Any]:
-    return dict(st.user.to_dict())

@@ -18,7 +18,7 @@ from inspector.media.streamlit.session import user
 from inspector.service import serving
 from inspector.service.engine import Requester
 from inspector.service.library import Library
-from inspector.service.serving import Serving
+from inspector.service.serving import Serving, TrustedProxy
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
 
@@ -160,7 +160,7 @@ def test_a_user_of_a_team_changes_and_shares_only_what_is_theirs(
     ann, ben = (Requester(name, f"{name} {HOSTILE}", name, signed_in=True) for name in "ab")
     library.save("nobody's", "", FOUND)
     Library(user=ann).save("hers", "", FOUND)
-    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, providers=("default",)))
+    monkeypatch.setattr(serving, "current", lambda: Serving(team=True, proxy=TrustedProxy("X-User")))
     monkeypatch.setattr(user, "current", lambda: ann)
     page = Page(page_script)
     assert page.names() == ["hers", "nobody's"] and str(library.path) not in page.said()
