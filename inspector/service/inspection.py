@@ -48,7 +48,6 @@ from inspector.service import (
     known_results,
     lanes,
     opened_files,
-    serving,
 )
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
@@ -56,13 +55,11 @@ from inspector.service.engine import (
     LOCAL,
     Environment,
     Job,
-    Limits,
     Requester,
     memory_limit,
 )
 from inspector.service.engine.pool import Event, unreported
 from inspector.service.engine.protocol import canonical
-from inspector.service.engine.requester import NO_LIMITS
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from inspector.service.request import Request
 from inspector.service.subject import subject_of
@@ -135,8 +132,7 @@ class Inspection:
     """Answer requests for layouts with worker processes.
 
     `run_workers` bounds the processes that run layouts; no other job waits for a run (`lanes`). `memory` is
-    the bytes of this machine for a run; None measures it before each run. `limits` bounds the runs
-    of one owner; `on_event` is called for all of them.
+    the bytes of this machine for a run; None measures it before each run. `on_event` is called for all runs.
 
     An Inspection starts jobs for the command line. `of` returns the same service for another requester.
     """
@@ -146,12 +142,11 @@ class Inspection:
         run_workers: int | None = None,
         memory: int | None = None,
         compiled: CompileCache | None = None,
-        limits: Limits = NO_LIMITS,
         on_event: Callable[[Event], None] = unreported,
     ) -> None:
         self.compiled = compiled or CompileCache()
         self.requester = LOCAL
-        self.pool = lanes.pool(run_workers, limits, on_event)
+        self.pool = lanes.pool(run_workers, on_event)
         self._memory = memory
         self._states = _Results(AbstractState)  # a trace each
         self._programs = _Results(PartitionedPrograms)
@@ -499,8 +494,7 @@ class Inspection:
 def shared() -> Inspection:
     """Return the one service of this process."""
     temporary_folder.remove_stale()
-    settings = serving.current()
-    return Inspection(limits=settings.limits, on_event=audit_log.shared().job)
+    return Inspection(on_event=audit_log.shared().job)
 
 
 def _snapshot(result: dict[str, Any]) -> Snapshot:

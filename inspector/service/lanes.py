@@ -3,9 +3,8 @@
 import os
 from collections.abc import Callable
 
-from inspector.service.engine import Lane, Limits, Pool, memory_limit
+from inspector.service.engine import Lane, Pool, memory_limit
 from inspector.service.engine.pool import Event, unreported
-from inspector.service.engine.requester import NO_LIMITS
 
 SHAPES = "shapes"  # plans, and the programs of an open page
 PLANNERS = 2  # so that a model that takes long to trace does not make other users wait
@@ -13,7 +12,6 @@ RUNS = "runs"
 EFFECTS = "effects"
 FILES = "files"
 REST = "rest"  # programs that no page needs yet
-SEARCHES = "searches"
 CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
 
 # Beside one worker for each core, because some wait: one that has traced the model of a page is kept, and a
@@ -21,11 +19,11 @@ CANDIDATES, COMPILES = "candidates", "compiles"  # of a search
 _BESIDE_CORES = 4
 _LEAST = 3
 _BYTES = 2**30  # of a worker with a model of a few layers
+MOST_JOBS = 8  # of one owner in a lane, so that nobody waits for 20 runs of another user
 
 
 def pool(
     runs: int | None = None,
-    limits: Limits = NO_LIMITS,
     on_event: Callable[[Event], None] = unreported,
     tasks: int | None = None,
 ) -> Pool:
@@ -33,25 +31,17 @@ def pool(
 
     Args:
       runs: layouts that run at once; the number of cores if None, at most two.
-      limits: those of each owner.
       tasks: tasks of a search that run at once; the number of cores if None.
     """
     cores = os.cpu_count() or 1
     lanes = {
         SHAPES: Lane(PLANNERS, kept=1, listed=False),
-        RUNS: Lane(runs or min(2, cores), limits=limits),
-        EFFECTS: Lane(1, limits=limits),
-        FILES: Lane(1, limits=limits),
+        RUNS: Lane(runs or min(2, cores)),
+        EFFECTS: Lane(1),
+        FILES: Lane(1),
         REST: Lane(1, listed=False),
-        # A search goes on when a browser is closed. It uses all cores, so that there is one at a time.
-        SEARCHES: Lane(
-            *(1, 0, limits),
-            outlives=True,
-            through=(CANDIDATES, COMPILES),
-            nouns=("search", "searches"),
-        ),
         CANDIDATES: Lane(tasks or cores, listed=False),
         COMPILES: Lane(tasks or cores, listed=False),
     }
     most = min((tasks or cores) + _BESIDE_CORES, memory_limit.available_bytes() // _BYTES)
-    return Pool(max(_LEAST, most), lanes=lanes, on_event=on_event)
+    return Pool(max(_LEAST, most), lanes=lanes, most=MOST_JOBS, on_event=on_event)

@@ -9,8 +9,7 @@ import os
 from dataclasses import dataclass
 
 from inspector.core import strict_json, typed_json
-from inspector.core.typed_json import Amount, PositiveInt, Record
-from inspector.service.engine import Limits
+from inspector.core.typed_json import Record
 
 VARIABLE = "SHARDING_INSPECTOR_SERVE"
 SECRET_HEADER = "X-Proxy-Secret"
@@ -38,24 +37,14 @@ class Serving(Record):
     Attributes:
       team: several people use it, as opposed to one local user.
       proxy: the proxy that signs users in; None without sign-in.
-      jobs_per_user: runs that one owner may have at the same time; None for no limit.
-      queued_per_user: runs of one owner that may wait.
-      shutdown_seconds: how long running jobs may go on after SIGTERM; None ends them at once.
       audit_log: the file of the audit log, or None.
       json_log: write the log as JSON lines.
     """
 
     team: bool = False
     proxy: TrustedProxy | None = None
-    jobs_per_user: PositiveInt | None = None
-    queued_per_user: PositiveInt = 8
-    shutdown_seconds: Amount | None = None
     audit_log: str | None = None
     json_log: bool = False
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.jobs_per_user, self.queued_per_user)
 
 
 @functools.cache

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -27,10 +23,7 @@ ENDLESS = "?mesh=2x1&steps=10000&depth=512&batch={}"
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
-    """A server with sign-in, one running and one waiting job for each user."""
-    folder = tmp_path_factory.mktemp("team")
-    options = ("--jobs-per-user", "1", "--queued-per-user", "1", "--shutdown-seconds", "30")
-    team = Team(folder, *options, users=(ANN, BEN))
+    team = Team(tmp_path_factory.mktemp("team"), users=(ANN, BEN))
     yield team
     left = team.stop()
     assert not left, f"processes {left} outlived the server"
@@ -92,17 +85,15 @@ def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashb
     ben.main().locator("input[type=file]").set_input_files(waiting.value.path())
     ben.wait_for_figure("block_map")
 
-    # Jobs: each has one that runs; Ann's second one waits for her limit, and a third one is refused.
-    runs = [ann.page.context.new_page() for _ in range(3)]
+    # Jobs: each has one that runs on the two workers; Ann's second one waits.
+    runs = [ann.page.context.new_page() for _ in range(2)]
     tabs = [Dashboard(page, team.url).open(ENDLESS.format(8 * n)) for n, page in enumerate(runs, 16)]
-    for tab in tabs[:2]:
-        tab.start_run()
-    expect(tabs[1].keyed("run_controls").or_(tabs[1].main())).to_contain_text("place 1 in the queue")
-    tabs[2].start_run()
-    tabs[2].expect_alert("1 job of yours already waits")
+    tabs[0].start_run()
     ben.page.goto(f"{team.url}/{ENDLESS.format(256)}")
     ben.wait_for_figure("block_map")
     ben.start_run()
+    tabs[1].start_run()
+    expect(tabs[1].keyed("run_controls").or_(tabs[1].main())).to_contain_text("place 1 in the queue")
     ben.go_to("Jobs")
     until(lambda: len(jobs_of(ben.page)) == 3, "all jobs")
     rows = jobs_of(ben.page)
@@ -116,8 +107,6 @@ def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashb
     ann.page.goto(f"{team.url}/jobs")  # the link is there after the next redraw of her page
     expect(ann.page.get_by_role("button", name="Cancel")).to_have_count(2)
 
-    assert _ready(team) == 200
-
     # Ann's jobs are cancelled by her; what happened is in the audit log.
     for left in (1, 0):
         ann.page.get_by_role("button", name="Cancel").first.click()
@@ -125,37 +114,9 @@ def test_two_users_run_cancel_share_and_are_refused(sign_in: Callable[..., Dashb
     events = audited(team)
     kinds = {(event["event"], event["user"]) for event in events}
     assert {
-        *(("job-start", ANN), ("job-refuse", ANN), ("job-cancel", ANN)),
+        *(("job-start", ANN), ("job-cancel", ANN)),
         *(("job-start", BEN), ("job-cancel", BEN), ("library-save", ANN), ("library-share", ANN)),
     } <= kinds
     ended = next(event for event in events if (event["event"], event["user"]) == ("job-cancel", BEN))
     assert ended["target"] == "cpu" and ended["seconds"] > 0 and len(ended["layout"]) == 16
     assert team.secret not in json.dumps(events) + team.log()
-
-
-def test_running_jobs_finish_after_sigterm(sign_in: Callable[..., Dashboard], team: Team) -> None:
-    ann = sign_in(ANN).open("?depth=64&batch=8&layers=2&steps=300")
-    ann.start_run()
-    until(lambda: any(one["event"] == "job-start" for one in audited(team)[-2:]), "the start")
-    os.kill(team.pid, signal.SIGTERM)
-    until(lambda: _ready(team) in (503, None), "not ready")
-    ann.expect_badge("Run on emulated devices")
-    team.server.signal(0)
-    assert team.server.status == 0
-    assert audited(team)[-1]["outcome"] == "done"
-    lines = [line for line in team.log().splitlines() if line.strip()]
-    log = [json.loads(line) for line in lines if line.startswith("{")]
-    # Streamlit prints its address to standard output.
-    assert len(lines) - len(log) <= 2, lines
-    assert any("all jobs ended" in line["message"] for line in log)
-    assert not [line for line in log if "inspector/" in line.get("traceback", "")]
-
-
-def _ready(server: Team) -> int | None:
-    try:
-        with urllib.request.urlopen(f"{server.url}/ready", timeout=5) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
-    except OSError:
-        return None

@@ -11,7 +11,7 @@ from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
-from inspector.service.engine import Limits, Requester
+from inspector.service.engine import Requester
 from inspector.service.inspection import Inspection
 from inspector.service.subject import digest
 
@@ -29,7 +29,7 @@ def test_resident_bytes_are_those_of_the_system() -> None:
 
 
 def test_jobs_of_two_users() -> None:
-    service = Inspection(run_workers=1, limits=Limits(2, 2))
+    service = Inspection(run_workers=1)
     try:
         layout, other = (layouts.parse(ENDLESS | {"batch": n}).unwrap() for n in ("64", "128"))
         planned = [service.plan(one) for one in (layout, other)]

@@ -68,15 +68,7 @@ _TRUSTED_BY_UVICORN = "FORWARDED_ALLOW_IPS"
         action="store_true",
         help="let everyone in who reaches an address that other machines reach",
     ),
-    argument("--jobs-per-user", default="2", metavar="N", help="running jobs of one user (2)"),
-    argument("--queued-per-user", default="8", metavar="N", help="waiting jobs of one user (8)"),
     WORKER_MEMORY,
-    argument(
-        "--shutdown-seconds",
-        default="60",
-        metavar="S",
-        help="how long running jobs may go on after SIGTERM (60)",
-    ),
     argument("--audit-log", metavar="FILE", help="append who ran what, as JSON lines"),
     argument(
         "--log-format",
@@ -102,11 +94,6 @@ def serve(options: argparse.Namespace) -> None:
     settings = Serving(
         team=True,
         proxy=proxy,
-        jobs_per_user=_count(options.jobs_per_user, "--jobs-per-user"),
-        queued_per_user=_count(options.queued_per_user, "--queued-per-user"),
-        shutdown_seconds=float(
-            number(options.shutdown_seconds, "--shutdown-seconds", "seconds from 0 to 86400", 0, 86400)
-        ),
         audit_log=audit_log,
         json_log=options.log_format == "json",
     )
@@ -130,10 +117,6 @@ def serve(options: argparse.Namespace) -> None:
         *models,
     ]
     become_server(arguments)
-
-
-def _count(text: str, option: str) -> int:
-    return number(text, option, "a number from 1 to 1000", 1, 1000)
 
 
 def _proxy(options: argparse.Namespace) -> TrustedProxy | None:

@@ -6,7 +6,7 @@ import concurrent.futures as futures
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from inspector.core.errors import InvalidInput
 
@@ -27,8 +27,7 @@ class Status:
     progress: the figures last reported in this phase.
     phases: every phase in order, with its seconds so far.
     elapsed: seconds since a worker began the run; 0.0 while queued.
-    result: JSON of a worker, or the result of a thread; None unless done. Callers share it and must
-        not change it.
+    result: JSON of a worker; None unless done. Callers share it and must not change it.
     error: one sentence if failed or cancelled.
     details: text for a log: a traceback, or the last output of a worker that died.
     refused: the job failed because of its request, and would fail again.
@@ -46,16 +45,6 @@ class Status:
     refused: bool = False
 
 
-class Work(Protocol):
-    """The work of a thread of this process, such as one that submits other jobs."""
-
-    def run(self, report: Callable[[str, dict[str, Any]], None]) -> Any:
-        """Return the result. `report` takes a phase and its figures. An exception is why it failed."""
-
-    def stop(self) -> None:
-        """Have `run` return soon. Also called if it never began. The pool's lock is held."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Job(Generic[Answer]):
     """One caller's handle on a job. Every method may be called from any thread.
@@ -68,7 +57,6 @@ class Job(Generic[Answer]):
     # Done at the end. Its callbacks run with the lock of the pool held, so they must return at once.
     ended: Future[None]
     _decode: Callable[[Any], Answer]
-    work: Work | None = None  # the work of a thread; None if a worker runs it
 
     def decoded(self, decode: Callable[[Answer], Other]) -> Job[Other]:
         """Return the same job with an answer that `decode` makes of this one's."""

@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
@@ -18,19 +17,11 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, counted
 from inspector.service.engine import memory_limit, protocol
 from inspector.service.engine.environment import Environment
-from inspector.service.engine.job import Job, Status, Work, unchanged
+from inspector.service.engine.job import Job, Status, unchanged
 from inspector.service.engine.lane import ALONE, Lane
 from inspector.service.engine.process import Process
-from inspector.service.engine.requester import (
-    LOCAL,
-    NO_LIMITS,
-    NO_SUBJECT,
-    Limits,
-    Requester,
-    Subject,
-)
+from inspector.service.engine.requester import LOCAL, NO_SUBJECT, Requester, Subject
 from inspector.service.engine.run import Caller, Run
-from inspector.service.engine.turns import Queue
 from inspector.service.engine.workers import Worker, Workers, WorkerStatus
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
@@ -45,10 +36,9 @@ class Listed:
     """A queued or running run at one moment.
 
     Attributes:
-      requesters: those that wait for it; equal requests share a run. Empty if their sessions have ended.
+      requesters: those that wait for it; equal requests share a run.
       age: seconds since it was submitted.
-      pids: the process ids of its worker, or of those of its lane's `through`; empty while it is queued.
-      work: the work of its thread; None if a worker runs it.
+      pids: the process ids of its worker; empty while it is queued.
     """
 
     lane: str
@@ -59,11 +49,10 @@ class Listed:
     status: Status
     age: float
     pids: tuple[int, ...]
-    work: Work | None
 
     def belongs_to(self, owner: str) -> bool:
-        """Return whether this owner can cancel it. Anyone can if the sessions of its owners ended."""
-        return not self.requesters or any(caller.owner == owner for caller in self.requesters)
+        """Return whether this owner can cancel it."""
+        return any(caller.owner == owner for caller in self.requesters)
 
 
 @dataclass(frozen=True)
@@ -90,12 +79,9 @@ def unreported(event: Event) -> None:
 class Pool:
     """Runs jobs on at most `workers` processes and queues the others.
 
-    The work of `coordinate` has the same queues, turns, limits and cancels, but a thread of this process runs
-    it, which takes no worker.
-
-    Jobs of different `lanes` do not wait for each other, if there are enough workers: each lane has a queue,
-    its own turns and limits, and a bound within `workers`. Without lanes, all jobs are in one, whose
-    owners have `limits`.
+    Jobs of different `lanes` do not wait for each other, if there are enough workers: each lane has a queue
+    and a bound within `workers`. Without lanes, all jobs are in one. An owner has at most `most` queued and
+    running jobs in a listed lane, so that no owner fills the queue; None is no bound.
 
     Thread safe. Starts no process before it is needed. `jobs` is the module whose `JOBS` maps names of
     jobs to functions. It decides what code runs, so it must never come from a request. A cancelled job
@@ -106,8 +92,8 @@ class Pool:
     A worker that uses more than `memory` bytes is killed, and its run fails with a sentence; None is the
     limit of this machine (`memory_limit.of_worker`).
 
-    Owners take turns (`in_turn`). `on_event` is called for each
-    start, end, cancel and refusal, with the lock held, so it must return at once.
+    `on_event` is called for each start, end, cancel and refusal, with the lock held, so it must return at
+    once.
 
     One lock guards all state, also that of runs and workers. While it is held, the only thing waited for
     is the start of a process. Threads of a process call `_on_message` and `_on_end` only.
@@ -121,7 +107,7 @@ class Pool:
         jobs: str = "inspector.producers",
         grace: float = GRACE,
         idle: float = IDLE_SECONDS,
-        limits: Limits = NO_LIMITS,
+        most: int | None = None,
         on_event: Callable[[Event], None] = unreported,
         memory: int | None = None,
     ) -> None:
@@ -129,20 +115,19 @@ class Pool:
             raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
         self._table = jobs
         self._grace = grace
-        self._lanes = dict(lanes or {ALONE: Lane(workers, 1, limits)})
+        self._lanes = dict(lanes or {ALONE: Lane(workers, 1)})
+        self._most = most
         self._on_event = on_event
         self._lock = threading.Condition()  # notified whenever anything below changes
-        self._queue = Queue(self._lanes, self._running)
+        self._queue: list[Run] = []  # in the order in which they begin
         self._workers = Workers(
             *(workers, self._lanes, idle, memory_limit.of_worker() if memory is None else memory, self._lock),
             self._process,
             self._time_out,
             self._fail,
         )
-        self._in_threads: list[Run] = []  # whose thread has not ended
-        self._shared: dict[tuple[str, str, str, Environment | None], Run] = {}  # queued or running
+        self._shared: dict[tuple[str, str, str, Environment], Run] = {}  # queued or running
         self._numbers = itertools.count(1)
-        self._draining = False
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -168,8 +153,7 @@ class Pool:
         the limit of a worker alone. It suits jobs that parse what others wrote. `otherwise` is a payload that
         is tried once if the job fails.
         Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
-        RuntimeError after `close`, and InvalidInput if the owner has too many queued runs or the server
-        is shutting down.
+        RuntimeError after `close`, and InvalidInput if the owner has too many jobs in the lane.
         """
         if timeout is not None and not timeout > 0:
             raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
@@ -191,23 +175,6 @@ class Pool:
             requester,
         )
         return self._job(caller)
-
-    def coordinate(
-        self,
-        kind: str,
-        key: str,
-        work: Work,
-        requester: Requester = LOCAL,
-        subject: Subject = NO_SUBJECT,
-        lane: str = ALONE,
-    ) -> Job[Any]:
-        """Queue work for a thread of this process, such as one that submits jobs of other lanes.
-
-        Return at once. A job with the same `key` that has not ended is shared, with its `work`. Raises
-        RuntimeError and InvalidInput like `submit`.
-        """
-        run = Run(next(self._numbers), lane, kind, key, subject=subject, work=work)
-        return self._job(self._call(run, requester))
 
     def warm(self, environment: Environment, lane: str = ALONE) -> None:
         """Start a worker that imports JAX, ahead of its first job. Return at once.
@@ -241,17 +208,13 @@ class Pool:
                 tuple(dict.fromkeys(caller.requester for caller in run.callers)),
                 run.status(place if place > 0 else None),
                 now - run.submitted,
-                self._pids(run) if place <= 0 else (),
-                run.work,
+                tuple(worker.process.pid for worker in self._workers.all if worker.run is run),
             )
-            for place, run in enumerate([*running, *self._queue.in_turn(lane)], 1 - len(running))
+            for place, run in enumerate([*running, *self._queued(lane)], 1 - len(running))
         ]
 
-    def _pids(self, run: Run) -> tuple[int, ...]:
-        through = self._lanes[run.lane].through
-        return tuple(
-            worker.process.pid for worker in self._workers.all if worker.run is run or worker.lane in through
-        )
+    def _queued(self, lane: str) -> list[Run]:
+        return [run for run in self._queue if run.lane == lane]
 
     def cancel(self, number: int, owner: str) -> None:
         """Cancel the part of one owner in a run. It stops when no other owner waits for it.
@@ -260,53 +223,32 @@ class Pool:
           InvalidInput: the run has ended, or belongs to others.
         """
         with self._lock:
-            runs = [run for run in (*self._queue.runs, *self._running()) if run.number == number]
+            runs = [run for run in (*self._queue, *self._running()) if run.number == number]
             if not runs:
                 raise InvalidInput(f"job {number} has ended")
             (run,) = runs
             own = [caller for caller in run.callers if caller.requester.owner == owner]
-            if run.callers and not own:
+            if not own:
                 names = list(dict.fromkeys(caller.requester.name for caller in run.callers))
                 raise InvalidInput(f"job {number} belongs to {and_text(names)}, who alone can cancel it")
             for caller in own:
                 self._cancel(caller)
-            if not own:
-                self._abandon(run, "cancelled", "Cancelled after the sessions of its owners ended.")
 
     def sessions(self) -> set[str]:
-        """Return the browser sessions whose end changes a run."""
+        """Return the browser sessions that wait for a run."""
         with self._lock:
-            callers = self._callers_with_session()
-            return {str(caller.requester.session) for caller in callers}
+            sessions = {caller.requester.session for caller in self._callers()}
+            return {session for session in sessions if session is not None}
 
     def leave(self, session: str) -> None:
-        """Cancel the jobs of a browser session that has ended. Those of a lane that `outlives` it go on."""
+        """Cancel the jobs of a browser session that has ended."""
         with self._lock:
-            for caller in self._callers_with_session():
+            for caller in self._callers():
                 if caller.requester.session == session:
-                    if self._lanes[caller.run.lane].outlives:
-                        caller.run.callers.remove(caller)
-                    else:
-                        self._cancel(caller)
+                    self._cancel(caller)
 
-    def drain(self, seconds: float) -> bool:
-        """Refuse new jobs of listed lanes, cancel the queued ones, and wait at most `seconds` for the others.
-
-        Return whether all have ended.
-        """
-        until = time.monotonic() + seconds
-        with self._lock:
-            self._draining = True
-            listed = {name for name, lane in self._lanes.items() if lane.listed}
-            for run in [run for run in self._queue.runs if run.lane in listed]:
-                error = "The server is shutting down: this run was not started."
-                self._queue.runs.remove(run)
-                self._finish(run, "cancelled", error=error)
-            self._lock.notify_all()
-            return self._lock.wait_for(
-                lambda: not any(run.lane in listed for run in (*self._queue.runs, *self._running())),
-                max(until - time.monotonic(), 0.0),
-            )
+    def _callers(self) -> list[Caller]:
+        return [caller for run in (*self._queue, *self._running()) for caller in run.callers]
 
     @property
     def closed(self) -> bool:
@@ -319,11 +261,11 @@ class Pool:
             return  # in a fork of the server, which does not own the workers
         with self._lock:
             busy = [worker.run for worker in self._workers.all if worker.run is not None]
-            for run in [*self._queue.runs, *busy, *self._in_threads]:
+            for run in [*self._queue, *busy]:
                 if not run.finished:
                     error = "The server stopped before this run was finished."
                     self._finish(run, "cancelled", error=error)
-            self._queue.runs.clear()
+            self._queue.clear()
             workers = self._workers.close()
             self._lock.notify_all()
         until = time.monotonic() + CLOSING
@@ -346,14 +288,15 @@ class Pool:
             functools.partial(self._cancel, caller),
             caller.ended,
             unchanged,
-            caller.run.work,
         )
 
     def _status(self, caller: Caller) -> Status:
         with self._lock:
             if caller.cancelled is not None:
                 return caller.cancelled
-            return caller.run.status(self._queue.place(caller.run))
+            run = caller.run
+            place = self._queued(run.lane).index(run) + 1 if run.state == "queued" else None
+            return run.status(place)
 
     def _cancel(self, caller: Caller) -> None:
         with self._lock:
@@ -388,7 +331,7 @@ class Pool:
         """Queue a run, or join one with the same key that has not ended.
 
         Raises:
-          InvalidInput: the owner has too many queued runs, or the server is shutting down.
+          InvalidInput: the owner has too many jobs in the lane.
         """
         with self._lock:
             self._open()
@@ -399,7 +342,7 @@ class Pool:
                 raise InvalidInput(reason)
             if run is None:
                 run = self._shared[new.key] = new
-                self._queue.runs.append(run)
+                self._queue.append(run)
             elif run.timeout is not None:
                 run.timeout = None if new.timeout is None else max(run.timeout, new.timeout)
             caller = Caller(run, requester)
@@ -411,73 +354,47 @@ class Pool:
 
     def _why_refused(self, name: str, run: Run | None, requester: Requester) -> str | None:
         """Return why the owner may not join this run or start a new one in this lane, or None."""
-        lane = self._lanes[name]
-        if self._draining and lane.listed:
-            return f"the server is shutting down and starts no new {lane.nouns[1]}"
-        most = lane.limits.queued
-        if most is None or requester.owner == LOCAL.owner:
+        if self._most is None or requester.owner == LOCAL.owner or not self._lanes[name].listed:
             return None
         if run is not None and (run.state != "queued" or requester.owner in run.owners):
             return None
-        if self._queue.of_owner(name, requester.owner) < most:
+        own = [caller for caller in self._callers() if caller.requester.owner == requester.owner]
+        if len({caller.run.number for caller in own if caller.run.lane == name}) < self._most:
             return None
         return (
-            f"{counted(most, *lane.nouns)} of yours already {'waits' if most == 1 else 'wait'} in the queue, "
-            "the most allowed: wait until one begins, or cancel one on the Jobs page"
+            f"{counted(self._most, 'job')} of yours already in the queue, the most allowed: wait until one "
+            "ends, or cancel one on the Jobs page"
         )
-
-    def _callers_with_session(self) -> list[Caller]:
-        """Return the callers that wait for their runs only as long as their browser session lasts."""
-        return [
-            caller
-            for run in (*self._queue.runs, *self._running())
-            for caller in run.callers
-            if caller.requester.session is not None
-            and not (self._lanes[run.lane].outlives and caller.requester.signed_in)
-        ]
 
     def _running(self) -> list[Run]:
         runs = [worker.run for worker in self._workers.all if worker.run is not None]
-        return [run for run in (*runs, *self._in_threads) if not run.finished]
+        return [run for run in runs if not run.finished]
 
     def _assign(self) -> None:
         """Assign queued runs to workers. Called after every change."""
         for lane in self._lanes:
             self._assign_in(lane)
-        self._workers.start_warm(run.lane for run in self._queue.runs)
+        self._workers.start_warm(run.lane for run in self._queue)
         self._lock.notify_all()
 
     def _assign_in(self, lane: str) -> None:
-        while (run := self._queue.next(lane)) is not None:
-            if run.work is not None:
-                threads = sum(other.lane == lane for other in self._in_threads)
-                if threads >= self._lanes[lane].workers:
-                    break
-                self._begin(run)
-                self._in_threads.append(run)
-                threading.Thread(target=self._work, args=(run,), name=run.kind, daemon=True).start()
-                continue
-            assert run.environment is not None
+        for run in self._queued(lane):
             try:
                 worker = self._workers.free(lane, run.environment, run.topic)
             except (OSError, ValueError) as error:
-                self._queue.runs.remove(run)
+                self._queue.remove(run)
                 self._finish(run, "failed", error=f"A worker could not be started: {error}.")
                 continue
             if worker is None:
                 break
             self._send(worker, run)
 
-    def _begin(self, run: Run) -> int:
-        """Take a run out of the queue. Return its turn, a number that is higher for later runs."""
-        turn = next(self._workers.uses)
-        self._queue.begin(run, turn)
+    def _send(self, worker: Worker, run: Run) -> None:
+        self._queue.remove(run)
+        run.begin()
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
             self._report(run.lane, Event("start", requester, run.kind, run.subject))
-        return turn
-
-    def _send(self, worker: Worker, run: Run) -> None:
-        worker.last_used = self._begin(run)
+        worker.last_used = next(self._workers.uses)
         worker.run = run
         if run.topic is not None:
             if run.topic in worker.topics:
@@ -495,7 +412,12 @@ class Pool:
         _log.info("%s is tried otherwise, because it failed: %s", run.kind, error)
         run.payload, run.otherwise = run.otherwise, None
         run.attempts = 0
-        self._queue.put_back(run, gets_turn=False)
+        self._put_back(run)
+
+    def _put_back(self, run: Run) -> None:
+        """Queue a run before all others."""
+        run.state, run.phases, run.picked_up = "queued", [], False
+        self._queue.insert(0, run)
 
     def _finish(self, run: Run, state: str, **outcome: Any) -> None:
         """Record the final outcome of a run."""
@@ -509,11 +431,8 @@ class Pool:
             self._report_end("end", run, requester, state)
         if self._shared.get(run.key) is run:
             del self._shared[run.key]
-        if run.work is not None and state == "cancelled":
-            run.work.stop()
         if state == "failed":
-            place = run.environment or "a thread"
-            _log.info("%s on %s failed: %s", run.kind, place, run.error)
+            _log.info("%s on %s failed: %s", run.kind, run.environment, run.error)
             if run.details:
                 _log.debug("%s", run.details)
 
@@ -525,38 +444,14 @@ class Pool:
 
     def _abandon(self, run: Run, state: str, error: str) -> None:
         """Remove a run from the queue, or have its worker stop it."""
-        if run in self._queue.runs:
-            self._queue.runs.remove(run)
+        if run in self._queue:
+            self._queue.remove(run)
         self._finish(run, state, error=error)
         for worker in self._workers.all:
             if worker.run is run and not worker.stopping:
                 worker.process.send(protocol.encode("cancel", run=run.number))
                 worker.kill_at = time.monotonic() + self._grace
         self._assign()
-
-    def _work(self, run: Run) -> None:
-        """Run the work of a run in this thread, without the lock."""
-
-        def report(phase: str, figures: dict[str, Any]) -> None:
-            with self._lock:
-                if not run.finished:
-                    run.advance(phase, figures)
-
-        assert run.work is not None
-        state: str = "done"
-        outcome: dict[str, Any] = {}
-        try:
-            outcome = {"result": run.work.run(report)}
-        except InvalidInput as error:
-            state, outcome = "failed", {"error": str(error)}
-        except Exception as error:  # a bug must not stop the lane
-            sentence = f"the {run.kind} failed: {type(error).__name__}: {error}"
-            state, outcome = "failed", {"error": sentence, "details": traceback.format_exc()}
-        with self._lock:
-            self._in_threads.remove(run)
-            if not run.finished:
-                self._finish(run, state, **outcome)
-            self._assign()
 
     def _process(self, worker: Worker) -> Process:
         environment = worker.environment
@@ -615,7 +510,7 @@ class Pool:
                 begun = run.picked_up and (worker.environment.processes == 1 or run.reported)
                 if not begun and run.attempts == 1 and worker.unusable is None:
                     # It ended before it began the job, so another worker can run it.
-                    self._queue.put_back(run, gets_turn=True)
+                    self._put_back(run)
                 else:
                     self._fail(run, worker.explain_end(run), worker.process.stderr())
             self._assign()

@@ -1,4 +1,4 @@
-"""Who asked for a job, its task, and the limit of jobs of one owner."""
+"""Who asked for a job, and its task."""
 
 import hashlib
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Requester:
         return None if self.session is None else digest_of_session(self.session)
 
 
-# The command line and the server's own jobs. They have no limits.
+# The command line and the server's own jobs, whose number has no bound.
 LOCAL = Requester("", "this machine")
 
 
@@ -51,19 +51,3 @@ class Subject:
 
 
 NO_SUBJECT = Subject()
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The number of runs that one owner may have. None means no limit.
-
-    Attributes:
-      running: runs at the same time. Others of the same owner wait, also if a worker is free.
-      queued: runs that wait. Another one is refused.
-    """
-
-    running: int | None = None
-    queued: int | None = None
-
-
-NO_LIMITS = Limits()

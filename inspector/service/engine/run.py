@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inspector.service.engine.environment import Environment
-from inspector.service.engine.job import FINAL, FIRST_PHASE, Status, Work
-from inspector.service.engine.requester import LOCAL, NO_SUBJECT, Requester, Subject
+from inspector.service.engine.job import FINAL, FIRST_PHASE, Status
+from inspector.service.engine.requester import NO_SUBJECT, Requester, Subject
 
 
 @dataclass(eq=False)
@@ -19,15 +19,14 @@ class Run:
     number: int
     lane: str
     kind: str
-    text: str  # its payload as JSON, or what identifies its `work`
-    payload: dict[str, Any] = field(default_factory=dict)
-    environment: Environment | None = None  # None for a thread, which runs its `work`
+    text: str  # its payload as JSON
+    payload: dict[str, Any]
+    environment: Environment
     timeout: float | None = None  # seconds from when it begins; None for no limit
     memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
     subject: Subject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
     otherwise: dict[str, Any] | None = None  # the payload to try if it fails
-    work: Work | None = None
     submitted: float = field(default_factory=time.monotonic)
     callers: list[Caller] = field(default_factory=list)  # those that wait for it
     attempts: int = 0  # workers that it was sent to
@@ -37,13 +36,13 @@ class Run:
     ended: float | None = None
     phases: list[tuple[str, float]] = field(default_factory=list)  # name, and when it began
     progress: dict[str, Any] = field(default_factory=dict)
-    result: Any = None  # JSON of a worker, or the result of `work`
+    result: Any = None  # JSON of a worker
     error: str | None = None
     details: str | None = None
     refused: bool = False
 
     @property
-    def key(self) -> tuple[str, str, str, Environment | None]:
+    def key(self) -> tuple[str, str, str, Environment]:
         """What equal requests share."""
         return self.lane, self.kind, self.text, self.environment
 
@@ -54,9 +53,8 @@ class Run:
 
     @property
     def owners(self) -> tuple[str, ...]:
-        """The owners that wait for it, each once, the first one first. Without any, that of this machine."""
-        owners = dict.fromkeys(caller.requester.owner for caller in self.callers)
-        return tuple(owners) or (LOCAL.owner,)
+        """The owners that wait for it, each once, the first one first."""
+        return tuple(dict.fromkeys(caller.requester.owner for caller in self.callers))
 
     @property
     def deadline(self) -> float:

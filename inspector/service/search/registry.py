@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Literal
 
 from cachetools import LRUCache
 
@@ -20,14 +21,16 @@ from inspector.compare.search.space import Space
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.service import inspection, lanes
-from inspector.service.engine import LOCAL, Pool, Requester, Subject
-from inspector.service.engine.pool import Listed
+from inspector.service import audit_log, inspection, lanes
+from inspector.service.engine import LOCAL, Requester, Subject
+from inspector.service.engine.pool import Event, unreported
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search
 from inspector.service.subject import digest, layout_title
 
 MOST_KEPT = 16  # the searches last started
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,59 +60,54 @@ class SearchRequest:
 
 
 class Watched:
-    """One search of the server: queued, running, finished or failed. A thread of the pool runs it.
+    """One search of the server: queued, running, finished or failed.
 
     Attributes:
       link: the URL parameters of the page that began it.
-      owners: who began or joined it.
+      owners: who began or joined it, by their names in `Requester.owner`.
+      wanted_by: the owners who have not left it.
       error: why it failed, in a sentence; None if it did not.
     """
 
-    def __init__(
-        self,
-        search: Search,
-        layout: Layout,
-        run: Callable[[Watched], None],
-        link: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, search: Search, layout: Layout, link: Mapping[str, str] | None = None) -> None:
         self.layout = layout
         self.search = search
         self.link = dict(link or {})
-        self.owners: set[str] = set()
+        self.owners: dict[str, Requester] = {}
+        self.wanted_by: set[str] = set()
         self.error: str | None = None
-        self._run = run
         self._lock = threading.Lock()
-        self._began = False
+        self._began: float | None = None  # on the monotonic clock
         self._ended = threading.Event()
         self._drawn: tuple[int, SearchResult] | None = None
 
-    def run(self, report: Callable[[str, dict[str, Any]], None]) -> None:
-        """Run the search in this thread.
-
-        Raises:
-          Exception: the one that ended it; `error` has the sentence.
-        """
-
-        def show(state: Progress) -> None:
-            figures = {"done": state.done, "of": state.total} if state.total else {}
-            report(state.phase, figures)
-
-        self._began = True
-        self.search.on_progress = show
-        show(self.progress())
+    def run(self, executor: Callable[[], AbstractContextManager[Executor]]) -> None:
+        """Run the search in this thread. `error` is why it failed."""
+        self._began = time.monotonic()
         try:
-            self._run(self)
+            with executor() as self.search.executor:
+                self.search.run()
+        except InvalidInput as error:
+            self.error = str(error)
         except Exception as error:  # a bug must not leave the page waiting
-            known = isinstance(error, InvalidInput)
-            self.error = str(error) if known else f"the search failed: {type(error).__name__}: {error}"
-            raise
+            self.error = f"the search failed: {type(error).__name__}: {error}"
+            _log.debug("A search failed.", exc_info=True)
         finally:
             self._ended.set()
+
+    def join(self, requester: Requester) -> None:
+        self.owners[requester.owner] = requester
+        self.wanted_by.add(requester.owner)
 
     @property
     def running(self) -> bool:
         """Whether it is queued or running."""
         return not self._ended.is_set()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began; 0 while it waits."""
+        return 0.0 if self._began is None else time.monotonic() - self._began
 
     @property
     def stopped(self) -> bool:
@@ -130,25 +128,28 @@ class Watched:
     def stop(self) -> None:
         """Stop it; its results are kept."""
         self.search.stop()
-        if not self._began:
+        if self._began is None:
             self._ended.set()
 
 
 class Searches:
-    """Starts searches in the pool of a server, one after another, and keeps the last ones.
+    """Runs the searches of a server, one after another, and keeps the last ones.
 
-    Equal requests share a search, which stops when none of its owners wants it any more.
+    A search uses all cores. It goes on when a browser is closed. Equal requests share a search, which stops
+    when none of its owners wants it any more. `on_event` is called for each start and end.
     """
 
     def __init__(
         self,
-        pool: Pool,
         executor: Callable[[], AbstractContextManager[Executor]] = executors.local,
+        on_event: Callable[[Event], None] = unreported,
     ) -> None:
-        self._pool = pool
         self._executor = executor
+        self._on_event = on_event
         self._lock = threading.Lock()
         self._known: LRUCache[str, Watched] = LRUCache(MOST_KEPT)
+        self._queue: list[Watched] = []  # the first one runs
+        self._works = False  # whether a thread takes them from the queue
 
     def get(self, request: SearchRequest) -> Watched | None:
         """Return the search of this request, if it runs or its result is known."""
@@ -169,47 +170,79 @@ class Searches:
           link: the URL parameters of its page.
 
         Raises:
-          InvalidInput: the owner has too many queued searches, or the server is shutting down.
+          InvalidInput: the owner has too many searches.
         """
-        layout = request.space.layout
-        search = Search(
-            request.space,
-            request.chip,
-            Executor(),  # replaced when it is its turn
-            request.budget,
-            request.objective,
-            request.goal,
-            workers=executors.local_workers(),
-        )
-        subject = Subject(layout_title(layout), layout.target, digest(layout))
-        watched = Watched(search, layout, self._run, link)
-        job = self._pool.coordinate("search", request.key(), watched, requester, subject, lanes.SEARCHES)
-        watched = cast(Watched, job.work)
         with self._lock:
-            watched.owners.add(requester.owner)
-            self._known[request.key()] = watched
-        return watched
+            known = self._known.get(request.key())
+            if known is not None and known.running and not known.stopped:
+                known.join(requester)
+                return known
+            own = [watched for watched in self._queue if requester.owner in watched.wanted_by]
+            if len(own) >= lanes.MOST_JOBS and requester.owner != LOCAL.owner:
+                raise InvalidInput(
+                    f"{lanes.MOST_JOBS} searches of yours already wait or run, the most allowed: wait until "
+                    "one ends, or cancel one"
+                )
+            layout = request.space.layout
+            search = Search(
+                request.space,
+                request.chip,
+                Executor(),  # replaced when it is its turn
+                request.budget,
+                request.objective,
+                request.goal,
+                workers=executors.local_workers(),
+            )
+            watched = self._known[request.key()] = Watched(search, layout, link)
+            watched.join(requester)
+            self._queue.append(watched)
+            if not self._works:
+                self._works = True
+                threading.Thread(target=self._work, name="searches", daemon=True).start()
+            return watched
 
-    def listed(self, watched: Watched) -> Listed | None:
-        """Return the job of a search; None if it has ended or was stopped."""
-        return next((job for job in self._pool.jobs() if job.work is watched), None)
+    def place(self, watched: Watched) -> int:
+        """Return how many searches end before this one begins."""
+        with self._lock:
+            return self._queue.index(watched) if watched in self._queue else 0
 
     def leave(self, watched: Watched, owner: str) -> None:
         """Withdraw one owner from a search. It stops when no owner is left; its results are kept."""
-        job = self.listed(watched)
-        if job is not None:
-            with contextlib.suppress(InvalidInput):  # it has just ended, or is that of others
-                self._pool.cancel(job.number, owner)
+        with self._lock:
+            watched.wanted_by.discard(owner)
+            if not watched.wanted_by:
+                watched.stop()
 
-    def _run(self, watched: Watched) -> None:
-        with self._executor() as executor:
-            watched.search.executor = executor
-            watched.search.run()
+    def _work(self) -> None:
+        """Run the searches in the queue until it is empty."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._works = False
+                    return
+                watched = self._queue[0]
+            if watched.running:
+                self._report("start", watched)
+                watched.run(self._executor)
+                outcome = "failed" if watched.error else "cancelled" if watched.stopped else "done"
+                self._report("end", watched, outcome, watched.elapsed)
+            with self._lock:
+                del self._queue[0]
+
+    def _report(
+        self,
+        event: Literal["start", "end"],
+        watched: Watched,
+        outcome: str | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        subject = Subject(layout_title(watched.layout), watched.layout.target, digest(watched.layout))
+        for requester in list(watched.owners.values()):
+            self._on_event(Event(event, requester, "search", subject, outcome, seconds))
 
 
 @functools.cache
 def shared() -> Searches:
     """Return the searches of this process, whose tasks run on the workers of the server."""
-    pool = inspection.shared().pool
-    task.share(pool)
-    return Searches(pool)
+    task.share(inspection.shared().pool)
+    return Searches(on_event=audit_log.shared().job)

@@ -1,4 +1,4 @@
-"""What the server adds to Streamlit: headers, refused host names, JSON logs, an orderly end."""
+"""What the server adds to Streamlit: headers, refused host names and senders, JSON logs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import json
 import logging
 import re
 import sys
-import threading
 import uuid
 from collections.abc import Callable
 
@@ -23,12 +22,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
 
-from benchmarks.processes import until
 from inspector.media.streamlit.server import plotly_script, session_log
 from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import BROWSER_COOKIE, HEALTH, PLOTLY, READY
-from inspector.media.streamlit.server.shutdown import GracefulShutdown
 from inspector.media.streamlit.server.trusted_proxy import BehindProxy
 from inspector.service import serving
 from inspector.service.engine.requester import digest_of_session
@@ -246,35 +243,3 @@ def test_the_log_has_no_ids_of_sessions(caplog: pytest.LogCaptureFixture) -> Non
     texts = {record.getMessage() for record in caplog.records}
     assert len(texts) == 3 and all(digest in text and session not in text for text in texts)
     assert caplog.records[0].args == (digest, 2)
-
-
-class Slow:
-    """Jobs that end when they are released."""
-
-    def __init__(self) -> None:
-        self.released = threading.Event()
-        self.refused = False
-
-    def jobs(self) -> list[str]:
-        return []
-
-    def drain(self, seconds: float) -> bool:
-        self.refused = True
-        return self.released.wait(seconds)
-
-
-def test_the_first_signal_waits_for_jobs_and_the_second_does_not() -> None:
-    pool, stopped = Slow(), threading.Event()
-    ending = GracefulShutdown(pool, 60.0, stopped.set)  # type: ignore[arg-type]
-    ending(15, None)
-    until(lambda: pool.refused)
-    assert ending.began and not stopped.wait(0.05)
-    ending(15, None)
-    assert stopped.is_set()
-    pool.released.set()
-
-
-def test_jobs_are_waited_for_at_most_the_limit() -> None:
-    pool, stopped = Slow(), threading.Event()
-    GracefulShutdown(pool, 0.05, stopped.set)(15, None)  # type: ignore[arg-type]
-    assert stopped.wait(10)

@@ -47,14 +47,14 @@ def values(command: list[str], option: str) -> list[str]:
 
 def test_a_loopback_server_needs_no_sign_in(started: list[list[str]]) -> None:
     port = free_port()
-    assert main(["serve", "--port", port, "--queued-per-user", "3", "--host", "shards.my.org"]) == 0
+    assert main(["serve", "--port", port, "--host", "shards.my.org"]) == 0
     (command,) = started
     assert values(command, "--server.address") == ["127.0.0.1"]
     assert values(command, "--server.port") == [port]
     hosts = ["127.0.0.1", "localhost", "[::1]", "shards.my.org"]
     assert values(command, "--server.allowedHosts") == hosts
     assert "--server.trustedUserHeaders" not in command
-    assert settings() == Serving(team=True, jobs_per_user=2, queued_per_user=3, shutdown_seconds=60.0)
+    assert settings() == Serving(team=True)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.7"])
@@ -167,11 +167,8 @@ def taken() -> Iterator[str]:
         ["--address", "my.host"],
         ["--port", "0"],
         ["--port", "x"],
-        ["--jobs-per-user", "0"],
         ["--worker-memory", "1MB"],
         ["--worker-memory", "80%"],
-        ["--queued-per-user", "many"],
-        ["--shutdown-seconds", "-1"],
         ["--host", "http://my.host"],
         ["--host", "my.host:80"],
         ["--trusted-proxy", "10.0.0.2"],

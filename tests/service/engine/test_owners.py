@@ -1,4 +1,4 @@
-"""Jobs of several owners: turns, limits, cancels, sessions that end, and the end of a server."""
+"""Jobs of several owners: their number, cancels, and sessions that end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.processes import PATIENCE, until
 from inspector.core.errors import InvalidInput
-from inspector.service.engine import Environment, Limits, Pool, Requester
+from inspector.service.engine import Environment, Pool, Requester
 from inspector.service.engine.pool import Event
 
 ONE = Environment(1)
@@ -16,11 +16,11 @@ ANN, BEN = Requester("ann", "Ann", "tab 1"), Requester("ben", "Ben", "tab 2")
 
 
 @contextmanager
-def owned(workers: int = 1, **limits: int):
-    """A pool with limits, and the events that it reports."""
+def owned(workers: int = 1, most: int | None = None):
+    """A pool, and the events that it reports."""
     events: list[Event] = []
     jobs = "tests.service.engine.jobs"
-    with Pool(workers, jobs=jobs, limits=Limits(**limits), on_event=events.append) as pool:
+    with Pool(workers, jobs=jobs, most=most, on_event=events.append) as pool:
         yield pool, events
 
 
@@ -31,35 +31,33 @@ def blocked(pool, tmp_path, name, requester):
     return pool.submit("gate", payload, ONE, requester=requester), door
 
 
-def test_owners_take_turns(tmp_path):
+def test_jobs_begin_in_the_order_in_which_they_were_asked(tmp_path):
     with owned() as (pool, _):
-        anns = [blocked(pool, tmp_path, f"ann{n}", ANN) for n in range(4)]
-        bens = [blocked(pool, tmp_path, f"ben{n}", BEN) for n in range(2)]
-        places = [job.status().place for job, _ in (*anns, *bens)]
-        assert places == [None, 2, 4, 5, 1, 3]
+        jobs = [blocked(pool, tmp_path, str(n), owner) for n, owner in enumerate((ANN, ANN, BEN, ANN, BEN))]
+        assert [job.status().place for job, _ in jobs] == [None, 1, 2, 3, 4]
         listed = pool.jobs()
-        assert [job.status.place for job in listed] == [None, 1, 2, 3, 4, 5]
+        assert [job.status.place for job in listed] == [None, 1, 2, 3, 4]
         assert len(listed[0].pids) == 1 and listed[1].pids == ()
-        assert [job.belongs_to("ben") for job in listed] == [False, True, False, True, False, False]
-        anns[0][1].touch()
-        until(lambda: bens[0][0].state == "running")
-        assert anns[1][0].status().place == 1
+        assert [job.belongs_to("ben") for job in listed] == [False, False, True, False, True]
+        jobs[0][1].touch()
+        until(lambda: jobs[1][0].state == "running")
+        assert jobs[2][0].status().place == 1
 
 
-def test_limits_of_one_owner_do_not_stop_another(tmp_path):
-    with owned(workers=2, running=1, queued=1) as (pool, events):
+def test_an_owner_with_the_most_jobs_does_not_stop_another(tmp_path):
+    with owned(most=2) as (pool, events):
         first, _ = blocked(pool, tmp_path, "1", ANN)
         second, _ = blocked(pool, tmp_path, "2", ANN)
-        assert (first.state, second.state) == ("running", "queued"), "a worker is free"
-        with pytest.raises(InvalidInput, match="1 job of yours"):
+        with pytest.raises(InvalidInput, match="2 jobs of yours"):
             blocked(pool, tmp_path, "3", ANN)
         blocked(pool, tmp_path, "2", ANN)  # an equal request needs no other place
-        other, _ = blocked(pool, tmp_path, "4", BEN)
-        assert other.state == "running"
-        assert [event.event for event in events] == ["start", "refuse", "start"]
-        assert [event.requester for event in events] == [ANN, ANN, BEN]
+        blocked(pool, tmp_path, "4", BEN)
+        assert [event.event for event in events] == ["start", "refuse"]
+        assert [event.requester for event in events] == [ANN, ANN]
         first.cancel()
         until(lambda: second.state == "running")
+        blocked(pool, tmp_path, "3", ANN)
+        assert len(pool.jobs()) == 3
 
 
 def test_only_the_owner_cancels(tmp_path):
@@ -91,16 +89,3 @@ def test_jobs_of_a_session_that_ended_are_cancelled(tmp_path):
         assert (anns.state, waiting.state) == ("cancelled", "cancelled")
         until(lambda: bens.state == "running")
         assert pool.sessions() == {"tab 2"}
-
-
-def test_a_draining_pool_finishes_what_runs(tmp_path):
-    with owned() as (pool, _):
-        running, door = blocked(pool, tmp_path, "1", ANN)
-        waiting, _ = blocked(pool, tmp_path, "2", BEN)
-        assert not pool.drain(0.05)
-        assert (running.state, waiting.state) == ("running", "cancelled")
-        with pytest.raises(InvalidInput, match="shutting down"):
-            pool.submit("echo", {}, ONE, requester=BEN)
-        door.touch()
-        assert pool.drain(PATIENCE)
-        assert running.state == "done"

@@ -18,7 +18,7 @@ import pytest
 
 from benchmarks.processes import PATIENCE, alive, until
 from inspector.core.errors import InvalidInput
-from inspector.service.engine import Environment, Limits, Pool, Requester
+from inspector.service.engine import Environment, Pool, Requester
 
 ONE, TWO, THREE = Environment(1), Environment(2), Environment(3)
 
@@ -626,8 +626,7 @@ def test_nothing_hangs_when_many_ask_cancel_and_kill_at_once():
     limit, callers, asks = 2, 6, 25
     kinds = ("echo", "echo", "echo", "loop", "chatty", "fail", "leave", "killed", "stubborn")
     seen: list[int] = []
-    limits = Limits(running=1, queued=3)
-    with Pool(workers=limit, jobs="tests.service.engine.jobs", limits=limits) as pool:
+    with Pool(workers=limit, jobs="tests.service.engine.jobs", most=4) as pool:
         jobs = []
 
         def caller(seed: int) -> None:

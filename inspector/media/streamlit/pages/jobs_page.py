@@ -3,13 +3,13 @@
 import streamlit as st
 
 from inspector.core import host_memory
-from inspector.core.formatting import and_text, bytes_text, counted, seconds_text
+from inspector.core.formatting import and_text, bytes_text, seconds_text
 from inspector.media.streamlit.page import buttons, last_problem
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections.phases import PHASE_NAMES, phase_label
-from inspector.service import inspection, serving
+from inspector.service import inspection, lanes, serving
 from inspector.service.engine.pool import Listed
 
 POLL_SECONDS = 2.0
@@ -28,13 +28,8 @@ _KINDS = {
     "board": "Read a comparison",
     "remedies": "Changes that fit",
     "rules": "Read rules",
-    "search": "Search",
 }
-_PHASES = PHASE_NAMES | {
-    "bound": "Computing bounds of candidates",
-    "partition": "Partitioning candidates",
-    "unpack": "Unpacking",
-}
+_PHASES = PHASE_NAMES | {"unpack": "Unpacking"}
 
 
 def show() -> None:
@@ -45,18 +40,15 @@ def show() -> None:
 
 
 def own() -> int:
-    """Return the number of the user's jobs that run or wait, with searches. The navigation shows them."""
+    """Return the number of the user's jobs that run or wait. The navigation shows them."""
     return sum(map(_is_own, inspection.shared().pool.jobs()))
 
 
 def _rules() -> str:
-    settings = serving.current()
-    limits = [(settings.jobs_per_user, "running job"), (settings.queued_per_user, "waiting job")]
-    most = "at most " + and_text([counted(limit, noun) for limit, noun in limits if limit])
-    who = "user" if settings.proxy else "browser"
+    who = "user" if serving.current().proxy else "browser"
     return (
-        f"Users take turns. Each {who} has {most}. A job ends a minute after its tab is closed; a search "
-        "goes on."
+        f"Each {who} has at most {lanes.MOST_JOBS} jobs of a kind. A job ends a minute after its tab is "
+        "closed. Searches are on the page *Search*."
     )
 
 
@@ -106,7 +98,7 @@ def _owners(job: Listed) -> str:
     own = user.current().owner
     others = dict.fromkeys(other.name for other in job.requesters if other.owner != own)
     names = ["You"] if own in (requester.owner for requester in job.requesters) else []
-    return and_text([*names, *others]) or "a closed tab"
+    return and_text([*names, *others])
 
 
 def _phase(job: Listed) -> str:

@@ -247,9 +247,8 @@ def _watch(watched: Watched, owner: str) -> None:
 def _progress(watched: Watched, owner: str) -> Progress | None:
     if not watched.running:
         return None
-    job = registry.shared().listed(watched)
-    if job is not None and job.status.place is not None:
-        label = f"Waiting for another search, place {job.status.place} in the queue"
+    if place := registry.shared().place(watched):
+        label = f"Waiting for another search, place {place} in the queue"
         return Progress(label, 0.0, "Starts when the searches before it have ended.")
     state = watched.progress()
     phases = list(_SHARES)
@@ -258,10 +257,8 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
         share += _SHARES[state.phase] * min(state.done / state.total, 1.0)
     if watched.stopped:
         return Progress("Stopping", share)
-    if job is None:
-        return None  # it has just ended
-    note = f"{whole_seconds_text(job.status.elapsed)} elapsed."
-    if all(requester.owner != owner for requester in job.requesters):
+    note = f"{whole_seconds_text(watched.elapsed)} elapsed."
+    if owner not in watched.wanted_by:
         note += " It goes on for other users."
     return Progress(section.progress_text(state), share, note)
 

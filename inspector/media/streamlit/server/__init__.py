@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.server import json_log, plotly_script, session_log, shutdown
+from inspector.media.streamlit.server import json_log, plotly_script, session_log
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
@@ -54,8 +54,6 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
         close=lambda session: loop.call_soon_threadsafe(close_session, session),
     )
     tabs.start()
-    if settings.shutdown_seconds is not None:
-        _ending.append(shutdown.install(service.pool, settings.shutdown_seconds))
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
     threading.Thread(target=plotly_script.compressed, daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.
@@ -69,9 +67,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
 
 
 async def _ready(_: Request) -> PlainTextResponse:
-    """Answer a load balancer: 200 if workers start and new jobs are accepted, otherwise 503."""
-    if any(ending.began for ending in _ending):
-        return PlainTextResponse("shutting down", 503)
+    """Answer a load balancer: 200 if workers start, otherwise 503."""
     if not inspection.shared().is_ready():
         return PlainTextResponse("no worker has started", 503)
     return PlainTextResponse("ready")
@@ -84,7 +80,6 @@ MIDDLEWARE = [
     Middleware(BehindProxy),
     Middleware(BoundedUploads),
 ]
-_ending: list[shutdown.GracefulShutdown] = []
 
 
 def _allow_open_files() -> None:

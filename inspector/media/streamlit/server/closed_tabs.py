@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 class ClosedTabs:
     """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
 
-    Searches go on, but a session without a signed-in user no longer owns them. Its open files are
-    forgotten: Streamlit keeps a session for minutes, and longer if no other one ends.
+    Searches go on. Its open files are forgotten: Streamlit keeps a session for minutes, and longer if no
+    other one ends.
 
     Args:
       close: forget a session, which it calls with its id. None forgets none.

@@ -139,7 +139,7 @@ def begin(service, no_other_jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
         with executors.local() as local:
             yield local
 
-    searches = registry.Searches(service.pool, executor)
+    searches = registry.Searches(executor)
     monkeypatch.setattr(registry, "shared", lambda: searches)
     yield event
     event.set()
@@ -154,8 +154,8 @@ def test_a_search_of_another_layout_is_listed_opened_and_cancelled(begin: thread
     assert not keys(page)
     page.button(key="start_search").click().run()
     assert not keys(page), "it is the one that is shown"
-    (job,) = registry.shared()._pool.jobs()
-    started_by = job.requesters[0].owner
+    (watched,) = registry.shared()._queue
+    (started_by,) = watched.owners
     link = url(page)
     other = opened(**(SMALL | {"mesh": "4x1"}))  # another tab, or the same one after a change
     assert other.button(key="start_search") and keys(other) == {"other_show:0", "other_cancel:0"}
@@ -165,7 +165,7 @@ def test_a_search_of_another_layout_is_listed_opened_and_cancelled(begin: thread
     page = opened(**(SMALL | {"mesh": "4x1"}))
     page.button(key="other_cancel:0").click().run()
     begin.set()
-    (watched,) = registry.shared().of(started_by)
+    assert registry.shared().of(started_by) == [watched]
     assert watched.stopped
 
 
