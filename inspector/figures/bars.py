@@ -1,7 +1,7 @@
 """Horizontal bars: stacked segments below a heading, or one bar per named row."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +13,8 @@ SIDE_PX = 4
 HEADING_PX = 24
 BAR_PX = 22
 _GAP_PX = 8
-_SMALLEST_PX = 0.5  # narrower segments have no trace, and so no legend entry
+_SMALLEST_PX = 0.5  # narrower segments have no trace, and so no text
 _ROW_PX = 26
-_LIMIT_LABEL_PX = 20
-_BEYOND_PX = 4  # the line of a limit exceeds each bar by this much
 _NAMES_SHARE = 0.45  # of the width, at most, for the names of rows
 
 
@@ -29,18 +27,15 @@ class Segment:
     color: str
     hover: str  # escaped
     texts: Sequence[str] = ()
-    hatch: str = ""
-    over: str = ""  # the color of the hatch; by default that of the page
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Stacked segments, the name and the value above them, and pixels to keep free below."""
+    """Stacked segments, and the name and the value above them."""
 
     name: str
     value: str
     segments: Sequence[Segment]
-    below_px: float = 0
 
     @property
     def starts(self) -> list[float]:
@@ -48,59 +43,36 @@ class Bar:
         return [0, *itertools.accumulate(part.size for part in self.segments)]
 
 
-def stacked(
-    bars: Sequence[Bar],
-    width_px: float,
-    *,
-    longest: float = 0,
-    order: Sequence[str] = (),
-    limit: tuple[float, str] | None = None,
-    more: Callable[[Sequence[float]], Sequence[Any]] = lambda tops: (),
-    legend: bool = True,
-    **settings: Any,
-) -> go.Figure:
+def stacked(bars: Sequence[Bar], width_px: float, **settings: Any) -> go.Figure:
     """Return bars below each other on one scale.
 
     Args:
-      longest: a value that is inside the plot even if all bars are shorter.
-      order: the names in their order in the legend; others follow as they occur.
-      limit: a value that is drawn as a line across the bars, and its label.
-      more: from the upper edges of the bars in pixels to further traces.
       settings: `heading` and `notes`, as in `frame.plot`.
     """
-    tops, height = [], _LIMIT_LABEL_PX if limit else 0.0
-    for bar in bars:
-        tops.append(height + HEADING_PX)
-        height += HEADING_PX + BAR_PX + bar.below_px + _GAP_PX
-    right = max(longest, limit[0] if limit else 0, *(bar.starts[-1] for bar in bars)) * 1.02 or 1
+    step = HEADING_PX + BAR_PX + _GAP_PX
+    tops = [number * step + HEADING_PX for number in range(len(bars))]
+    height = len(bars) * step
+    right = max(bar.starts[-1] for bar in bars) * 1.02 or 1
     px_per_unit = max(width_px - 2 * SIDE_PX, 1) / right
-    together: dict[str, list[tuple[Segment, float, float]]] = {name: [] for name in order}
+    together: dict[str, list[tuple[Segment, float, float]]] = {}
     for bar, top in zip(bars, tops, strict=True):
         for part, start in zip(bar.segments, bar.starts, strict=False):
             together.setdefault(part.name, []).append((part, start, top))
-    traces = [
-        _trace(name, placed, px_per_unit, limit)
-        for name, placed in together.items()
-        if any(part.size * px_per_unit >= _SMALLEST_PX for part, _, _ in placed)
-    ]
-    traces += more(tops)
-    names = [trace.name for trace in traces if trace.name] if legend else []
     return frame.plot(
-        traces,
+        [
+            _trace(name, placed, px_per_unit)
+            for name, placed in together.items()
+            if any(part.size * px_per_unit >= _SMALLEST_PX for part, _, _ in placed)
+        ],
         width_px,
         height,
         left=SIDE_PX,
         right=SIDE_PX,
-        bottom=8 + (frame.legend_px(names, width_px - 20) if names else 0),
-        annotations=[
-            *(_heading(bar, top, width_px) for bar, top in zip(bars, tops, strict=True)),
-            *([_limit_label(*limit, right)] if limit else []),
-        ],
-        shapes=_limit_lines(limit[0], bars, tops) if limit else [],
+        bottom=8,
+        annotations=[_heading(bar, top, width_px) for bar, top in zip(bars, tops, strict=True)],
         amounts=[f"{bar.name}: {bar.value}" for bar in bars],
         barmode="overlay",
-        showlegend=bool(names),
-        legend=frame.LEGEND_BELOW,
+        showlegend=False,
         xaxis=frame.axis(range=[0, right], showticklabels=False),
         yaxis=frame.axis(range=[height, 0], showticklabels=False),
         **settings,
@@ -117,45 +89,15 @@ def _heading(bar: Bar, top: float, width_px: float) -> dict[str, Any]:
     return frame.annotation(text, 0, y, xref="paper", xshift=2 - SIDE_PX, yanchor="middle")
 
 
-def _limit_lines(limit: float, bars: Sequence[Bar], tops: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the line of a limit, next to its label and across each bar."""
-    spans: list[tuple[float, float]] = [(0, _LIMIT_LABEL_PX)]
-    for bar, top in zip(bars, tops, strict=True):
-        spans.append((top - _BEYOND_PX, top + BAR_PX + bar.below_px + _BEYOND_PX))
-    return [frame.line(limit, limit, *span, width=3, color=palette.BAD) for span in spans]
-
-
-def _limit_label(limit: float, text: str, right: float) -> dict[str, Any]:
-    """Return the label on the side of the line that has more room."""
-    at_right = limit < right / 2
-    return frame.annotation(
-        labels.escape(text),
-        limit,
-        0,
-        xanchor="left" if at_right else "right",
-        xshift=3 if at_right else -3,
-        yanchor="top",
-    )
-
-
-def _trace(
-    name: str,
-    placed: Sequence[tuple[Segment, float, float]],
-    px_per_unit: float,
-    limit: tuple[float, str] | None,
-) -> go.Bar:
+def _trace(name: str, placed: Sequence[tuple[Segment, float, float]], px_per_unit: float) -> go.Bar:
     first, _, _ = placed[0]
 
-    def text(part: Segment, start: float) -> str:
-        if limit and start < limit[0] < start + part.size:
-            return ""  # the line of the limit would cross the text
+    def text(part: Segment) -> str:
         room = part.size * px_per_unit - 6
         fits = (text for text in part.texts if labels.width_px(text, frame.TICK_PX) <= room)
         return labels.escape(next(fits, ""))
 
-    # Text on a hatch cannot be read; the legend and the hover text name the segment.
-    written = not first.hatch and any(part.texts for part, _, _ in placed)
-    texts = [text(part, start) for part, start, _ in placed] if written else None
+    texts = [text(part) for part, _, _ in placed]
     return go.Bar(
         orientation="h",
         name=labels.escape(name),
@@ -163,13 +105,13 @@ def _trace(
         base=[start for _, start, _ in placed],
         y=[top + BAR_PX / 2 for _, _, top in placed],
         width=BAR_PX,
-        marker=palette.Fill(first.color, first.hatch, first.over).marker,
+        marker={"color": first.color},
         text=texts,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
         constraintext="none",
-        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)} if texts else None,
+        textfont={"size": frame.TICK_PX, "color": palette.text_on(first.color)},
         customdata=[part.hover for part, _, _ in placed],
         hovertemplate=frame.HOVER_TEXT,
     )

@@ -13,7 +13,6 @@ from inspector.core.program_names import title, who_runs
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, ConflictSide, Origin, Program
 from inspector.core.traffic import wire_bytes_of_run
-from inspector.figures.cause_graph import cause_graph
 from inspector.sections.arrays import by_bytes
 from inspector.sections.section import (
     Block,
@@ -21,7 +20,6 @@ from inspector.sections.section import (
     Column,
     Folded,
     Inline,
-    Picture,
     Section,
     Strong,
     Table,
@@ -32,12 +30,11 @@ from inspector.sections.section import (
 _MOST_ROWS = 200
 
 
-def of_origins(name: str, origins: Sequence[Origin], source: str | None = None) -> tuple[Block, ...]:
-    """Return the origins of a sharding as a picture, a table, and the operations in between.
+def of_origins(name: str, origins: Sequence[Origin]) -> tuple[Block, ...]:
+    """Return the origins of a sharding, and the operations in between.
 
     Args:
       name: the collective or the array.
-      source: its source line.
     """
     origins_table = Table.of(
         f"origins:{name}",
@@ -49,11 +46,7 @@ def of_origins(name: str, origins: Sequence[Origin], source: str | None = None) 
             "Over operations:count": lambda origin: None if origin.steps is None else len(origin.steps),
         },
     )
-    alt = "; ".join(f"{origin.mesh_axis} comes from {origin.from_}" for origin in origins)
-    blocks: list[Block] = [
-        Picture.of(f"causes-{name}", alt, cause_graph, origins, name, source),
-        origins_table,
-    ]
+    blocks: list[Block] = [origins_table]
     for number, origin in enumerate(origins):
         if origin.steps:
             steps = Table.of(

@@ -380,7 +380,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     elif why and why[0][0] is not None:
         blocks.append(text(why[0][0]))
     if collective.origins:
-        blocks += causes.of_origins(collective.name, collective.origins, collective.source)
+        blocks += causes.of_origins(collective.name, collective.origins)
     elif collective.requested_by not in ("code", "autodiff"):
         said = "The source of its sharding is unknown."
         if planned:

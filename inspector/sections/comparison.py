@@ -223,12 +223,12 @@ def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
     same = [row for row in rows if not row.differs]
     blocks: list[Block] = [text("All PartitionSpecs are equal.")]
     if changed:
-        blocks = [_spec_table("specs", named, changed[:_MAX_SPECS])]
+        blocks = [spec_table("specs", named, changed[:_MAX_SPECS])]
     if len(changed) > _MAX_SPECS:
         blocks.append(text(more_text(len(changed) - _MAX_SPECS, "row"), quiet=True))
     if same:
         arrays = counted(sum(len(row.paths) for row in same), "array")
-        table = _spec_table("equal-specs", named, same[:_MAX_SPECS])
+        table = spec_table("equal-specs", named, same[:_MAX_SPECS])
         blocks.append(Folded(f"{arrays} with equal PartitionSpecs", (table,)))
     return Section("specs", "PartitionSpecs", tuple(blocks))
 
@@ -298,7 +298,8 @@ def _cell(answer: Answer, beside: str) -> tuple[Inline, ...]:
     return tuple(parts)
 
 
-def _spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
+def spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
+    """Return the PartitionSpec of each array in every layout."""
     names = (Column(name, "code") for name, _ in named)
     return Table(
         key,

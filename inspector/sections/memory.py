@@ -10,7 +10,6 @@ from inspector.core.meshes import on_cpu
 from inspector.core.program_names import noun, subject, title
 from inspector.core.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.core.statistics import sum_known
-from inspector.figures.memory_bars import memory_bars
 from inspector.figures.memory_timeline import memory_timeline
 from inspector.machines import targets
 from inspector.machines.evidence import for_chip
@@ -137,7 +136,7 @@ def _device_of(chip: Chip) -> str:
 
 
 def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
-    """Return the memory that each program needs: a figure, what donation saves, and all numbers."""
+    """Return the memory that each program needs: over the program, what donation saves, and all numbers."""
     missing = unknown.no_programs(snapshot, "outputs, temporaries and the peak are")
     if missing is not None:
         before = _before_compile(snapshot, chip)
@@ -147,16 +146,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
         source = unknown.source_text(snapshot)
         said = unknown.unknown(f"The memory of the programs is unknown: {source} does not contain it.")
         return (said, *activations.sections(snapshot, chip))
-    bars = Picture.of(
-        "memory_bars",
-        "Memory of each program by part",
-        memory_bars,
-        breakdowns,
-        *_limit(chip),
-        widest_px=WIDEST_PX,
-    )
     return (
-        bars,
         *_donation(breakdowns),
         *_over_time(breakdowns, chip),
         *activations.sections(snapshot, chip),

@@ -261,7 +261,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
             rest = f"; {more_text(more, 'array')}" if more > 0 else "."
             items.append(f"Arrays: {', '.join(collective.arrays[:_MOST_ARRAYS])}{rest}")
         if collective.origins:
-            blocks += of_origins(collective.name, collective.origins, collective.source)
+            blocks += of_origins(collective.name, collective.origins)
     heading = text(Strong(operation.name), f", {operation.opcode}")
     return (heading, listing(*items), *blocks)
 

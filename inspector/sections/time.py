@@ -1,6 +1,6 @@
 """Time of a step: modelled on a chip, measured, and by kind of operation."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from inspector.core.formatting import counted, seconds_text, share_text
@@ -9,7 +9,6 @@ from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
-from inspector.figures.roofline import roofline
 from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
 from inspector.machines.cost import si_text
@@ -56,11 +55,11 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     else:
         models = models_of(snapshot, chip)
         inside: list[Block] = []
-        for number, program in enumerate(once(snapshot)):
+        for program in once(snapshot):
             parts: tuple[Block, ...] = ()
             if program.schedule is not None or program.before_compile:
                 parts = _predicted(snapshot, program, chip)
-            terms = how_computed(snapshot, models[program.name], models.values() if not number else ())
+            terms = how_computed(snapshot, models[program.name])
             parts = (*parts, terms)
             inside.append(Section(f"modelled-{program.name}", heading(program, snapshot), parts))
         blocks.append(Section("modelled", f"Predicted on {chip.title}", tuple(inside)))
@@ -89,12 +88,8 @@ def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
     return models
 
 
-def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Modelled] = ()) -> Folded:
-    """Return the basis of a prediction: each term at the peaks of the chip, roofline and formulas.
-
-    Args:
-      roofline_of: the models in the roofline figure. If empty, the figure is left out.
-    """
+def how_computed(snapshot: Snapshot, model: Modelled) -> Folded:
+    """Return the basis of a prediction: each term at the peaks of the chip, and the formulas."""
     if _failed(snapshot, model):
         reason = "the program does not fit into the memory of a device, so the compiler produced none"
         said = unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}.")
@@ -114,10 +109,6 @@ def how_computed(snapshot: Snapshot, model: Modelled, roofline_of: Iterable[Mode
     program = snapshot.program(model.program)
     if program is not None and program.before_compile:
         blocks.append(text(BEFORE_COMPILE, quiet=True))
-    points = list(roofline_of)
-    if any(point.hbm_bytes for point in points):  # otherwise no program has a point
-        alt = "Roofline of the chip with each program"
-        blocks.append(Picture.of("roofline", alt, roofline, model.chip, points))
     return Folded(HOW_COMPUTED, (*blocks, *_formulas(model, program)))
 
 

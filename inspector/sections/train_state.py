@@ -2,27 +2,28 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from inspector.core.array_groups import ARRAY_GROUPS
 from inspector.core.formatting import bytes_text, counted, shape_text
 from inspector.core.sharding_text import array_spec_text, spec_text
-from inspector.core.snapshot import Array, ProgramArray, Snapshot
+from inspector.core.snapshot import Array, LiveBytes, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.train_state import NOBODY, live_map, loss_curve
 from inspector.sections import unknown
 from inspector.sections.arrays import by_bytes
 from inspector.sections.section import (
     Block,
     Cell,
     Column,
-    Columns,
     Folded,
     Mark,
     Notice,
-    Picture,
     Section,
     Table,
     notice,
     text,
 )
+
+# The owner of bytes that no part of the run asked for.
+NOBODY = "nobody"
 
 # The columns of an array.
 _OF_ARRAY: dict[str | Column, Callable[[Array], Cell]] = {
@@ -94,22 +95,57 @@ def shardings(snapshot: Snapshot, program: str) -> Table:
     )
 
 
-def training(snapshot: Snapshot) -> Columns:
-    """Return the loss by train step, and the bytes that are alive on each device after the run."""
+def training(snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the loss of each train step, and the bytes that are alive on each device after the run."""
     step = snapshot.program("train_step")
     losses = () if step is None else step.losses
-    loss = Picture.of("loss_curve", "Loss by train step", loss_curve, losses)
-    mesh, live = snapshot.mesh, snapshot.live or ()
-    if mesh is None or not live:
-        return Columns(((loss,),))
-    unowned = sum(live_bytes.bytes for live_bytes in live if live_bytes.owner == NOBODY)
-    note = "jax.live_arrays() contains only arrays of this run."
-    if unowned:
-        note = (
-            f"jax.live_arrays() contains {bytes_text(unowned)} on all devices that no part of this run holds."
+    blocks: list[Block] = []
+    if losses:
+        columns: dict[str | Column, Callable[[tuple[int, float | None]], Cell]] = {
+            "Train step:count": lambda pair: pair[0],
+            "Loss": lambda pair: "not finite" if pair[1] is None else f"{pair[1]:.6g}",
+        }
+        table = Table.of("losses", enumerate(losses), columns)
+        blocks.append(Folded(f"Loss by train step: {loss_text(losses)}", (table,)))
+    live = snapshot.live or ()
+    if live:
+        owners: dict[str, list[LiveBytes]] = {}
+        for part in sorted(live, key=lambda part: part.owner == NOBODY):
+            owners.setdefault(part.owner, []).append(part)
+        blocks.append(
+            Table.of(
+                "live_bytes",
+                owners.items(),
+                {
+                    "Alive after the run": lambda owner: _owner_text(owner[0]),
+                    "Most on one device:bytes": lambda owner: max(part.bytes for part in owner[1]),
+                    "On all devices:bytes": lambda owner: sum(part.bytes for part in owner[1]),
+                },
+            )
         )
-    alive = Picture.of("live_map", "Bytes alive on each device", live_map, live, mesh)
-    return Columns(((loss,), (alive, text(note, quiet=True))))
+        unowned = sum(part.bytes for part in owners.get(NOBODY, ()))
+        note = "jax.live_arrays() contains only arrays of this run."
+        if unowned:
+            amount = bytes_text(unowned)
+            note = f"jax.live_arrays() contains {amount} on all devices that no part of this run holds."
+        blocks.append(text(note, quiet=True))
+    return tuple(blocks)
+
+
+def loss_text(losses: Sequence[float | None]) -> str:
+    """Return the first and the last loss, and the number of losses that are not finite."""
+    finite = [loss for loss in losses if loss is not None]
+    if not finite:
+        return "no loss is finite"
+    said = f"from {finite[0]:.4g} to {finite[-1]:.4g} in {counted(len(losses) - 1, 'further step')}"
+    lost = len(losses) - len(finite)
+    return said + (f"; {lost} not finite, left out" if lost else "")
+
+
+def _owner_text(owner: str) -> str:
+    if owner == NOBODY:
+        return "no known owner"
+    return ARRAY_GROUPS[owner].heading if owner in ARRAY_GROUPS else owner
 
 
 def boxes(snapshot: Snapshot) -> tuple[Block, ...]:

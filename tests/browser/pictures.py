@@ -30,7 +30,7 @@ PANELS = (
     ("tree", ("Arrays", "Tree"), "spec_tree"),
     ("collectives", ("Communication",), "traffic_map"),
     ("effects", ("Improve",), None),
-    ("time", ("Time",), "roofline"),
+    ("time", ("Time",), "timeline"),
 )
 
 

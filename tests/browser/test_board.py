@@ -102,7 +102,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dash
     board.wait_for_figure("board_tree")
     closes_a_subtree(board)
     board.kept("board_view").get_by_role("radio", name="PartitionSpecs", exact=True).click()
-    board.wait_for_figure("spec_matrix")
+    expect(main.get_by_test_id("stDataFrame").first).to_be_visible()
 
     board.open_tab("Times")
     rounds = page.get_by_label("Rounds", exact=True)

@@ -15,8 +15,6 @@ from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
 from inspector.core.snapshot import (
     Array,
     Collective,
-    LiveBytes,
-    MatmulFlops,
     Mesh,
     MeshAxis,
     OperationTime,
@@ -24,24 +22,17 @@ from inspector.core.snapshot import (
     Seconds,
     Shard,
     Trace,
-    Work,
 )
 from inspector.core.traffic import traffic
 from inspector.figures.block_map import block_map
 from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map, transfer_map
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.memory_bars import memory_bars
 from inspector.figures.mesh_map import copies_map, mesh_map
-from inspector.figures.roofline import roofline
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.timings import operation_times, phases, steps
-from inspector.figures.train_state import live_map, loss_curve
 from inspector.figures.tree_rows import Column, rows_of
 from inspector.guides.transfer import Transfer
-from inspector.machines.hardware import chip
-from inspector.machines.prediction.memory import Breakdown, Part
-from inspector.machines.prediction.step_model import modelled
 
 from . import samples
 
@@ -131,19 +122,8 @@ def test_figures_of_programs(
     )
     check(phases([program]))
     check(steps([program]))
-    part = Part("unheard-of", 1, size)
-    memory = Breakdown("p", (part,), (part,), size, size, size, size, True, size)
-    check(memory_bars([memory], capacity=size, chip="<i>"))
-    # `modelled` rejects negative and infinite amounts.
-    amount = seconds if seconds is not None and 0 <= seconds < float("inf") else None
-    work = Work(amount, None if amount is None else (MatmulFlops("float4", amount),), amount)
-    without = dataclasses.replace(program, collectives=None, work=work, ideal=work)
-    model = modelled(without, samples.DEFAULT_MESH, chip("v5p"))
-    check(roofline(chip("v5p"), [model]))
     trace = Trace(int(seconds is None), seconds or 0.0, (OperationTime("dot", 1, seconds or 0.0),))
     check(operation_times(trace, mesh.size))
-    check(live_map([LiveBytes(0, "params", 1, size or 0)], mesh))
-    check(loss_curve([seconds, None]))
 
 
 @given(mesh=MESHES, size=st.integers(-(2**40), 2**40))

@@ -9,12 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inspector.compare import difference
-from inspector.compare.difference import SpecRow
 from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
-from inspector.figures.spec_matrix import short, spec_matrix
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
 from tests.figures import samples
@@ -104,36 +101,6 @@ def test_other_dimensions_are_sliced_at_the_given_index() -> None:
     assert held == [{0, 1, 2, 3}, {4, 5, 6, 7}]
 
 
-def test_the_matrix_marks_differences_from_the_baseline() -> None:
-    before, after = samples.state_and_changed()
-    rows = difference.spec_rows([before, after, before])
-    for baseline in range(3):
-        figure = drawn(spec_matrix(rows, ["a", "b", "c"], baseline))
-        texts = [[""] * 3 for _ in rows]
-        for trace in figure["data"]:
-            for place, line in enumerate(trace["text"]):
-                for column, text in enumerate(line):
-                    texts[place][column] += text
-        for row, line in zip(rows, texts, strict=True):
-            for place, text in enumerate(line):
-                assert text.startswith("≠") == (row.specs[place] != row.specs[baseline])
-    assert spec_matrix((), ["a"]) is None
-
-
-@pytest.mark.parametrize(
-    ("spec", "text"),
-    [
-        ("P(('fsdp', 'tensor'), None), 8×1 parts", "fsdp+tensor, · (8×1)"),
-        ("P('data')", "data"),
-        ("P()", "()"),
-        ("unknown", "unknown"),
-        (None, "absent"),
-    ],
-)
-def test_specs_in_short(spec: str | None, text: str) -> None:
-    assert short(spec) == text
-
-
 def test_names_are_text_in_every_figure() -> None:
     mesh = samples.DEFAULT_MESH
     array = samples.array(samples.HOSTILE_PATH, (8,), (("data",),), mesh)
@@ -147,25 +114,11 @@ def test_names_are_text_in_every_figure() -> None:
             cut,
         ),
         spec_tree([Column(name, snapshot.arrays)], None),
-        spec_matrix(difference.spec_rows([snapshot, snapshot]), [name, name]),
     ]
     for figure in figures:
         assert "<img" not in figure.to_json()
         assert "$x" not in figure.to_json()
         assert "&lt;img" in json.dumps(drawn(figure)).replace("\\u003c", "<")
-
-
-def test_the_matrix_cuts_the_path_and_keeps_the_count() -> None:
-    leaf = "wo/kernel_of_the_output"
-    title = f"params/params/decoder/moe_layers/DeepSeekMoeBlock_0/{leaf} and 19 more"
-    row = SpecRow(title, tuple(map(str, range(20))), (None, "P('data')"), True, ())
-    other = SpecRow(leaf, (leaf,), (None, None), False, ())
-    figure = spec_matrix([row, other], ["one", "two"], width_px=420)
-    assert figure.layout.yaxis.ticktext[0].endswith(" and 19 more")
-    assert "…" in figure.layout.yaxis.ticktext[0]
-    cells = [cell for trace in figure.data for line in trace.text for cell in line if cell]
-    assert sorted(cells) == ["–", "–", "–", "≠ data"]
-    assert "–: absent" in figure.layout.annotations[0].text.replace("<br>", " ")
 
 
 def test_a_row_without_maps_is_low() -> None:

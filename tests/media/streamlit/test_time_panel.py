@@ -50,7 +50,7 @@ def test_what_was_measured_comes_first_then_the_predicted_step(shown, found: Sna
     page = shown(found, chip="v5p")
     assert charts(page) == [
         *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
-        *("step_parts", "timeline", "roofline"),
+        *("step_parts", "timeline"),
     ]
     result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"At the peaks of 8 devices of TPU v5p: **{bound_text(result)}**" in words(page)
@@ -144,7 +144,7 @@ def test_a_program_that_does_not_fit_has_no_modelled_step(shown, found: Snapshot
     )
     page = shown(replace(found, programs=programs, findings=(refused,)), chip="v5p")
     assert "the train step is unknown" in page.info[0].value
-    assert not page.metric and not {"step_parts", "roofline"} & set(charts(page))
+    assert not page.metric and "step_parts" not in charts(page)
     widget_of(page.button_group, "modelled_program").set_value("apply").run()
     assert not page.info and not page.metric and "unknown, because" in words(page)
 

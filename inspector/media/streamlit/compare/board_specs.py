@@ -1,4 +1,4 @@
-"""The board's PartitionSpecs: as arrays × layouts, and as trees."""
+"""The board's PartitionSpecs: as a table, and as trees."""
 
 import streamlit as st
 
@@ -7,12 +7,12 @@ from inspector.compare.board import Board
 from inspector.compare.splits import without_idle_axes
 from inspector.core.formatting import counted
 from inspector.core.totals import STATE_GROUPS
-from inspector.figures.spec_matrix import spec_matrix
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
-from inspector.media.streamlit.parts import chart
+from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import kept_field, screenshot_mode, toggled_rows
 from inspector.media.streamlit.session.toggled_rows import ToggledRows
+from inspector.sections import comparison
 
 PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
 
@@ -38,9 +38,7 @@ def show_matrix(board: Board) -> None:
             icon=":material/check:",
         )
     shown = rows if everything else different
-    figure = spec_matrix(shown, board.names, board.baseline, width_px=screenshot_mode.content_px())
-    if figure is not None:
-        chart.draw(figure, "spec_matrix", alt="PartitionSpecs in every layout")
+    render.show([comparison.spec_table("spec_table", board.named, shown)])
 
 
 def show_trees(board: Board) -> None:

@@ -28,7 +28,7 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
         name = program_choice.choose(names, program_choice.KEYS["Arrays"])
-        render.show([train_state.shardings(snapshot, name), train_state.training(snapshot)])
+        render.show([train_state.shardings(snapshot, name), *train_state.training(snapshot)])
     render.show(train_state.boxes(snapshot))
 
 
@@ -72,7 +72,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         _show_prediction(snapshot, name, chip)
         on_chip = for_chip(snapshot, chip)
         models = time.models_of(on_chip, chip)
-        render.show([time.how_computed(on_chip, models[name], models.values())])
+        render.show([time.how_computed(on_chip, models[name])])
     program = snapshot.program(name)
     render.show(exposed.section(snapshot, chip, [program] if program is not None else []))
 
