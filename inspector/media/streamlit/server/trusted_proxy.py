@@ -5,8 +5,6 @@ or web socket that does not come from the proxy, lacks its secret, or names no u
 so on every path.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 
