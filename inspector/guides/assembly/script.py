@@ -5,15 +5,18 @@ import math
 from inspector.core import sharding
 from inspector.core.sharding_text import spec_text
 from inspector.guides import assembly as assemblies
-from inspector.guides.assembly import Assembly
+from inspector.guides.assembly import Assembly, Step
 
-_HEAD = """\
+_ENVIRONMENT = """\
 import os
 
 # {devices} emulated devices. Delete these two lines to run on real devices.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUM_CPU_DEVICES"] = "{devices}"
 
+"""
+
+_SETUP = """\
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
@@ -38,18 +41,11 @@ def callback(index):
 {mistake}    return piece
 
 
-array = jax.make_array_from_callback(host.shape, sharding, callback)
 """
 
-_PIECES = """
+_CUT = """
 indices = sharding.addressable_devices_indices_map(host.shape)
 pieces = [(device, host[index]) for device, index in indices.items()]
-{mistake}arrays = {arrays}
-array = jax.make_array_from_single_device_arrays({shape}, sharding, arrays)
-"""
-
-_DEVICE_PUT = """{mistake}
-array = jax.device_put(host, sharding)
 """
 
 _RESHARD = """
@@ -67,9 +63,15 @@ for shard in array.addressable_shards:
 
 def script(assembly: Assembly) -> str:
     """Return the script. It prints the last sharding, and the shard of each device on one line."""
+    code = "".join(code for _, code in cells(assembly))
+    return _ENVIRONMENT.format(devices=assembly.devices) + code + _TAIL
+
+
+def cells(assembly: Assembly) -> list[tuple[Step, str]]:
+    """Return the code that makes the array, in parts that follow each other, each with its step."""
     given = assemblies.given_shape(assembly)
     shape = assembly.shape if assembly.mistake == "global_shape" else given
-    text = _HEAD.format(
+    setup = _SETUP.format(
         devices=assembly.devices,
         mesh_shape=assembly.mesh_shape,
         names=assembly.axis_names,
@@ -77,19 +79,23 @@ def script(assembly: Assembly) -> str:
         elements=math.prod(shape),
         shape=shape,
     )
+    parts: list[tuple[Step, str]] = [("cut", setup)]
     if assembly.way == "callback":
-        text += _CALLBACK.format(mistake=_callback_mistake(assembly))
+        made = "array = jax.make_array_from_callback(host.shape, sharding, callback)\n"
+        parts += [("join", _CALLBACK.format(mistake=_callback_mistake(assembly))), ("join", made)]
     elif assembly.way == "pieces":
         moved = "[jax.device_put(piece, device) for device, piece in pieces]"
         if assembly.mistake == "unmoved":
             moved = "[jax.numpy.asarray(piece) for _, piece in pieces]  # the mistake: all on one device"
         shape_text = str(given) if assembly.mistake == "global_shape" else "host.shape"
-        text += _PIECES.format(mistake=_pieces_mistake(assembly), arrays=moved, shape=shape_text)
+        made = f"array = jax.make_array_from_single_device_arrays({shape_text}, sharding, arrays)\n"
+        parts += [("cut", _CUT), ("cut", _pieces_mistake(assembly))]
+        parts += [("move", f"arrays = {moved}\n"), ("join", made)]
     else:
-        text += _DEVICE_PUT.format(mistake=_host_mistake(assembly))
+        parts += [("cut", _host_mistake(assembly)), ("join", "\narray = jax.device_put(host, sharding)\n")]
     if assembly.target is not None:
-        text += _RESHARD.format(target=spec_text(assembly.target))
-    return text + _TAIL
+        parts.append(("reshard", _RESHARD.format(target=spec_text(assembly.target))))
+    return parts
 
 
 def _pieces_mistake(assembly: Assembly) -> str:
