@@ -26,7 +26,6 @@ def collective_bars(rows: Iterable[Traffic], *, of: str = "one run", width_px: i
             for axes, together in by_axes.items()
         ],
         width_px,
-        legend=False,
         heading="Traffic by mesh axes",
         notes=[f"bytes that one device sends in {of}; ring algorithm assumed"],
     )
