@@ -4,14 +4,17 @@ All that proposes changes takes them from here: *Improve*, effects, fixes of fin
 layout fit, and the search.
 """
 
+import difflib
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from inspector.core.errors import InvalidInput
-from inspector.core.formatting import mesh_sizes_text
+from inspector.core.formatting import and_text, mesh_sizes_text
 from inspector.core.rules import Rule
-from inspector.core.rules.rule import rule_text
+from inspector.core.rules.rule import rule_text, rule_words
+from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Change, ChangeKind, Spec
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout import presets
@@ -72,8 +75,7 @@ def more_chips(layout: Layout) -> list[Change]:
 
 def both(first: Change, second: Change) -> Change:
     """Return a change, and another one of its layout, as one change."""
-    label = f"{first.label}, and {second.label[0].lower()}{second.label[1:]}"
-    return Change(second.kind, label, second.layout)
+    return Change(second.kind, f"{first.label}, and {second.words}", second.layout)
 
 
 def neighbors(layout: Layout, kept: Collection[str] = ()) -> Iterator[Layout]:
@@ -223,8 +225,10 @@ def _larger(layout: Layout, times: int) -> str | None:
         return None
 
 
-def _without_rules(layout: Layout) -> Iterator[Proposed]:
-    for number, (name, axes) in enumerate(layout.rules):
+def _without_rules(layout: Layout, numbers: Iterable[int] | None = None) -> Iterator[Proposed]:
+    """Yield the layout without each rule, or without those with these numbers."""
+    for number in range(len(layout.rules)) if numbers is None else numbers:
+        name, axes = layout.rules[number]
         rest = layout.rules[number + 1 :]
         label = f"Remove {rule_text((name, axes))}"
         if layout.entry.rules_semantics == "nnx":
@@ -232,6 +236,141 @@ def _without_rules(layout: Layout) -> Iterator[Proposed]:
             rest = ((name, ()), *rest)
             label = f"Change {rule_text((name, axes))} to none"
         yield "rule", label, replace(layout, rules=(*layout.rules[:number], *rest))
+
+
+def other_rules(
+    layout: Layout, names: Collection[str], choices: Sequence[tuple[str, ...]]
+) -> Iterator[Proposed]:
+    """Yield the layout with one rule more, another one, one in another place, or one fewer, in this order.
+
+    names: logical axes of the rules. choices: mesh axes for them, fewer first.
+    """
+    rules = layout.rules
+    places = {name: [n for n, (other, _) in enumerate(rules) if other == name] for name in names}
+    own = [n for mine in places.values() for n in mine]
+    free = [(n, name) for name, mine in places.items() for n in {len(rules), 0, *mine[:1]}]
+    for axes, (n, name) in itertools.product(choices, sorted(free, key=lambda place: -place[0])):
+        before = "" if n == len(rules) else f" before {rule_words(n, rules)}"
+        label = f"Add the rule `{rule_text((name, axes))}`{before}"
+        yield "rule", label, replace(layout, rules=(*rules[:n], (name, axes), *rules[n:]))
+    for axes in choices:
+        for n in own:
+            for wanted in (axes, (*rules[n][1], *axes)):
+                if len(set(wanted)) == len(wanted):
+                    yield _with_other_rule(layout, n, (rules[n][0], wanted))
+    for n, to in itertools.product(own, range(len(rules))):
+        rest = [*rules[:n], *rules[n + 1 :]]
+        rest.insert(to, rules[n])
+        label = f"Move {rule_words(n, rules)}, {'before' if to < n else 'after'} {rule_words(to, rules)}"
+        yield "rule", label, replace(layout, rules=tuple(rest))
+    yield from _without_rules(layout, own)
+
+
+def other_name(layout: Layout, number: int) -> Iterator[Proposed]:
+    """Yield the layout with a rule for the logical axis whose name is near, and without the rule."""
+    name, axes = layout.rules[number]
+    for near in difflib.get_close_matches(name, list(layout.entry.logical_axes), n=1):
+        yield _with_other_rule(layout, number, (near, axes))
+    yield from _without_rules(layout, [number])
+
+
+def _with_other_rule(layout: Layout, number: int, rule: Rule) -> Proposed:
+    """Return the layout with another rule in the place of one."""
+    rules = layout.rules
+    label = f"Change {rule_words(number, rules)}, to `{rule_text(rule)}`"
+    return "rule", label, replace(layout, rules=(*rules[:number], rule, *rules[number + 1 :]))
+
+
+def other_specs(
+    layout: Layout,
+    places: Collection[str],
+    parameters: Collection[str],
+    choices: Sequence[tuple[str, ...]],
+    fewer: bool,
+) -> Iterator[Proposed]:
+    """Yield the layout with other mesh axes in the PartitionSpecs of a model with device axes.
+
+    They change in one partition, in one dimension of each of two parameters, or, as a rule would, for one
+    logical axis wherever it has the same mesh axes.
+
+    Args:
+      places: the partitions that may change alone. parameters: those that may change together.
+      choices: the mesh axes that a dimension gets, or gets as well.
+      fewer: whether a dimension may lose mesh axes.
+    """
+
+    def others(spot: tuple[str, int]) -> list[tuple[str, ...]]:
+        own = axes_at(layout, spot)
+        every = [axes for choice in choices for axes in (choice, (*own, *choice))]
+        every += [axes for n in range(len(own) * fewer) for axes in itertools.combinations(own, n)]
+        return [axes for axes in dict.fromkeys(every) if axes != own and len(set(axes)) == len(axes)]
+
+    partitions = layout.entry.partitions
+    spots = {place: [(place, n) for n in range(len(names))] for place, names in partitions.items()}
+    changes: list[dict[tuple[str, int], tuple[str, ...]]] = []
+    for place in places:
+        every = ((axes_at(layout, spot), *others(spot)) for spot in spots[place])
+        changes += [dict(zip(spots[place], axes, strict=True)) for axes in itertools.product(*every)]
+    for pair in itertools.combinations(parameters, 2):
+        for two in itertools.product(*(spots[place] for place in pair)):
+            changes += [dict(zip(two, axes, strict=True)) for axes in itertools.product(*map(others, two))]
+    for alike in alike_spots(layout):
+        changes += [dict.fromkeys(alike, axes) for axes in others(alike[0])]
+    seen = {tuple(layout.specs.values())}
+    for change in changes:
+        specs: dict[str, Spec] = {
+            place: tuple(change.get(spot, axes_at(layout, spot)) or None for spot in spots[place])
+            for place in layout.specs
+        }
+        used = ([axis for axes in spec or () for axis in axes or ()] for spec in specs.values())
+        if tuple(specs.values()) not in seen and all(len(set(axes)) == len(axes) for axes in used):
+            seen.add(tuple(specs.values()))
+            changed = [place for place in specs if specs[place] != layout.specs[place]]
+            texts = [
+                f"of {place} from {spec_text(layout.specs[place] or ())} to {spec_text(specs[place] or ())}"
+                for place in changed
+            ]
+            label = f"Change the PartitionSpec{'s' if len(texts) > 1 else ''} {and_text(texts)}"
+            yield "spec", label, replace(layout, specs=specs)
+
+
+def axes_at(layout: Layout, spot: tuple[str, int]) -> tuple[str, ...]:
+    """Return the mesh axes of a partition's dimension."""
+    place, dimension = spot
+    return (layout.specs[place] or ())[dimension] or ()
+
+
+def alike_spots(layout: Layout) -> list[list[tuple[str, int]]]:
+    """Return the partitions and dimensions with the same logical axis and the same mesh axes, as lists."""
+    alike: dict[object, list[tuple[str, int]]] = {}
+    for place, names in layout.entry.partitions.items():
+        for number, name in enumerate(names):
+            spot = place, number
+            alike.setdefault((name, axes_at(layout, spot)), []).append(spot)
+    return list(alike.values())
+
+
+def raised(layout: Layout, multiples: Mapping[str, int]) -> Iterator[Proposed]:
+    """Yield the layout with each size raised to the next multiple.
+
+    Yield nothing if a size would be too large, or no multiple of another one, as the model needs it.
+    """
+    sizes, bases = dict(layout.sizes), layout.entry.multiples
+    # A size that another one must be a multiple of is raised first.
+    for name in sorted(multiples, key=lambda name: name in bases):
+        known, base, size = layout.entry.size(name), sizes.get(bases.get(name, ""), 1), sizes[name]
+        assert isinstance(size, int)
+        step = math.lcm(multiples[name], base) if isinstance(base, int) else multiples[name]
+        sizes[name] = own = -(-size // step) * step
+        if known is None or own > (known.most or math.inf):
+            return
+    for name, base_name in bases.items():
+        whole, part = sizes.get(name), sizes.get(base_name)
+        if isinstance(whole, int) and isinstance(part, int) and part and whole % part:
+            return
+    words = and_text([f"{name} from {layout.sizes[name]} to {sizes[name]}" for name in multiples])
+    changed = "" if set(multiples) == {"batch"} else ", which changes the model"
+    yield "size", f"Raise {words}{changed}", replace(layout, sizes=sizes)
 
 
 def _replicated(layout: Layout) -> Iterator[Proposed]:

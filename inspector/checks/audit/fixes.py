@@ -7,57 +7,46 @@ decides whether the finding is gone.
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.checks.audit import (
-    mesh_axes,
-    optimizer_state,
-    replicated,
-    rule_fixes,
-    size_fixes,
-    spec_fixes,
-    too_large,
-)
-from inspector.checks.audit.array_names import Naming, naming_of, spec_of
+from inspector.checks.audit import mesh_axes, optimizer_state, replicated, too_large, unused_rules
+from inspector.checks.audit.array_names import STACK, Naming, Place, axes_of, naming_of, spec_of
 from inspector.checks.audit.checks import CHECKS, audit
-from inspector.checks.audit.rule_fixes import Candidate
 from inspector.core import sharding
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput
 from inspector.core.rules import nnx
-from inspector.core.snapshot import Array, Finding, Mesh, Snapshot, Spec
+from inspector.core.snapshot import Array, Change, Finding, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, state_totals
-from inspector.layout import Layout
-from inspector.layout.changes import on_optimizer_axes
-from inspector.layout.plan import plan
-from inspector.model import Names
+from inspector.layout import Layout, changes
+from inspector.layout.changes import Proposed
+from inspector.layout.plan import INDIVISIBLE, plan
+from inspector.model import Names, SizeValue
 
 _NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes} | {*too_large.CODES}
 _PLANNED = (*STATE_GROUPS, "batch", "output")
 _DATA = ("batch", "output")
 # Warnings about devices that compute the same.
 _REPEATED_WORK = (mesh_axes.UNUSED, mesh_axes.BATCH)
-# Candidates that change equally many specs: only the best are planned and audited.
-_MAX_CANDIDATES = 24
+# Changes of equally many specs: only the best are planned and audited.
+_MOST_PLANNED = 24
+_MOST_AXES_PER_DIMENSION = 3
 
 
 @dataclass(frozen=True)
-class Fix:
+class Fix(Change):
     """A change of sizes, rules or PartitionSpecs that fixes a finding.
 
-    layout: the changed layout. words: the change as an instruction, without a full stop.
     saves: the bytes of train state per device that it saves; None if the current bytes are unknown.
     arrays: the number of arrays of the train state that need other bytes per device. A rule applies to all
       arrays with its logical axis, so they can be more than those of the finding.
     repeated_work: the findings about devices that compute the same because of the change.
     """
 
-    layout: Layout
-    words: str
-    saves: int | None
-    arrays: int
+    saves: int | None = None
+    arrays: int = 0
     repeated_work: tuple[Finding, ...] = ()
 
 
@@ -85,9 +74,8 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix
         return None  # the layout and the shapes alone do not explain the finding
     kinds = _kinds(current)
     before = state_totals(now).per_device
-    small = (*size_fixes.candidates(now, finding, layout), *_on_optimizer_axes(finding, layout))
-    for candidate in itertools.chain(small, _ranked(now, now.mesh, finding, layout)):
-        after = replanned(snapshot, candidate.layout)
+    for kind, label, changed in itertools.chain(_small(now, finding, layout), _ranked(now, finding, layout)):
+        after = replanned(snapshot, changed)
         if after is None or not _is_better(now, after, finding):
             continue
         left = audit(after)
@@ -104,32 +92,125 @@ def smallest_change(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix
             and other.code in _REPEATED_WORK
             and not any(_same(other, known) for known in current)
         )
-        return Fix(candidate.layout, candidate.words, saves, _changed(now, after), repeated)
+        plain = changed.to_json()
+        return Fix(kind, label, plain, saves=saves, arrays=_changed(now, after), repeated_work=repeated)
     return None
 
 
-def _on_optimizer_axes(finding: Finding, layout: Layout) -> Iterator[Candidate]:
-    """Yield the optimizer state over one more mesh axis, which moves no parameters, if it is about it."""
+def _small(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed]:
+    """Yield changes that keep mesh and parameters: of sizes that axes do not divide, or of the optimizer."""
+    if finding.code == INDIVISIBLE and (multiples := _multiples(now, layout)) is not None:
+        yield from changes.raised(layout, multiples)
     if finding.code in (replicated.MOMENT, optimizer_state.NOT_FOLLOWING):
-        for _, label, changed in on_optimizer_axes(layout):
-            yield Candidate(changed, f"{label[0].lower()}{label[1:]}", 0, ())
+        yield from changes.on_optimizer_axes(layout)
 
 
-def _ranked(now: Snapshot, mesh: Mesh, finding: Finding, layout: Layout) -> Iterator[Candidate]:
+def _ranked(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed]:
     """Yield the best changes of rules or specs that may fix the finding, before they are planned."""
-    candidates = (rule_fixes if layout.entry.has_rules else spec_fixes).candidates
+    assert now.mesh is not None
     arrays = Counter(
         (naming_of(array, layout), array.shape, array.bytes, array.group in STATE_GROUPS)
         for array in now.arrays
         if array.shape is not None
     )
+    proposed = (_rules if layout.entry.has_rules else _specs)(now, finding, layout)
     scored = [
-        (score, candidate)
-        for candidate in candidates(now, finding, layout)
-        if (score := _score(candidate, arrays, layout, mesh)) is not None
+        (score, number, change)
+        for number, change in enumerate(proposed)
+        if (score := _score(change[2], arrays, layout, now.mesh)) is not None
     ]
-    scored.sort(key=lambda pair: pair[0])
-    yield from _best(candidate for _, candidate in scored)
+    scored.sort(key=lambda row: row[:2])
+    for _, same_count in itertools.groupby(scored, key=lambda row: row[0][0]):
+        yield from (change for *_, change in itertools.islice(same_count, _MOST_PLANNED))
+
+
+def _choices(finding: Finding, layout: Layout) -> list[tuple[str, ...]]:
+    """Return mesh axes for a dimension: one or more of the finding's axes, or of all."""
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    axes = [axis for axis in finding.axes or layout.axis_names if sizes.get(axis, 1) > 1]
+    counts = range(1, min(len(axes), _MOST_AXES_PER_DIMENSION) + 1)
+    return [choice for count in counts for choice in itertools.combinations(axes, count)]
+
+
+def _rules(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed]:
+    """Yield changes of the rules for the finding's logical axes, its array's, or all parameters'."""
+    names = finding.logical_axes
+    if names is None and finding.code in (unused_rules.NEVER_USED, unused_rules.ABSENT_AXIS):
+        if finding.rule is not None and finding.rule < len(layout.rules):
+            yield from changes.other_name(layout, finding.rule)
+        return
+    if names is None:
+        about = [array for array in now.arrays if array.path == finding.array]
+        about = about or [array for array in now.arrays if array.group == "params"]
+        names = tuple(name for array in about for name in array.logical_axes or () if name)
+    yield from changes.other_rules(layout, names, _choices(finding, layout))
+
+
+def _specs(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed]:
+    """Yield changes of specs that affect the finding's array, and pad no more activations.
+
+    Activations with the same logical axis and the same mesh axes keep the same ones.
+    """
+    assert now.mesh is not None
+    mesh, sizes, groups = now.mesh, dict[str | None, int](), dict[str, list[str]]()
+    for array in now.arrays:
+        if isinstance(naming := naming_of(array, layout), Place):
+            sizes |= dict(zip(axes_of(array, layout), array.shape or (), strict=True))
+            groups[array.path] = [*((STACK,) if naming.stacked else ()), naming.name]
+        elif array.path == finding.array:
+            groups[array.path] = []
+    places = dict.fromkeys(place for of_array in groups.values() for place in of_array)
+    state = (groups.get(array.path, ()) for array in now.arrays if array.group in STATE_GROUPS)
+    parameters = dict.fromkeys(place for of_array in state for place in of_array)
+    activations = [place for place in layout.entry.partitions if place not in parameters and place != STACK]
+
+    def fits(place: str, layout: Layout) -> bool:
+        # A size of 0 is unknown, and any number of devices divides it.
+        shape = [sizes.get(name, 0) for name in layout.entry.partitions[place]]
+        uneven = sharding.indivisible(shape, layout.specs[place] or (), mesh)
+        return place in layout.unconstrained or not any(uneven)
+
+    padded = [place for place in activations if finding.level != "error" and not fits(place, layout)]
+    together = [[spot for spot in spots if spot[0] in activations] for spots in changes.alike_spots(layout)]
+    about = groups.get(finding.array or "")
+    for proposed in changes.other_specs(
+        layout, places, parameters, _choices(finding, layout), finding.level == "error"
+    ):
+        changed = proposed[2]
+        if (
+            (about is None or any(changed.specs[place] != layout.specs[place] for place in about))
+            and all(len({changes.axes_at(changed, spot) for spot in spots}) < 2 for spots in together)
+            and all(place in padded or fits(place, changed) for place in activations)
+        ):
+            yield proposed
+
+
+def _multiples(now: Snapshot, layout: Layout) -> dict[str, int] | None:
+    """Return what each size must be a multiple of. None if a dimension has not the length of a size."""
+    assert now.mesh is not None
+    multiples: dict[str, int] = {}
+    for array in now.arrays:
+        for uneven in sharding.indivisible(array.shape or (), array.spec or (), now.mesh):
+            name = _size_name(axes_of(array, layout)[uneven.dimension], layout)
+            if name is None or layout.sizes[name] != uneven.size:
+                return None
+            multiples[name] = math.lcm(multiples.get(name, 1), uneven.ways)
+    return multiples
+
+
+def _resized(array: Array, before: Mapping[str, SizeValue], layout: Layout) -> tuple[int, ...]:
+    """Return the shape of an array after a change of the sizes from `before` to those of the layout."""
+    names = [_size_name(axis, layout) for axis in axes_of(array, layout)]
+    return tuple(
+        layout.sizes[name] if name is not None and before[name] == length else length  # type: ignore[misc]
+        for name, length in zip(names, array.shape or (), strict=True)
+    )
+
+
+def _size_name(axis: str | None, layout: Layout) -> str | None:
+    """Return the size that is the extent of a logical axis. In a user's model, it has the same name."""
+    name = layout.entry.extents.get(axis or "", axis)
+    return name if name is not None and isinstance(layout.sizes.get(name), int) else None
 
 
 def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
@@ -153,7 +234,7 @@ def replanned(snapshot: Snapshot, layout: Layout) -> Snapshot | None:
             return None
         itemsize = array.bytes // elements if elements else 0
         dimensions = _names(naming, len(array.shape), layout)
-        shape = array.shape if before == layout.sizes else size_fixes.resized(array, before, layout)
+        shape = array.shape if before == layout.sizes else _resized(array, before, layout)
         facts = (array.path, array.group, shape, array.dtype, itemsize, dimensions)
         arrays.append(AbstractArray(*facts))
     names: Names = "logical" if layout.entry.has_rules else "mesh"
@@ -171,11 +252,6 @@ def _names(naming: Naming, rank: int, layout: Layout) -> Spec | None:
     if isinstance(naming, tuple):
         return tuple((name,) if name else None for name in naming)
     return spec_of(naming, rank, layout)
-
-
-def _best(ranked: Iterable[Candidate]) -> Iterable[Candidate]:
-    for _, same_count in itertools.groupby(ranked, key=lambda candidate: candidate.count):
-        yield from itertools.islice(same_count, _MAX_CANDIDATES)
 
 
 def _kinds(findings: Iterable[Finding]) -> set[str]:
@@ -239,18 +315,21 @@ def _loses_rows(array: Array) -> bool:
 _Key = tuple[Naming, tuple[int, ...], int | None, bool]
 
 
-def _score(candidate: Candidate, arrays: Counter[_Key], layout: Layout, mesh: Mesh) -> tuple[int, ...] | None:
-    """Return a rank, lower is better: changed rules or specs, state bytes per device, size of the change.
+def _score(changed: Layout, arrays: Counter[_Key], layout: Layout, mesh: Mesh) -> tuple[int, ...] | None:
+    """Return a rank, lower is better: changed specs, state bytes per device, then the size of the change.
 
     Return None if JAX would reject the layout.
     """
     state = touched = 0
     for (naming, shape, size, is_state), count in arrays.items():
-        spec = spec_of(naming, len(shape), candidate.layout)
-        if spec != spec_of(naming, len(shape), layout):
-            touched += count
+        spec = spec_of(naming, len(shape), changed)
+        touched += count * (spec != spec_of(naming, len(shape), layout))
         if nnx.refusals(spec, mesh) or any(sharding.indivisible(shape, spec, mesh)):
             return None
         if is_state:
             state += count * (size or 0) * sharding.replicas(spec, mesh) // mesh.size
-    return candidate.count, state, *candidate.size, touched, candidate.order
+    specs = [(layout.specs[place] or (), spec or ()) for place, spec in changed.specs.items()]
+    own = [axes or () for old, new in specs for was, axes in zip(old, new, strict=True) if was != axes]
+    axes = sum(map(len, own)) + sum(len(axes) for _, axes in changed.rules)
+    # A rule more changes less than another rule in its place.
+    return sum(old != new for old, new in specs), state, len(own) - len(changed.rules), axes, touched

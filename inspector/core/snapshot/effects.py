@@ -79,6 +79,11 @@ class Change(Record):
     cost: LayoutCost | None = None
     reason: str | None = None
 
+    @property
+    def words(self) -> str:
+        """The change as an instruction inside of a sentence."""
+        return self.label[:1].lower() + self.label[1:]
+
 
 @dataclass(frozen=True)
 class Effects(Record):

@@ -239,7 +239,7 @@ def _plain(row: Improvement, fixes: Mapping[int, audits.Fix | None]) -> Iterator
             "words": fix.words,
             "saves_per_device": fix.saves,
             "repeated_work": [finding.message for finding in fix.repeated_work],
-            "layout": fix.layout.to_json(),
+            "layout": fix.layout,
         }
         if row.effect is not None:
             plain["change"] = {"words": row.effect.label, "layout": row.effect.layout}

@@ -222,10 +222,8 @@ def _draw_compare(key: str, current: Layout, name: str, other: Callable[[], Layo
 
 def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
     """Return the layout with the improvement. None if a layout cannot express it, or no fix is known."""
-    if improvement.effect is None:
-        return None if fix is None else fix.layout
-    changed = improvement.effect.layout
-    return None if changed is None else from_json(changed)
+    change = improvement.effect or fix
+    return None if change is None or change.layout is None else from_json(change.layout)
 
 
 def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix | None:

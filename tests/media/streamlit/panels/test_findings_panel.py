@@ -76,7 +76,7 @@ def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> 
     assert change.words in said(page.caption)
     page.button(key="improve:0:apply").click().run()
     assert not page.exception
-    assert page.session_state["last_layout"] == change.layout
+    assert page.session_state["last_layout"] == layouts.from_json(change.layout)
     (pin,) = page.session_state["board"].pins
     assert pin.snapshot.layout == faulty.layout
     # Once it is on the board, it is not pinned again.
@@ -154,5 +154,5 @@ def test_a_fix_of_device_axes(shown) -> None:
     assert change.words in said(page.caption)
     page.button(key="improve:0:apply").click().run()
     assert not page.exception
-    assert page.session_state["last_layout"] == change.layout
+    assert page.session_state["last_layout"] == layouts.from_json(change.layout)
     assert page.session_state["board"].pins[0].snapshot.layout == snapshot.layout
