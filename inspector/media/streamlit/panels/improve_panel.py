@@ -11,7 +11,7 @@ from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.checks.audit import Fix
 from inspector.compare import board, board_link
-from inspector.core import typed_json
+from inspector.core import formatting, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import left_text
 from inspector.core.once import NewestResults
@@ -37,7 +37,7 @@ from inspector.sections import effects as effects_section
 from inspector.sections import findings as findings_section
 from inspector.sections import improvements as section
 from inspector.sections.improvements import Improvement
-from inspector.sections.section import more_text, with_code
+from inspector.sections.section import Facts, more_text, with_code
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 from inspector.service.request import Progress
@@ -104,6 +104,16 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
         _draw(f"improvement:{number}", improvement, snapshot, layout)
     if computing:
         asked.show_progress(_JOB)
+
+
+def counted(snapshot: Snapshot, facts: Facts) -> Facts:
+    """Return the facts of a head whose last one counts what can be done, not what is only noted."""
+    rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
+    number = sum(not improvement.is_remark for improvement in rows)
+    *others, last = facts.facts
+    value = formatting.counted(number, "improvement") if number else last.value
+    computing = snapshot.effects is None and asked.of(_JOB).job is not None
+    return replace(facts, facts=(*others, replace(last, value=value, computing=computing)))
 
 
 def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:

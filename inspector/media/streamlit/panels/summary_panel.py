@@ -17,7 +17,7 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import code_panel, improve_panel
 from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
-from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode
+from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode, selection
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import (
     assessed,
@@ -31,6 +31,7 @@ from inspector.sections import (
 from inspector.sections.section import Block, Facts, Folded, Picture, more_text, with_code
 
 _MAX_FINDINGS = 50
+_CLICKS = {"Findings": lambda _: selection.open_tab("Improve")}
 
 BadgeColor = Literal["blue", "green", "violet", "orange"]
 SOURCE_BADGES: dict[str, tuple[str, str, BadgeColor]] = {
@@ -66,7 +67,7 @@ def show(
         last, totals = last_shown.complete(layout.model), without_totals is not None
         facts = assessed.while_computing(assessment, last, before, totals)
     else:
-        facts = assessed.of_assessment(assessment, before)
+        facts = improve_panel.counted(snapshot, assessed.of_assessment(assessment, before))
         last_shown.keep_complete(layout.model, assessment)
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
@@ -90,7 +91,7 @@ def show(
         )
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
-    render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))])
+    render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))], _CLICKS)
     if not computing and assessment.rejected is None:  # else the reason is above the title
         render.show(_bars(assessment))
         improve_panel.show_worst(snapshot, layout)
@@ -157,7 +158,8 @@ def show_title(snapshot: Snapshot, line: str) -> None:
 def show_answers(snapshot: Snapshot) -> None:
     """Draw the four facts of a Snapshot on the chosen chip, with their bars and the dominant reason."""
     assessment = assess(snapshot, chip_choice.chosen_chip())
-    render.show([assessed.of_assessment(assessment), *_bars(assessment)])
+    facts = improve_panel.counted(snapshot, assessed.of_assessment(assessment))
+    render.show([facts, *_bars(assessment)], _CLICKS)
     improve_panel.show_worst(snapshot, None)
 
 

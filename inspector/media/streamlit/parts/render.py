@@ -74,6 +74,7 @@ def show(
     Args:
       picks: by the key of a table or figure, what to call when the user selects in it. A table passes the
         number of the row, a figure the custom data of the point; both pass None if the selection is empty.
+        By the label of a fact, what to call when the user clicks on it.
       width_px: the width that figures may have; by default that of the page.
     """
     page = _Page(int(width_px or page_width.content_px()), picks or {})
@@ -174,8 +175,9 @@ def _draw(block: section.Block, page: _Page) -> None:
                     least = max(whole // 2 - page_width.GAP_PX, _LEAST_WRAPPED_FACT_PX)
             row = st.grid(len(facts), min_column_width=least)
             for fact in facts:
-                value = plain(fact.value)
-                row.metric(
+                value, on_click = plain(fact.value), page.picks.get(fact.label)
+                tile = row if on_click is None else row.container(key=f"tile_{fact.label}")
+                tile.metric(
                     _label(fact),
                     f":gray[{value}]" if fact.computing else value,
                     fact.change and plain(fact.change),
@@ -184,6 +186,10 @@ def _draw(block: section.Block, page: _Page) -> None:
                     help=fact.help and plain(fact.help),
                     delta_arrow="off",
                 )
+                if on_click is not None:  # the button is as large as the tile
+                    tile.button(
+                        f"Open {fact.label}", key=f"open_{fact.label}", on_click=on_click, args=(None,)
+                    )
         case section.Table():
             _draw_table(block, page)
         case section.Columns():

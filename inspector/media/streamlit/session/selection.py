@@ -50,6 +50,11 @@ def select(path: str | None) -> None:
 def open_map(path: str) -> None:
     """Select an array, and open the tab *Arrays*, which begins with its shard map."""
     select(path)
+    open_tab("Arrays")
+
+
+def open_tab(name: str) -> None:
+    """Open a tab of the page."""
     for key in TABS_KEYS:
         if key in st.session_state:
-            st.session_state[key] = "Arrays"
+            st.session_state[key] = name
