@@ -5,18 +5,20 @@ The checks compare the pieces and the shards with the sharding. They do not know
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inspector.core import sharding
+from inspector.core import sharding, typed_json
 from inspector.core.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
 from inspector.core.sharding import Placement
-from inspector.core.snapshot import Spec
+from inspector.core.snapshot import Snapshot, Spec
 from inspector.guides import transfer
+from inspector.guides.array_fields import REFUSED, result_snapshot
 from inspector.guides.assembly import Assembled, Assembly, Piece, Stage
 
 DTYPE = "int32"  # of all arrays
+WRONG_NUMBERS = "wrong-numbers"  # the code of a finding
 
 
 @dataclass(frozen=True)
@@ -280,3 +282,19 @@ def values_of(piece: Piece) -> np.ndarray | None:
 def nbytes(piece: Piece) -> int:
     """Return the bytes of a piece."""
     return 0 if piece.shape is None else math.prod(piece.shape) * np.dtype(piece.dtype).itemsize
+
+
+def snapshot(assembly: Assembly, assembled: Assembled) -> Snapshot:
+    """Return the arrays that JAX made. The key `assembly` has the request, the pieces and all numbers."""
+    error = None
+    if assembled.joined is None or wrong_elements(assembly, assembled.joined):
+        sentences = (fault.sentence for fault in faults(assembly, assembled))
+        code = WRONG_NUMBERS if assembled.refusal is None else REFUSED
+        error = code, " ".join([verdict(assembly, assembled), *sentences])
+    result = result_snapshot(
+        assembly.mesh(),
+        [stage.array for stage in (assembled.joined, assembled.resharded) if stage is not None],
+        error,
+        assembled.versions,
+    )
+    return replace(result, assembly={"asked": assembly.to_json(), "made": typed_json.encode(assembled)})

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.guides import processes
-from inspector.guides.processes import HostLocal
-from inspector.guides.processes.script import script
+from inspector.guides.processes import HostLocal, script
 
 
 def asked(**fields: str) -> HostLocal:

@@ -19,7 +19,6 @@ from inspector.core import sharding, snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
-from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
 from inspector.producers.learn.assemble import assemble, make_array
 
@@ -275,13 +274,13 @@ def test_too_many_devices_are_refused() -> None:
 
 def test_an_assembly_makes_a_snapshot() -> None:
     asked = ask("pieces", "tensor-parallel")
-    result = assembly_snapshot.snapshot(asked, make_array(asked))
+    result = pieces.snapshot(asked, make_array(asked))
     assert snapshot.from_json(result.to_json()) == result
     assert [array.path for array in result.arrays] == ["batch", "batch, resharded"]
     assert result.findings == ()
     for mistake, code in (("shape", "refused-by-jax"), ("swapped", "wrong-numbers")):
         broken = ask("pieces", "reference", mistake)
-        (finding,) = assembly_snapshot.snapshot(broken, make_array(broken)).findings
+        (finding,) = pieces.snapshot(broken, make_array(broken)).findings
         assert (finding.level, finding.code) == ("error", code)
 
 

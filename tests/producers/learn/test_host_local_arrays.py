@@ -18,9 +18,7 @@ from benchmarks.processes import PATIENCE
 from inspector.core import sharding, typed_json
 from inspector.core import snapshot as snapshots
 from inspector.guides import processes
-from inspector.guides.processes import Exchanged, HostLocal
-from inspector.guides.processes import snapshot as processes_snapshot
-from inspector.guides.processes.script import script
+from inspector.guides.processes import Exchanged, HostLocal, script
 from inspector.service import lanes
 from inspector.service.engine import Environment
 from inspector.service.inspection import Inspection
@@ -109,7 +107,7 @@ def test_the_snapshot_of_an_exchange(service) -> None:
     ):
         wanted = asked(**fields)
         exchanged = exchange(service, wanted)
-        snapshot = processes_snapshot.snapshot(wanted, exchanged)
+        snapshot = processes.snapshot(wanted, exchanged)
         again = snapshots.from_json(snapshot.to_json())
         assert again == snapshot
         assert [finding.code for finding in snapshot.findings] == codes

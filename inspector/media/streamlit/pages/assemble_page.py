@@ -10,7 +10,6 @@ from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.assembly import Assembled, Assembly, pieces
-from inspector.guides.assembly import snapshot as assembly_snapshot
 from inspector.guides.assembly.script import script
 from inspector.layout import mesh_fields
 from inspector.media.streamlit.page.plain_text import plain
@@ -71,7 +70,7 @@ def show() -> None:
         "Script" if shown.mistake == assemblies.NO_MISTAKE else "Script with the mistake",
         f"The script runs on {counted(shown.devices, 'emulated device')} and prints each shard.",
         script(shown),
-        assembly_snapshot.snapshot(shown, result),
+        pieces.snapshot(shown, result),
     )
 
 

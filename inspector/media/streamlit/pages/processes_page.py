@@ -11,8 +11,6 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
 from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.processes import Exchanged, HostLocal, View
-from inspector.guides.processes import snapshot as processes_snapshot
-from inspector.guides.processes.script import script
 from inspector.layout import mesh_fields
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
@@ -53,8 +51,8 @@ def show() -> None:
         "processes",
         "Script" if request.convert else "Script with the mistake",
         "The script starts its own processes. Each prints its addressable shards.",
-        script(request),
-        processes_snapshot.snapshot(request, exchanged),
+        processes.script(request),
+        processes.snapshot(request, exchanged),
     )
 
 
