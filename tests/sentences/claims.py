@@ -202,6 +202,13 @@ def constraint(
     return asks and spec != spec2 and bool(_named(evidence, axes, collective))
 
 
+def left_out(evidence: Evidence, *, line: str, axes: str, axes2: str, **_rest: str) -> bool:
+    """Accept a constraint in this line that does not name the axis, and an all-gather over it."""
+    place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
+    asks = "with_sharding_constraint" in place and f'"{axes}"' not in place
+    return asks and axes == axes2 and bool(_named(evidence, axes, "all-gather"))
+
+
 def returned(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
     return "out_shardings" in evidence.source and bool(_named(evidence, axes, collective))
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.compiled.hlo.shapes import bytes_of
+from inspector.core.formatting import bytes_text
+from inspector.core.sharding import ways_per_dimension
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Conflict, Finding, Program
 
@@ -14,7 +18,7 @@ _CONSTRAINT = "constraint "
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constraint because of which an operand is gathered and its product repeated."""
     for program in context.snapshot.programs:
-        found = (one for conflict in program.conflicts or () for one in _of(conflict, program))
+        found = (one for conflict in program.conflicts or () for one in _of(conflict, program, context))
         yield from {(one.source, one.axes): one for one in found}.values()
 
 
@@ -23,7 +27,7 @@ def applies(context: AuditContext) -> bool:
     return any(program.conflicts is not None for program in context.snapshot.programs)
 
 
-def _of(conflict: Conflict, program: Program) -> Iterator[Finding]:
+def _of(conflict: Conflict, program: Program, context: AuditContext) -> Iterator[Finding]:
     """Yield each mesh axis of an operand along which no device computes, because a constraint omits it."""
     operands = [side for side in conflict.sides if side.value.startswith("operand")]
     results = [side for side in conflict.sides if side.value.startswith("result")]
@@ -43,10 +47,15 @@ def _of(conflict: Conflict, program: Program) -> Iterator[Finding]:
             alike = [n for n, length in enumerate(result.shape) if length == size and not result.spec[n]]
             names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
             name = names[0] if names else operand.value
-            spec = "a spec with this axis"
+            spec, mesh = "a spec with this axis", context.snapshot.mesh_of(program)
             if len(alike) == 1:
-                entries = ((axis,) if n == alike[0] else axes for n, axes in enumerate(result.spec))
-                spec = f"`{spec_text(tuple(entries))}`"
+                entries = tuple((axis,) if n == alike[0] else axes for n, axes in enumerate(result.spec))
+                spec = f"`{spec_text(entries)}`"
+                whole = bytes_of(f"{result.dtype}[{','.join(map(str, result.shape))}]")
+                if whole is not None and mesh is not None:
+                    parts = (prod(ways_per_dimension(entry, mesh)) for entry in (entries, result.spec))
+                    held, was = (bytes_text(whole // ways) for ways in parts)
+                    spec += f", of which a device holds {held} instead of {was}"
             repeated = [
                 part for part in (program.work and program.work.repeated) or () if axis in (part.axes or ())
             ]
