@@ -6,7 +6,6 @@ It is compared with the plain script of `warm_run`. The page needs more time to 
 from __future__ import annotations
 
 from benchmarks.browser import DASHBOARD, Server, chromium, click_run, open_page, settle
-from benchmarks.first_map import CHARTS
 from benchmarks.pairing import Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
 from benchmarks.warm_run import LIMIT, SAME_STEPS, script_sizes
@@ -21,7 +20,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
     with chromium() as browser, PlainProcess(layout.devices) as plain:
         server = Server(DASHBOARD)
         try:
-            page, _ = open_page(browser, server.url, CHARTS)
+            page, _ = open_page(browser, server.url, 1)
             settle(page)
 
             def ours() -> float:

@@ -1,4 +1,4 @@
-"""From a change of the rules to the redrawn picture and shard map, compared with a field of a bare page."""
+"""From a change of the rules to the redrawn picture of the whole model, compared with a field of a bare page."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seconds_of_changes(
     with chromium() as browser:
         dashboard, bare = Server(DASHBOARD), Server(BARE_PAGE)
         try:
-            ours, _ = open_page(browser, f"{dashboard.url}/?{query}", CHARTS)
+            ours, _ = open_page(browser, f"{dashboard.url}/?{query}", 1)
             theirs, _ = open_page(browser, bare.url, CHARTS)
             before_change = prepare(ours)
             rules, seeds = itertools.cycle(MESH_AXES), itertools.cycle(SEEDS)
@@ -70,7 +70,7 @@ def measure(pairs: int = PAIRS) -> list[Result]:
         ratio_result(
             LIMIT,
             name="rule_change",
-            ours="from a change of the rules to the redrawn picture of the whole model and shard map",
+            ours="from a change of the rules to the redrawn picture of the whole model",
             baseline="from a change of the field of a bare page to its redrawn charts",
             pairs=seconds_of_changes(pairs),
         )
