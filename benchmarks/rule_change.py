@@ -1,4 +1,4 @@
-"""From a change of the rules to the redrawn picture of the whole model, compared with a field of a bare page."""
+"""From a change of the rules to the redrawn picture of the model, compared with a field of a bare page."""
 
 from __future__ import annotations
 
