@@ -103,6 +103,7 @@ def fused_traffic(
     kernel: PlannedKernel | None = None,
     fuses_products: bool = True,
     groups: bool = False,
+    sums: bool = False,
 ) -> FusedTraffic | None:
     """Return the traffic of a partitioned program.
 
@@ -114,11 +115,13 @@ def fused_traffic(
         a library, which reads its operands from memory.
       groups: whether a kernel will compute products of groups of rows that are dots here. Those of a
         ragged-dot are always a kernel's.
+      sums: whether a sum is in memory if that is less traffic, as it is after a collective that adds the
+        sums of devices. Its readers then read one array instead of all that are added.
     """
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
         return None
-    reader = _Reader(analysis, kernel, READERS if fuses_products else 1, groups)
+    reader = _Reader(analysis, kernel, READERS if fuses_products else 1, groups, sums)
     try:
         reader.result_of(entry, ())
     except TooLong:
@@ -133,13 +136,16 @@ class _Reader(Forward[_Array]):
     rounds = 1
     once = True
 
-    def __init__(self, analysis: Analysis, kernel: PlannedKernel | None, readers: int, groups: bool) -> None:
+    def __init__(
+        self, analysis: Analysis, kernel: PlannedKernel | None, readers: int, groups: bool, sums: bool
+    ) -> None:
         super().__init__(analysis.module)
         self._analysis = analysis
         self._runs = analysis.runs
         self._kernel = kernel
         self._readers = readers
         self._groups = groups
+        self._sums = sums
         self._times = 0  # executions of the computation that is followed
         self._within: tuple[str, ...] = ()
         self.traffic = FusedTraffic()
@@ -218,9 +224,30 @@ class _Reader(Forward[_Array]):
         if shape is None or shape.parts is not None or row.memory or instruction.opcode == "reduce":
             return self._executed(operands, self.unknown(instruction))
         readers = sum(opcodes.TABLE[user.opcode].memory for user in users.get(instruction.name, ()))
-        if readers >= self._readers:
-            return self._executed(operands, _Value(instruction.name, shape))
-        return _Computed(instruction.name, shape, _reads(operands))
+        if readers < self._readers and not (
+            self._sums and self._is_less_in_memory(instruction, operands, users)
+        ):
+            return _Computed(instruction.name, shape, _reads(operands))
+        return self._executed(operands, _Value(instruction.name, shape))
+
+    def _is_less_in_memory(
+        self, added: Instruction, operands: Sequence[_Tree], users: Mapping[str, Sequence[Instruction]]
+    ) -> bool:
+        """Return whether a sum is written and read in less time than all readers read what is added."""
+        following = users.get(added.name, ())
+        if added.opcode != "add" or any(user.opcode == "add" for user in following):
+            return False
+        readers, fused = set(), {added.name}
+        waiting = [*following]
+        while waiting:
+            user = waiting.pop()
+            if opcodes.TABLE[user.opcode].memory or user.opcode in ("reduce", "tuple"):
+                readers.add(user.name)
+            elif user.name not in fused:
+                fused.add(user.name)
+                waiting += users.get(user.name, ())
+        terms, sum_bytes = sum(_reads(operands).values()), (added.shape and added.shape.bytes) or 0
+        return (len(readers) - 1) * terms > (len(readers) + 1) * sum_bytes
 
     def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
         """Count an instruction that reads its operands and writes its result."""

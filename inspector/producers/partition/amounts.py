@@ -10,7 +10,7 @@ from inspector.compare.search.bounds import Amounts, Dimensions, alternatives
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.flops import contracted_sizes, product
-from inspector.compiled.hlo.module import Module, operand_names, operand_shapes
+from inspector.compiled.hlo.module import Instruction, Module, operand_names, operand_shapes
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Mesh, MeshAxis
@@ -44,7 +44,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         return None
     module = setting.as_compiled(module, _UNUSED)
     analysis = Analysis(module)
-    fused = setting.traffic(analysis)
+    fused = setting.traffic(analysis, sums=True)
     products: dict[tuple[str, Dimensions], float] = defaultdict(float)
     attention: dict[Dimensions, float] = defaultdict(float)
     for computation, instruction in module.instructions:
@@ -67,15 +67,14 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
         if fused is not None and instruction.name in fused.attention:
             attention[dimensions] += float(matmul.flops) * runs
     traffic: dict[Dimensions, float] = defaultdict(float)
-    shapes = {instruction.name: instruction.shape for _, instruction in module.instructions}
-    tables = _tables(module)
+    shapes = _shapes(module)
     for name, count in {} if fused is None else fused.bytes.items():
-        if name in tables:
-            continue
-        sized = _dimensions(shapes.get(name), known)
-        traffic[None if sized is None else alternatives([names for _, names in one] for one in sized)] += (
-            count
-        )
+        if name in shapes:
+            sized = [_dimensions(shape, known) for shape in shapes[name]]
+            values = (
+                None if None in sized else [[names for _, names in v] for each in sized for v in each or ()]
+            )
+            traffic[None if values is None else alternatives(values)] += count
     kernel = setting.kernel
     return Amounts(
         lowered.name,
@@ -90,23 +89,25 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
     )
 
 
-def _tables(module: Module) -> set[str]:
-    """Return the arrays from which rows are gathered.
+def _shapes(module: Module) -> dict[str, list[Shape | None]]:
+    """Return the shapes of each array, and of the rows that are added to it: axes can share the work by both.
 
-    Their traffic is not counted: each user of the rows reads the table, unless a collective is between.
+    Arrays from which rows are gathered are left out: each user of the rows reads them, unless a collective is
+    between.
     """
-    tables: set[str] = set()
-    for computation in module.computations:
-        by_name = {instruction.name: instruction for instruction in computation.instructions}
-        for instruction in computation.instructions:
-            if instruction.opcode != "gather":
-                continue
-            name = next(iter(operand_names(instruction)), None)
-            while name is not None and name not in tables:
-                tables.add(name)
-                before = by_name.get(name)
-                name = None if before is None else next(iter(operand_names(before)), None)
-    return tables
+    shapes = {instruction.name: [instruction.shape] for _, instruction in module.instructions}
+    for computation, instruction in module.instructions:
+        if instruction.opcode not in ("gather", "scatter"):
+            continue
+        rows = operand_shapes(computation, instruction)[-1]
+        at: Instruction | None = instruction
+        while at is not None:
+            if instruction.opcode == "scatter":
+                shapes.get(at.name, []).append(rows)
+            elif at is not instruction:
+                shapes.pop(at.name, None)
+            at = computation.by_name.get(next(iter(operand_names(at)), None) or "")
+    return shapes
 
 
 def _dimensions(shape: Shape | None, known: Shardable) -> list[list[tuple[int, frozenset[str]]]] | None:

@@ -204,9 +204,9 @@ class Setting:
         by_path = {place: numbers[path] for place, path in enumerate(lowered.outputs) if path in numbers}
         return lowered.donated or by_path
 
-    def traffic(self, analysis: Analysis) -> FusedTraffic | None:
-        """Return an estimate of the HBM traffic of a program; None if it is unknown."""
-        return fused_traffic(analysis, self.kernel, self.kind != "gpu", self.groups)
+    def traffic(self, analysis: Analysis, sums: bool = False) -> FusedTraffic | None:
+        """Return an estimate of the HBM traffic of a program; None if it is unknown. `sums`: as there."""
+        return fused_traffic(analysis, self.kernel, self.kind != "gpu", self.groups, sums)
 
     def live_values(self, analysis: Analysis, lowered: Lowered) -> LiveValues | None:
         """Return the buffers that a program will probably need; None if they are unknown."""

@@ -75,6 +75,34 @@ ENTRY e {
     assert read(text).total == 256 * 4
 
 
+SUM = """HloModule m
+ENTRY e {
+  a = f32[8,8] parameter(0)
+  b = f32[8,8] parameter(1)
+  c = f32[8,8] parameter(2)
+  ab = f32[8,8] add(a, b)
+  s = f32[8,8] add(ab, c)
+  n = f32[8,8] negate(s)
+  x = f32[8,8] dot(n, a), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  m = f32[8,8] exponential(s)
+  y = f32[8,8] dot(m, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  k = f32[8,8] cosine(s)
+  z = f32[8,8] dot(k, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[8,8], f32[8,8], f32[8,8]) tuple(x, y, z)
+}
+"""
+
+
+def test_a_sum_that_is_in_memory_is_read_instead_of_its_terms() -> None:
+    # Each product reads three terms, one of which is its operand too, and writes its result.
+    assert read(SUM).total == 256 * 3 * (3 + 1)
+    # Three terms are read once and the sum is written; each product reads it and an operand.
+    assert read(SUM, sums=True).total == 256 * (4 + 3 * (1 + 1 + 1))
+    # Two terms are read by two products as fast as a sum is written and read.
+    two = SUM.replace("add(ab, c)", "copy(ab)").replace("dot(k, c)", "dot(c, c)")
+    assert read(two, sums=True).total == read(two).total
+
+
 TRIPS = 'backend_config={"known_trip_count":{"n":"6"}}'
 LOOP = """HloModule m
 body {
