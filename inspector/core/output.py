@@ -2,12 +2,12 @@
 
 import contextlib
 import fcntl
-import glob
 import os
 import secrets
 import stat
 import time
 from pathlib import Path
+from string import hexdigits
 
 from inspector.core.errors import InvalidInput, file_name
 
@@ -107,7 +107,11 @@ def _remove_stale(folder: Path, prefix: str, seconds: float) -> None:
 
     These have no lock, and were not written for `seconds`.
     """
-    for path in folder.glob(glob.escape(prefix) + "[0-9a-f]" * 2 * _TOKEN_BYTES):
+    for name in os.listdir(folder):
+        token = name.removeprefix(prefix)
+        if token == name or len(token) != 2 * _TOKEN_BYTES or not set(token) <= set(hexdigits):
+            continue
+        path = folder / name
         with contextlib.suppress(OSError):  # another process may remove it at the same time
             if time.time() - path.lstat().st_mtime < seconds:
                 continue

@@ -475,6 +475,17 @@ SNAPSHOTS: dict[str, Make] = {
         )
     ),
     "axes": lambda count: snapshot(_params(64), axes=count),
+    "trees on two meshes": lambda count: snapshot(
+        [array(f"t{n}/k{k}", **({"mesh": 0} if k else {})) for n in range(count) for k in range(3)],
+        other_meshes=[
+            {
+                "axes": [{"name": "data", "size": 8, "type": "auto"}],
+                "devices": [*range(8, 16)],
+                "processes": [0] * 8,
+                "device_kind": "cpu",
+            }
+        ],
+    ),
     "findings": lambda count: snapshot(
         [],
         findings=[
@@ -483,6 +494,35 @@ SNAPSHOTS: dict[str, Make] = {
         ],
     ),
 }
+
+
+def raw_records(count: int, folder: Path, one_function: bool) -> None:
+    """Write what the recorder of `run` writes of so many compiled programs, and of as many live arrays.
+
+    one_function: whether they are all compiles of one function, with other shapes.
+    """
+    for n in range(count):
+        name = "f" if one_function else f"f{n}"
+        meta = {
+            "name": name, "source": f"{name} at /me/train.py:{1 if one_function else n}", "called": None,
+            "constants": {}, "at": float(n), "seconds": {"trace": 0.1, "lower": 0.1, "compile": 0.1},
+            "static": {}, "structures": {}, "new_function": False, "ahead_of_time": False,
+            "inputs": [
+                {"name": f"x{k}", "shape": [8, 8 + n], "dtype": "float32", "weak": False, "sharding": None}
+                for k in range(4)
+            ],
+            "devices": [*range(8)],
+        }  # fmt: skip
+        shardings = [sharding(f"{name}/input/x"), sharding(f"{name}/output/y", "output")]
+        of_program = snapshot([array(f"{name}/input/x", "other")], [program(name, shardings=shardings)])
+        written(f"raw/{n:05d}.json", {"meta": meta, "snapshot": json.loads(of_program)}, folder)
+        written(f"raw/{n:05d}.hlo", hlo(1, "", lambda k: _P, "ROOT r = f32[8,8] negate(p)"), folder)
+    live = {
+        "devices": 8, "alive": 1, "when": "at the end", "at": 1.0, "bytes": 1,
+        "names": {"own": {}, "outputs": {}, "counts": {}},
+    }  # fmt: skip
+    arrays = snapshot(_params(count, spec=[["data"], None]))
+    written("raw/arrays.json", {"meta": live, "snapshot": json.loads(arrays)}, folder)
 
 
 def written(name: str, content: bytes | dict[str, Any], folder: Path) -> Path:

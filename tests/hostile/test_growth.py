@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from inspector.checks import audit
+from inspector.compiled import hlo
+from inspector.core import program_run
 from inspector.core.errors import InvalidInput
+from inspector.core.program_run import ProgramRun
 from inspector.producers.readers import import_file
+from inspector.producers.readers.profiles import kinds
+from inspector.service.program_run import folder_snapshot
+from inspector.service.program_run.records import Folder
+from tests.hostile import growing
 from tests.hostile.growing import GROWING
 
 _LEAST = 60  # parts of the smallest file
@@ -33,13 +42,61 @@ def seconds(name: str, count: int, folder: Path) -> float:
     return time.process_time() - start
 
 
+def assert_linear(seconds: Callable[[int], float]) -> None:
+    seconds(_LEAST)  # imports
+    least, *rest = (seconds(_LEAST * size) for size in _SIZES)
+    for more in rest:
+        assert more <= _MOST_GROWTH * max(least, _SECONDS), (least, rest)
+        least = more
+
+
 @pytest.mark.parametrize(
     "name",
     [name if name in _QUICK else pytest.param(name, marks=pytest.mark.nightly) for name in GROWING],
 )
 def test_time_grows_as_the_file(name: str, tmp_path: Path) -> None:
-    seconds(name, _LEAST, tmp_path / "first")  # imports
-    least, *rest = (seconds(name, _LEAST * size, tmp_path / str(size)) for size in _SIZES)
-    for more in rest:
-        assert more <= _MOST_GROWTH * max(least, _SECONDS), (least, rest)
-        least = more
+    places = itertools.count()
+    assert_linear(lambda count: seconds(name, count, tmp_path / str(next(places))))
+
+
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize("one_function", [True, False])
+def test_the_records_of_a_run_are_read_again_and_again(one_function: bool, tmp_path: Path) -> None:
+    """While the program runs, as after each of its compiles, and when its folder is opened."""
+
+    def seconds_of(count: int) -> float:
+        path = tmp_path / str(next(places))
+        folder = Folder(path, ProgramRun(("s.py",), "2026-01-01T00:00:00+00:00"))
+        folder.create()
+        growing.raw_records(count, path, one_function)
+        start = time.process_time()
+        folder.update()
+        (path / "raw" / "arrays-read.json").rename(path / "raw" / "arrays.json")
+        folder.end("exit 0", 1.0)
+        assert len(program_run.read(path).programs) == len(folder_snapshot.read(path).programs) == count
+        return time.process_time() - start
+
+    places = itertools.count()
+    assert_linear(seconds_of)
+
+
+def test_instructions_that_follow_each_other_through_tuples(tmp_path: Path) -> None:
+    def seconds_of(count: int) -> float:
+        lines = "".join(
+            f" g{n} = f32[8] get-tuple-element({f't{n - 1}' if n else 'p'}), index=0\n"
+            f" a{n} = f32[8] negate(g{n})\n"
+            f" t{n} = (f32[8], f32[8]) tuple(g{n}, a{n})\n"
+            for n in range(count)
+        )
+        text = (
+            f"HloModule m\nENTRY e {{\n p = (f32[8]) parameter(0)\n{lines} ROOT r = f32[8] negate(g0)\n}}\n"
+        )
+        (module,) = hlo.parse(text)
+        of_program = kinds.of_program(module, ())
+        start = time.process_time()
+        assert of_program.later("p") >= {"a0", "a1"} and not of_program.later("a0")
+        for name in of_program.kinds:
+            of_program.later(name)
+        return time.process_time() - start
+
+    assert_linear(seconds_of)

@@ -1,7 +1,7 @@
 """Weights that are still on the devices of another copy, although the rest of their tree has moved."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from inspector.checks.audit.context import finding
 from inspector.core.folding import fold
@@ -10,6 +10,7 @@ from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
 
 CODE = "weights-not-moved"
 _MOST_NAMES = 4
+_MOST_TREES = 50  # that are compared with one
 
 Places = frozenset[int]
 
@@ -21,6 +22,15 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
     with all of them on one.
     """
     trees = _trees(snapshot)
+    sizes = {
+        tree: {(path, array.bytes) for path, (array, _) in placed.items()} for tree, placed in trees.items()
+    }
+    # The trees that are on the same devices as a whole, by these and each array.
+    whole: dict[tuple[Places, tuple[str, int | None]], list[str]] = defaultdict(list)
+    for tree, placed in trees.items():
+        if len({places for _, places in placed.values()}) == 1:
+            for path, (array, places) in placed.items():
+                whole[places, (path, array.bytes)].append(tree)
     for name, placed in trees.items():
         by_places: dict[Places, list[str]] = defaultdict(list)
         for path, (_, places) in placed.items():
@@ -30,7 +40,9 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
         (own, most), (elsewhere, few) = sorted(by_places.items(), key=lambda pair: -len(pair[1]))
         if not own.isdisjoint(elsewhere) or len(few) >= len(most):
             continue
-        source = _source(name, placed, elsewhere, trees)
+        # Another tree with arrays of the same names and sizes, all on these devices.
+        alike = min((whole[elsewhere, size] for size in sizes[name]), key=len)
+        source = next((tree for tree in alike[:_MOST_TREES] if sizes[name] <= sizes[tree]), None)
         if source is None:
             continue
         arrays = [placed[path][0] for path in few]
@@ -73,23 +85,6 @@ def _trees(snapshot: Snapshot) -> dict[str, dict[str, tuple[Array, Places]]]:
         if rest and array.shape and places is not None:
             trees[tree][rest] = array, places
     return trees
-
-
-def _source(
-    name: str,
-    placed: Mapping[str, tuple[Array, Places]],
-    places: Places,
-    trees: Mapping[str, Mapping[str, tuple[Array, Places]]],
-) -> str | None:
-    """Return another tree with arrays of the same names and sizes, all on these devices."""
-    for other, arrays in trees.items():
-        if other == name or any(own != places for _, own in arrays.values()):
-            continue
-        if all(
-            path in arrays and arrays[path][0].bytes == array.bytes for path, (array, _) in placed.items()
-        ):
-            return other
-    return None
 
 
 def _devices(places: Places) -> str:

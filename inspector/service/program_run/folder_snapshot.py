@@ -14,7 +14,7 @@ from inspector.core.meshes import MeshList, mesh_key
 from inspector.core.program_run import CompiledRecord, LostSharding, ProgramRun
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
-from inspector.service.program_run.records import with_live_paths
+from inspector.service.program_run.records import live_paths, with_paths
 
 FAILED = "program-failed"
 LEFT_OUT = "live-arrays-left-out"
@@ -130,6 +130,7 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
         arrays=tuple(arrays),
         programs=programs,
     )
+    paths = live_paths(there)
     missing = len(live.arrays) - len(arrays)
     message = (
         f"{counted(missing, 'live array')} on devices that no program was compiled for are left out: their "
@@ -137,7 +138,7 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
     )
     return replace(
         there,
-        programs=tuple(with_live_paths(program, there.mesh_of(program), there) for program in programs),
+        programs=tuple(with_paths(program, paths(program, there.mesh_of(program))) for program in programs),
         findings=(*target.findings, *([Finding("note", LEFT_OUT, message)] if missing else ())),
     )
 

@@ -1,11 +1,12 @@
 """Turn the raw records of a running or ended program into Snapshots, and keep `run.json` up to date."""
 
 import contextlib
+import functools
 import shutil
 import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from inspector.core import (
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted
-from inspector.core.meshes import MeshList, mesh_key
+from inspector.core.meshes import MeshKey, MeshList, mesh_key
 from inspector.core.printable import file_name, one_line
 from inspector.core.program_run import (
     LOWERED,
@@ -31,7 +32,7 @@ from inspector.core.program_run import (
     RunError,
     when_compiled,
 )
-from inspector.core.snapshot import Finding, Program, Seconds, Snapshot
+from inspector.core.snapshot import Finding, Program, Seconds, Snapshot, Spec
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.service.program_run.recompilation import reasons
 
@@ -47,6 +48,7 @@ _MOST_ERROR = 400  # characters
 FREED = "freed-before-the-end"
 MISSING = "results-not-captured"
 _MOST_NAMED = 3
+_MOST_COMPARED = 50  # compiles of one function
 
 
 @dataclass
@@ -81,6 +83,10 @@ class Folder:
         self.run = run
         self._raw = path / "raw"
         self._read: list[_Read] = []
+        # The last ones of each function: one that is compiled in each step has thousands.
+        self._compiles: dict[tuple[str, str], deque[dict[str, Any]]] = defaultdict(
+            lambda: deque(maxlen=_MOST_COMPARED)
+        )
         self._live: Snapshot | None = None
         self._own_names: dict[str, str] = {}  # of live arrays -> the names that a library gives them
         self._changed = False
@@ -214,7 +220,8 @@ class Folder:
     def _program(self, path: Path) -> _Read:
         plain = strict_json.read(path)
         meta, found = plain["meta"], snapshot.from_json(plain["snapshot"], str(path))
-        same = [entry.meta for entry in self._read if _function(entry.meta) == _function(meta)]
+        same = self._compiles[meta["name"], meta["source"]]
+        same.append(meta)
         number = len(self._read) + 1
         file = f"programs/{number:03d}-{file_name(meta['name'])}.json"
         seconds = meta["seconds"]
@@ -230,7 +237,7 @@ class Folder:
             len(meta["inputs"]),
             len(meta["devices"]),
             meta["ahead_of_time"],
-            reasons([*same, meta]),
+            reasons(same),
             called=_line(meta["called"]),
         )
         text = path.with_suffix(".hlo")
@@ -243,7 +250,9 @@ class Folder:
         module = path.with_suffix(".mlirbc")
         later = None
         if self._for_target is not None and "target" in meta:
-            later = partial(self._compiled_for_target, found=found, settings=meta["target"], module=module)
+            later = functools.partial(
+                self._compiled_for_target, found=found, settings=meta["target"], module=module
+            )
         for done in (path, text):
             done.unlink(missing_ok=True)
         program = found.programs[0]
@@ -347,14 +356,15 @@ class Folder:
         if self._live is None:
             return
         meshes = MeshList(self._live.meshes)
+        paths = live_paths(self._live, self._outputs)
         by_live_paths: list[Program] = []
         propagated: list[Program] = []
         for entry in self._read:
-            renamed = live_paths(entry.program, entry.mesh, self._live, self._outputs)
+            renamed = paths(entry.program, entry.mesh)
             name, mesh = entry.record.name, meshes.index_of(entry.mesh)
             # The program before a compile has the same paths.
             live, *before = (
-                replace(_with_paths(program, renamed), name=name, mesh=mesh)
+                replace(with_paths(program, renamed), name=name, mesh=mesh)
                 for program in (entry.program, *entry.propagated)
             )
             by_live_paths.append(live)
@@ -454,10 +464,6 @@ def sends(snapshot: Snapshot) -> int:
     return wire_bytes_of_run(*(program.collectives or ())) or 0
 
 
-def _function(meta: dict[str, Any]) -> tuple[str, str]:
-    return meta["name"], meta["source"]
-
-
 def _completed(snapshot: Snapshot, record: CompiledRecord, hlo: str | None) -> Snapshot:
     """Return the Snapshot with the facts of the compiled text, and the times.
 
@@ -509,48 +515,49 @@ def _with_constants(found: Snapshot, variables: Mapping[str, Sequence[str]]) -> 
     return replace(found, programs=(program,))
 
 
-def with_live_paths(program: Program, mesh: snapshot.Mesh | None, live: Snapshot) -> Program:
-    """Return the program for the Snapshot of the live arrays. The arguments are those of `live_paths`."""
-    return _with_paths(program, live_paths(program, mesh, live))
-
-
-def _with_paths(program: Program, paths: Mapping[str, str]) -> Program:
+def with_paths(program: Program, paths: Mapping[str, str]) -> Program:
     return renamed_paths.in_program(program, lambda path: paths.get(path, path))
 
 
 def live_paths(
-    program: Program,
-    mesh: snapshot.Mesh | None,
-    live: Snapshot,
-    outputs: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """Return the path of the live array that an input or output of a program is, by its path there.
+    live: Snapshot, outputs: Mapping[str, str] | None = None
+) -> Callable[[Program, snapshot.Mesh | None], dict[str, str]]:
+    """Return a function from a program and its mesh, if known, to the paths of live arrays.
+
+    It returns the path of the live array that an input or output is, by its path in the program. Only arrays
+    on the same mesh are its inputs and outputs.
 
     Args:
-      mesh: the mesh of the program; None if unknown. Only arrays on the same mesh are its inputs and outputs.
       outputs: the paths of live arrays by that of the output that they are, if it is known.
     """
-    key = None if mesh is None else mesh_key(mesh)
-    specs = {}
-    for array in live.arrays:
-        own = live.mesh_of(array)
-        if array.spec is None or own is None or mesh_key(own) == key:
-            specs[array.path] = array.spec
-    below: dict[str, list[str]] = {}
-    for path in specs:
-        below.setdefault(path.partition("/")[2] or path, []).append(path)
-    renamed: dict[str, str] = {}
-    prefix = f"{program.name}/input/"
-    taken = {sharding.path.removeprefix(prefix) for sharding in program.shardings}
-    for sharding in program.shardings:
-        path = sharding.path.removeprefix(f"{program.name}/{sharding.role}/")
-        if sharding.role == "output":
-            # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
-            found = below.get(path) or below.get(path.partition("/")[2]) or []
-            if sharding.use == "gradient":  # it has the path of its parameter below another variable
-                found = [one for one in found if one not in taken and specs[one] == sharding.compiled]
-            path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
-        same = path in specs and specs[path] == sharding.compiled
-        if same:
-            renamed[sharding.path] = path
-    return renamed
+    keys = {id(mesh): mesh_key(mesh) for mesh in live.meshes}
+    own = [(array, keys.get(id(live.mesh_of(array)))) for array in live.arrays]
+
+    @functools.cache
+    def on_mesh(key: MeshKey | None) -> tuple[dict[str, Spec | None], dict[str, list[str]]]:
+        specs = {
+            array.path: array.spec for array, its in own if array.spec is None or its is None or its == key
+        }
+        below: dict[str, list[str]] = {}
+        for path in specs:
+            below.setdefault(path.partition("/")[2] or path, []).append(path)
+        return specs, below
+
+    def paths(program: Program, mesh: snapshot.Mesh | None) -> dict[str, str]:
+        specs, below = on_mesh(None if mesh is None else mesh_key(mesh))
+        renamed: dict[str, str] = {}
+        prefix = f"{program.name}/input/"
+        taken = {sharding.path.removeprefix(prefix) for sharding in program.shardings}
+        for sharding in program.shardings:
+            path = sharding.path.removeprefix(f"{program.name}/{sharding.role}/")
+            if sharding.role == "output":
+                # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
+                found = below.get(path) or below.get(path.partition("/")[2]) or []
+                if sharding.use == "gradient":  # it has the path of its parameter below another variable
+                    found = [one for one in found if one not in taken and specs[one] == sharding.compiled]
+                path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
+            if path in specs and specs[path] == sharding.compiled:
+                renamed[sharding.path] = path
+        return renamed
+
+    return paths

@@ -1,11 +1,13 @@
 """The kind of each instruction of a program: the name of its time in a profile."""
 
 import functools
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.hlo.module import Instruction, Module
+from inspector.compiled.hlo.module import Instruction, Module, Path
 from inspector.compiled.hlo.opcodes import Does
 from inspector.core.collectives import OPS
 from inspector.core.snapshot import Collective
@@ -29,6 +31,11 @@ _COMPUTES, _WAITS, _CONTAINS = range(3)
 
 Role = Literal["whole", "start", "done"]
 
+# The name of a result, and the index of the element of it that is used; None for all of it.
+_Used = tuple[str | None, int | None]
+_ANY = -1
+_MOST_LATER = 200  # instructions that are followed from one
+
 
 @dataclass(frozen=True)
 class Kinds:
@@ -48,31 +55,41 @@ class Kinds:
     def later(self, name: str) -> frozenset[str]:
         """Return instructions before which an instruction has ended, if it goes on in other threads.
 
-        They use its result. If none does, they are those of its computation, which the next iteration of a
-        loop runs; after the last one of a program, there are none.
+        They use its result; of many, only the nearest ones. If none does, they are those of its computation,
+        which the next iteration of a loop runs; after the last one of a program, there are none.
         """
         users, scope = self._users
-        return frozenset(users.get(name, ())) or scope.get(name, frozenset())
+        later: set[str] = set()
+        # The result, and what has it at a path, without an event between.
+        values: list[tuple[str, Path]] = [(name, ())]
+        for value, path in values:
+            if len(values) + len(later) > _MOST_LATER:
+                break
+            elements = users.get((value, path[0] if path else _ANY), ())
+            values += [(user.name, path[1:]) for user, _ in elements[:_MOST_LATER]]
+            for user, position in users.get((value, None), ())[:_MOST_LATER]:
+                if not is_free(user):
+                    later.add(user.name)
+                else:
+                    values.append((user.name, (position, *path) if user.does == "tuple" else path))
+        return frozenset(later) or scope.get(name, frozenset())
 
     @functools.cached_property
-    def _users(self) -> tuple[Mapping[str, set[str]], Mapping[str, frozenset[str]]]:
-        users: dict[str, set[str]] = {}
+    def _users(
+        self,
+    ) -> tuple[Mapping[_Used, Sequence[tuple[Instruction, int]]], Mapping[str, frozenset[str]]]:
+        """Those of each result with the number of the operand, and the computation of each instruction."""
+        users: dict[_Used, list[tuple[Instruction, int]]] = defaultdict(list)
         scope: dict[str, frozenset[str]] = {}
         entry = self.module.complete_entry()
         for computation in self.module.computations:
             inside = frozenset(instruction.name for instruction in computation.instructions)
-            # Those that cause no event pass their operands on.
-            stand_for: dict[str, set[str]] = {}
             for instruction in computation.instructions:
                 if entry is None or computation.name != entry.name:
                     scope[instruction.name] = inside
-                operands = [operand.name for operand in instruction.operands if operand.name]
-                sources = {source for name in operands for source in stand_for.get(name, {name})}
-                if is_free(instruction):
-                    stand_for[instruction.name] = sources
-                    continue
-                for source in sources:
-                    users.setdefault(source, set()).add(instruction.name)
+                indices = (instruction.tuple_index, _ANY) if instruction.does == "element" else (None,)
+                for index, (position, operand) in itertools.product(indices, enumerate(instruction.operands)):
+                    users[operand.name, index].append((instruction, position))
         return users, scope
 
 
