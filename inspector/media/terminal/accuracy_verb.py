@@ -54,22 +54,15 @@ from inspector.service.inspection import Inspection
 )
 def accuracy(options: argparse.Namespace) -> Output:
     """Return the table of this version, compile the runs of a file, or add a run of this machine."""
-    if options.add is not None:
-        if options.runs is not None:
-            raise InvalidInput("--add and --runs cannot be used together")
-        new = local_runs.add(shared.read_snapshot(options.add))
-        print(f"{counted(len(new), 'run')} added to {own_runs.path()}", file=sys.stderr)
+    if options.add is not None and options.runs is not None:
+        raise InvalidInput("--add and --runs cannot be used together")
     if options.runs is None and (options.snapshots is not None or options.no_compile):
         raise InvalidInput("--snapshots and --no-compile need the runs of --runs")
-    if options.snapshots is not None:
-        try:
-            Path(options.snapshots).mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError):
-            raise InvalidInput(
-                f"--snapshots is {shown(options.snapshots)}, but must be a folder, or be possible to create"
-            ) from None
     if options.runs is None and options.only is not None:
         raise InvalidInput("--only needs the runs of --runs")
+    if options.add is not None:
+        new = local_runs.add(shared.read_snapshot(options.add))
+        print(f"{counted(len(new), 'run')} added to {own_runs.path()}", file=sys.stderr)
     if options.runs is None:
         accuracy = comparison.shipped()
     else:
@@ -83,6 +76,13 @@ def accuracy(options: argparse.Namespace) -> Output:
                     if names
                     else f"{options.runs} has no runs"
                 )
+        if options.snapshots is not None:
+            try:
+                Path(options.snapshots).mkdir(parents=True, exist_ok=True)
+            except (OSError, ValueError):
+                raise InvalidInput(
+                    f"--snapshots is {shown(options.snapshots)}, but no folder can be created there"
+                ) from None
         accuracy = compare_runs(runs, options.snapshots, options.no_compile)
     return Output(
         lambda: comparison.json_of(accuracy) | {"own": typed_json.encode(list(own_runs.read()))},
