@@ -27,6 +27,7 @@ LESS, COMMON, PAIRS, MEASURED = (
     "measured",
 )
 _COVERAGE = 0.95  # of the interval of a median
+_LONGEST, _EXACT = 1e4, 1.001  # ratios of a bound: the largest that is tried, and where the search of it ends
 
 
 @dataclass(frozen=True)
@@ -75,20 +76,30 @@ def ratio_of(before: Assessment, after: Assessment, scale: float = 1.0) -> Ratio
     return of_needs(value, Needs.of(was.parts), Needs.of(now.parts, scale), after.chip or "", checked)
 
 
-def is_longer(before: Assessment, seconds: float) -> bool:
-    """Return whether a step with a predicted lower bound is longer than a known one, whatever it consists of.
+def longer_from(before: Assessment) -> float:
+    """Return the seconds from which the bound of a step shows that it is longer than a predicted one.
 
-    seconds: the bound, before a compile.
+    The bound is that of a prediction before a compile, whatever the step consists of. Infinite if none shows
+    it. Within 0.1%.
     """
     was = before.step
     if was is None or was.kind != "predicted":
-        return False
-    value, checked = seconds / was.seconds, None if was.outside else _published(before)
-    if not was.parts:
-        return checked is not None and _of_pairs(value, checked).answer == "worse"
-    needs, chip = Needs.of(was.parts), before.chip or ""
-    every = (Needs.alone(kind, seconds) for kind in KINDS)
-    return all(of_needs(value, needs, now, chip, checked).answer == "worse" for now in every)
+        return math.inf
+    checked, chip, needs = None if was.outside else _published(before), before.chip or "", Needs.of(was.parts)
+
+    def is_longer(value: float) -> bool:
+        if not was.parts:
+            return checked is not None and _of_pairs(value, checked).answer == "worse"
+        alone = (Needs.alone(kind, value * was.seconds) for kind in KINDS)
+        return all(of_needs(value, needs, now, chip, checked).answer == "worse" for now in alone)
+
+    low, high = 1.0, _LONGEST
+    if not is_longer(high):
+        return math.inf
+    while high / low > _EXACT:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if is_longer(middle) else (middle, high)
+    return high * was.seconds
 
 
 def _published(assessment: Assessment) -> RatioInterval | None:

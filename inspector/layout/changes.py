@@ -404,13 +404,7 @@ def _without_axes(layout: Layout) -> Iterator[Proposed]:
         if size == 1:
             continue
         others = [name for name in layout.axis_names if name != axis]
-        changed = replace(
-            layout,
-            rules=_rules_without(layout, axis),
-            specs={place: _spec_without(spec, axis) for place, spec in layout.specs.items()},
-            state_specs=tuple(_row_without(row, axis) for row in layout.state_specs),
-            optimizer_axes=tuple(name for name in layout.optimizer_axes if name != axis),
-        )
+        changed = without_axes(layout, (axis,))
         yield "axis", f"Leave axis {axis} unused", changed
         if not others:
             continue
@@ -434,25 +428,29 @@ def _presets(layout: Layout) -> Iterator[Proposed]:
         yield "preset", f"Use the preset {preset.name} ({mesh})", changed
 
 
-def _rules_without(layout: Layout, axis: str) -> tuple[Rule, ...]:
-    """Return the rules without a mesh axis. Linen loses a rule that had no other axis."""
-    kept = []
-    for name, axes in layout.rules:
-        rest = tuple(name for name in axes if name != axis)
-        if rest or not axes or layout.entry.rules_semantics == "nnx":
-            kept.append((name, rest))
-    return tuple(kept)
+def without_axes(layout: Layout, dropped: Collection[str]) -> Layout:
+    """Return the layout on its mesh, with no array sharded over these mesh axes."""
 
+    def kept(axes: tuple[str, ...] | None) -> tuple[str, ...]:
+        return tuple(name for name in axes or () if name not in dropped)
 
-def _spec_without(spec: Spec, axis: str) -> Spec:
-    return tuple(tuple(name for name in axes or () if name != axis) or None for axes in spec)
+    def of_row(row: SpecRow) -> SpecRow:
+        if not isinstance(row.spec, Fsdp):
+            return SpecRow(row.pattern, tuple(kept(axes) or None for axes in row.spec))
+        rest = kept(row.spec.axes)
+        return SpecRow(row.pattern, replace(row.spec, axes=rest) if rest else ())
 
-
-def _row_without(row: SpecRow, axis: str) -> SpecRow:
-    if not isinstance(row.spec, Fsdp):
-        return SpecRow(row.pattern, _spec_without(row.spec, axis))
-    rest = tuple(name for name in row.spec.axes if name != axis)
-    return SpecRow(row.pattern, replace(row.spec, axes=rest) if rest else ())
+    # In Linen a rule to no axis is final, which a rule that loses its axes was not.
+    final = layout.entry.rules_semantics == "nnx"
+    return replace(
+        layout,
+        rules=tuple((name, kept(axes)) for name, axes in layout.rules if kept(axes) or not axes or final),
+        specs={
+            place: tuple(kept(axes) or None for axes in spec or ()) for place, spec in layout.specs.items()
+        },
+        state_specs=tuple(map(of_row, layout.state_specs)),
+        optimizer_axes=kept(layout.optimizer_axes),
+    )
 
 
 def _swapped(layout: Layout) -> Iterator[Proposed]:

@@ -11,12 +11,10 @@ from inspector.core.program_names import noun
 from inspector.core.snapshot import Change, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.machines import hardware
-from inspector.sections.assessed import step_text, traffic_text
 from inspector.sections.programs import BEFORE_COMPILE
 from inspector.sections.section import (
     Block,
     Cell,
-    Code,
     Column,
     Inline,
     Listing,
@@ -112,18 +110,15 @@ def all_heading(effects: Effects, assessed: Assessment | None = None) -> str:
 
 
 def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block, ...]:
-    """Return one sentence about the largest effect, and all effects in a table.
+    """Return the cost of the layout, and all effects in a table.
 
     assessed: the figures of the layout as it is. If they are those of a compiler, effects are shares of them.
     """
     if not effects.changes:
         return ()
-    shares = _is_compiled(assessed)
-    changed = [change for change in effects.changes if _affects(effects, change)]
     return (
-        text(*_sentence(effects, changed, assessed)),
-        text(*_current(effects, assessed)),
-        table(effects, shares),
+        text(_current(effects)),
+        table(effects, _is_compiled(assessed)),
         text(*_notes(effects), quiet=True),
     )
 
@@ -254,38 +249,12 @@ def _affects(effects: Effects, effect: Change) -> bool:
     return cost is not None and any(measure.change(effects.current, cost) for measure in _measures(effects))
 
 
-def _sentence(effects: Effects, changed: list[Change], assessed: Assessment | None) -> tuple[Inline, ...]:
-    invalid = sum(change.cost is None for change in effects.changes)
-    tried = len(effects.changes) - invalid
-    if not changed:
-        return (f"None of {counted(tried, 'change')} alters traffic or memory.",)
-    first = changed[0]
-    said = "; ".join(altered(effects, first, assessed))
-    return ("Largest effect: ", Strong(first.label), f": {said}.")
-
-
-def _current(effects: Effects, assessed: Assessment | None) -> tuple[Inline, ...]:
-    """Return the cost of the layout as it is: that of all other places, else that of the partition."""
-    current = effects.current
-    if assessed is not None and assessed.program == effects.program and _is_compiled(assessed):
-        return (
-            f"The layout as it is, {assessed.stage}: traffic ",
-            Strong(traffic_text(assessed)),
-            ", train state ",
-            Strong(bytes_text(assessed.state_bytes_per_device)),
-            " per device, step ",
-            Strong(step_text(assessed)),
-            ". Changes are partitioned without a compile, so they are shares of what was partitioned for it.",
-        )
-    parts: list[Inline] = ["The layout as it is: traffic ", Strong(bytes_text(current.wire_total))]
-    for number, (axes, count) in enumerate(current.wire_bytes.items()):
-        parts += [" (" if not number else ", ", Code(_axes_text(axes)), f" {bytes_text(count)}"]
-    parts.append(")" if current.wire_bytes else "")
-    parts += [", train state ", Strong(bytes_text(current.state_bytes)), " per device"]
-    if current.seconds is not None:
-        parts += [", predicted ", Strong(seconds_text(current.seconds))]
-        parts.append(f" per {'step' if effects.program == 'train_step' else 'run'}")
-    return (*parts, ".")
+def _current(effects: Effects) -> str:
+    """Return the cost of the layout as it is, which the changes are compared with."""
+    figures = [
+        f"{measure.noun} {measure.text(measure.of(effects.current))}" for measure in _measures(effects)
+    ]
+    return f"The layout as it is, before a compile: {'; '.join(figures)}."
 
 
 def _notes(effects: Effects) -> Iterable[str]:

@@ -116,7 +116,9 @@ def fitting(known: Effects) -> str:
         change = known.closest
     if change is None or change.cost is None:
         return f"{said.partition('.')[0]}."
-    return f"{said}: {change.label} ({bytes_text(change.cost.peak_bytes)})."
+    peak, state = change.cost.peak_bytes, change.cost.state_bytes
+    need = bytes_text(peak) if peak is not None else f"at least {bytes_text(state)}"
+    return f"{said}: {change.label} ({need})."
 
 
 def _order(

@@ -193,6 +193,18 @@ def test_what_needs_less_of_one_figure_and_no_more_of_any_is_listed_without_a_de
     assert [(change.effect.label, change.memory) for change in listed] == [("donated", 400 * MIB)]
 
 
+def test_a_train_state_that_does_not_fit_alone_saves_nothing_of_an_estimated_peak() -> None:
+    now = replace(BIG, peak_bytes=50 * MIB + BIG.state_bytes, fits=False)
+    alone = replace(BIG, wire_bytes={"unknown": None}, flops=None, seconds=None, fits=False)
+    half = replace(alone, state_bytes=BIG.state_bytes // 2)
+    effects = effects_of({"equal": alone, "half": half}, now)
+    listed = effects_section.improving(effects, on_v5e(2**40, False))
+    assert [(change.effect.label, change.memory) for change in listed] == [("half", BIG.state_bytes // 2)]
+    assert effects.closest.label == "half"
+    known = replace(alone, peak_bytes=2 * BIG.state_bytes)
+    assert effects_of({"half": half, "known": known}, now).closest.label == "known"
+
+
 def test_a_small_change_is_before_other_layouts_and_makes_a_layout_fit_before_larger_ones(
     known, monkeypatch: pytest.MonkeyPatch
 ) -> None:

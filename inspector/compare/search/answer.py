@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inspector.compare.ratio import is_longer, ratio_of
+from inspector.compare.ratio import longer_from, ratio_of
 from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import value
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
@@ -58,8 +58,10 @@ def answer_of(result: SearchResult) -> Answer | None:
         for candidate in result.candidates
         if candidate is not best and candidate.allowed and _is_alike(best, candidate)
     )
-    more = sum(_may_be_alike(best, candidate) for candidate in result.candidates)
-    others = sorted(_others(result, best), key=lambda other: -other.ratio)
+    longest = math.inf if best.assessment is None else longer_from(best.assessment)
+    longest /= examples_of(layout_of(best))
+    more = sum(_may_be_alike(best, candidate, longest) for candidate in result.candidates)
+    others = sorted(_others(result, best, longest), key=lambda other: -other.ratio)
     return Answer(best, alike, more, tuple(other for other in others if other.candidate not in alike))
 
 
@@ -190,15 +192,16 @@ def _is_alike(best: Candidate, candidate: Candidate) -> bool:
     return ratio is not None and ratio.answer == "not distinguishable"
 
 
-def _may_be_alike(best: Candidate, candidate: Candidate) -> bool:
-    """Return whether the bounds of a candidate do not show that its step is longer than that of the best."""
-    was = best.assessment
-    if candidate.stage != "planned" or was is None or was.step is None or best.stage != "propagated":
-        return False
-    return not is_longer(was, _seconds(candidate) * examples_of(layout_of(best)))
+def _may_be_alike(best: Candidate, candidate: Candidate, longest: float) -> bool:
+    """Return whether the bounds of a candidate do not show that its step is longer than that of the best.
+
+    longest: the bound for each example from which they do.
+    """
+    known = best.stage == "propagated" and best.assessment is not None and best.assessment.step is not None
+    return known and candidate.stage == "planned" and _seconds(candidate) < longest
 
 
-def _others(result: SearchResult, best: Candidate) -> Iterator[Other]:
+def _others(result: SearchResult, best: Candidate, longest: float) -> Iterator[Other]:
     """Yield the fastest layout with each other largest mesh axis."""
     own = _largest(best)
     fastest: dict[str, Candidate] = {}
@@ -209,7 +212,7 @@ def _others(result: SearchResult, best: Candidate) -> Iterator[Other]:
         if axis not in fastest or _seconds(candidate) < _seconds(fastest[axis]):
             fastest[axis] = candidate
     for axis, candidate in fastest.items():
-        if candidate.stage in (best.stage, "planned") and not _may_be_alike(best, candidate):
+        if candidate.stage in (best.stage, "planned") and not _may_be_alike(best, candidate, longest):
             ratio = _seconds(candidate) / _seconds(best)
             yield Other(candidate, axis, ratio, candidate.stage == "planned")
 

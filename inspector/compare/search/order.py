@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compare.ratio import is_longer, ratio_of
-from inspector.compare.search.evaluated import Evaluated
+from inspector.compare.ratio import longer_from, ratio_of
+from inspector.compare.search.evaluated import Evaluated, Stage
 from inspector.compare.search.result import Objective
 from inspector.machines.prediction.memory import peak_interval
 
@@ -118,40 +118,42 @@ def next_to_compile(
       everything: also those that cannot be the best.
     """
     waiting = []
-    for figure in figures if everything else can_be_best(figures, objective):
+    able = {figure.key for figure in can_be_best(figures, objective, "propagated")}
+    for figure in figures:
         cost = figure.propagated
         if figure.compiled is not None or cost is None or cost.stage != "propagated" or cost.within is False:
             continue
         amount = value(cost, figure.examples, objective)
-        if math.isfinite(amount):
+        if math.isfinite(amount) and (everything or figure.key in able):
             fits = _may_fit(figure, figures, capacity)
             waiting.append((not fits, amount, cost.state_bytes or 0, figure.key, figure))
     return [figure for *_, figure in sorted(waiting)[:most]]
 
 
-def can_be_best(figures: Sequence[Figure], objective: Objective) -> list[Figure]:
-    """Return the candidates that are not compiled and can be better than the best compiled one.
+def can_be_best(figures: Sequence[Figure], objective: Objective, stage: Stage) -> list[Figure]:
+    """Return the candidates at a stage, not compiled, that can be better than the best compiled one.
 
     Steps are compared by the rule for ratios, both before a compile; of a candidate that was not partitioned
     the bound of its step counts. One whose step is not predicted can be the best.
     """
     best = best_of((figure for figure in figures if figure.compiled), objective)
     limit = math.inf if best is None or best.cost is None else value(best.cost, best.examples, objective)
+    was = None if best is None or best.propagated is None else best.propagated.assessment
+    longest = math.inf if was is None or stage != "planned" else longer_from(was)
 
     def can_be(figure: Figure) -> bool:
         cost = figure.propagated
-        if figure.compiled is not None or cost is None or cost.stage == "rejected":
+        if figure.compiled is not None or cost is None or cost.stage != stage:
             return False
         if best is None:
             return True
         if objective != "time":
             return _low(cost, figure.examples, objective) < limit
-        was = None if best.propagated is None else best.propagated.assessment
         scale = best.examples / figure.examples
         if was is None:
             return True
         if cost.stage == "planned":
-            return not is_longer(was, scale * (cost.at_least or 0.0))
+            return scale * (cost.at_least or 0.0) < longest
         ratio = None if cost.assessment is None else ratio_of(was, cost.assessment, scale)
         return ratio is None or ratio.answer != "worse"
 

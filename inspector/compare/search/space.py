@@ -20,7 +20,7 @@ from inspector.core.abstract import AbstractState
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules import Rule, partition_spec
 from inspector.layout import LARGE_AXES, Layout, from_json, specs_from_rules
-from inspector.layout.changes import neighbors
+from inspector.layout.changes import neighbors, without_axes
 from inspector.layout.fields import parse_rules
 from inspector.layout.mesh_shapes import factorings
 from inspector.layout.presets import fitting
@@ -332,18 +332,8 @@ def without_single_axes(layout: Layout) -> Layout:
     kept = {name: size for name, size in sizes.items() if size > 1}
     if not kept or len(kept) == len(sizes):
         return layout
-    changed = layout.on_mesh(tuple(kept.values()), tuple(kept))
-    rules = tuple((name, tuple(axis for axis in axes if axis in kept)) for name, axes in layout.rules)
-    if layout.entry.rules_semantics == "linen":
-        # A rule to no axis is final, which a rule that lost its axes was not.
-        rules = tuple(
-            rule for rule, (_, before) in zip(rules, layout.rules, strict=True) if rule[1] or not before
-        )
-    specs = {
-        place: tuple(tuple(axis for axis in axes or () if axis in kept) or None for axes in spec)
-        for place, spec in layout.specs.items()
-    }
-    return replace(changed, rules=tuple(dict.fromkeys(rules)), specs=specs)
+    changed = without_axes(layout, sizes.keys() - kept.keys()).on_mesh(tuple(kept.values()), tuple(kept))
+    return replace(changed, rules=tuple(dict.fromkeys(changed.rules)))
 
 
 def _meshes(space: Space) -> Iterator[tuple[int, ...]]:

@@ -42,7 +42,7 @@ class LayoutCost(Record):
       flops: Floating-point operations of matrix products on one device in one run.
       seconds: Predicted seconds of one run on the chip, as predicted for the layout before a compile. None
         without a chip, or if they are unknown.
-      peak_bytes: Bytes that one device needs, estimated; those of the train state if they alone are too many.
+      peak_bytes: Bytes that one device needs, estimated. None also if its train state alone does not fit.
       fits: Whether this fits into a device of the chip.
       answer: Whether one run is shorter than one of the current layout. None if that cannot be compared.
     """
@@ -111,13 +111,16 @@ class Effects(Record):
 
     @property
     def closest(self) -> Change | None:
-        """The change with which the layout needs the least memory; None if no change is valid."""
+        """The change with which the layout needs the least memory; None if no change is valid.
+
+        One whose train state alone does not fit comes last, with the bytes of this state.
+        """
         known = [
-            (change.cost.peak_bytes, number)
+            (cost.peak_bytes is None, cost.peak_bytes or cost.state_bytes or 0, number)
             for number, change in enumerate(self.changes)
-            if change.cost is not None and change.cost.peak_bytes is not None
+            if (cost := change.cost) is not None and cost.fits is not None
         ]
-        return self.changes[min(known)[1]] if known else None
+        return self.changes[min(known)[2]] if known else None
 
 
 def _size(change: Change) -> tuple[float, ...]:

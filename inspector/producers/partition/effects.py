@@ -292,7 +292,7 @@ class _Evaluator:
     def _cost(self, layout: Layout, partitioned: _Partitioned) -> LayoutCost:
         held = totals(plan(layout, cached_state(layout)), STATE_AND_BATCH).per_device
         if partitioned is None:
-            return LayoutCost(_state(layout), {UNKNOWN_AXES: None}, None, peak_bytes=held, fits=False)
+            return LayoutCost(_state(layout), {UNKNOWN_AXES: None}, None, fits=False)
         program, peak = partitioned
         peak = None if peak is None else max(peak, held or 0)
         assessment = assess_candidate(program, layout.mesh(), self._chip, held, peak)

@@ -378,7 +378,7 @@ class Search:
             if not chosen:
                 # A candidate that was not partitioned may still be better when it is compiled.
                 figures = self._figures()
-                able = figures if self.compile_all else can_be_best(figures, self.objective)
+                able = figures if self.compile_all else can_be_best(figures, self.objective, "planned")
                 if waiting := self._waiting([figure.key for figure in able]):
                     self._partition("partition", [key for _, key in waiting], every=True)
                     chosen = next_to_compile(

@@ -94,15 +94,15 @@ def test_without_a_compile_the_best_is_one_that_probably_fits():
 def test_what_was_not_partitioned_cannot_be_the_best_above_any_efficiency():
     best = predicted("a", 1.0, 1.0, 2.0)
     bounds = [figure(f"{n}", Evaluated("planned", at_least=n)) for n in (1.0, 2.5, 1000.0)]
-    assert [one.key for one in can_be_best([best, *bounds], "time")] == ["1.0", "2.5"]
+    assert [one.key for one in can_be_best([best, *bounds], "time", "planned")] == ["1.0", "2.5"]
     # A step with twice the examples may take twice as long.
     twice = replace(figure("d", Evaluated("planned", at_least=1000.0)), examples=1000.0)
-    assert can_be_best([best, twice], "time") == [twice]
-    assert can_be_best([predicted("a", 1.0, 1.0), *bounds], "time")[-1].key == "1000.0"
+    assert can_be_best([best, twice], "time", "planned") == [twice]
+    assert can_be_best([predicted("a", 1.0, 1.0), *bounds], "time", "planned")[-1].key == "1000.0"
     # The state is a bound of the memory.
     small, large = (figure(f"{n}", Evaluated("planned", state_bytes=n)) for n in (1, 4))
     done = figure("a", propagated(1.0), compiled(1.0, peak=2))
-    assert can_be_best([done, small, large], "memory") == [small]
+    assert can_be_best([done, small, large], "memory", "planned") == [small]
 
 
 @given(figures())

@@ -1,6 +1,5 @@
 """The tab *Improve*: findings and the effects of changes as one ranked list, each with its buttons."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -44,11 +43,10 @@ from inspector.service.request import Progress
 
 MOST_ON_SUMMARY = 3
 _MAX_SHOWN = 30
-_MAX_CHANGES = 200  # that a session keeps
-_CHANGES = "findings_changes"
 _JOB = "effects"
 # Each rerun of a page ranks the same improvements, up to three times.
 _RANKINGS: NewestResults[list[Improvement]] = NewestResults(32)
+_FIXES: NewestResults[tuple[Fix | None]] = NewestResults(200)
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -238,14 +236,8 @@ def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
 
 def _fix(snapshot: Snapshot, finding: Finding, layout: Layout) -> Fix | None:
     """Return the smallest change, searched once per layout, finding and set of shapes."""
-    text = f"{layout.key()}\n{typed_json.encode(finding)}\n{len(snapshot.arrays)} {snapshot.source.kind}"
-    key = hashlib.sha256(text.encode()).hexdigest()
-    known: dict[str, Fix | None] = st.session_state.setdefault(_CHANGES, {})
-    if key not in known:
-        if len(known) > _MAX_CHANGES:
-            known.clear()
-        known[key] = audit.smallest_change(snapshot, finding, layout)
-    return known[key]
+    key = layout.key(), str(typed_json.encode(finding))
+    return _FIXES.of(key, (snapshot,), lambda: (audit.smallest_change(snapshot, finding, layout),))[0]
 
 
 @uninterrupted()
