@@ -38,13 +38,11 @@ class Serving(Record):
       team: several people use it, as opposed to one local user.
       proxy: the proxy that signs users in; None without sign-in.
       audit_log: the file of the audit log, or None.
-      json_log: write the log as JSON lines.
     """
 
     team: bool = False
     proxy: TrustedProxy | None = None
     audit_log: str | None = None
-    json_log: bool = False
 
 
 @functools.cache

@@ -42,7 +42,7 @@ class Team:
         upstream = f"http://unix:{self.path}:" if unix else f"http://127.0.0.1:{port}"
         self.nginx = Nginx(folder / "nginx", upstream, self.secret, *users)
         every = ["--trusted-proxy", f"unix:{self.path}" if unix else "127.0.0.1", "--user-header", HEADER]
-        every += ["--proxy-secret", str(secret), "--log-format", "json", "--audit-log", str(self.audit)]
+        every += ["--proxy-secret", str(secret), "--audit-log", str(self.audit)]
         try:
             self.server = Server([*every, *options], port, library=folder / "library", url=self.nginx.url)
         except BaseException:

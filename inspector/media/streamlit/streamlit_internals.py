@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 from streamlit import config, file_util, runtime
-from streamlit import logger as streamlit_logger
 from streamlit.delta_generator import DeltaGenerator as DeltaGenerator
 from streamlit.elements.lib.mutable_tab_container import TabContainer as TabContainer
 from streamlit.navigation.page import StreamlitPage as StreamlitPage
@@ -225,12 +224,3 @@ def _allow_unix_sockets() -> None:
 
     starlette_server._bind_server_socket = bind_any
     starlette_server._server_address_is_unix_socket = lambda: False
-
-
-def log_to(handler: logging.Handler) -> None:
-    """Give each logger of Streamlit this handler instead of its own, whenever it is made."""
-
-    def setup_formatter(logger: logging.Logger) -> None:
-        logger.handlers = [handler]
-
-    streamlit_logger.setup_formatter = setup_formatter

@@ -70,12 +70,6 @@ _TRUSTED_BY_UVICORN = "FORWARDED_ALLOW_IPS"
     ),
     WORKER_MEMORY,
     argument("--audit-log", metavar="FILE", help="append who ran what, as JSON lines"),
-    argument(
-        "--log-format",
-        choices=("text", "json"),
-        default="text",
-        help="the form of the log on standard error",
-    ),
     MODEL,
 )
 def serve(options: argparse.Namespace) -> None:
@@ -95,7 +89,6 @@ def serve(options: argparse.Namespace) -> None:
         team=True,
         proxy=proxy,
         audit_log=audit_log,
-        json_log=options.log_format == "json",
     )
     hosts = [*LOOPBACK_NAMES, *_own_name(options.address), *map(_host, options.host)]
     models = model_arguments(options.model)

@@ -1,14 +1,12 @@
-"""What the server adds to Streamlit: headers, refused host names and senders, JSON logs."""
+"""What the server adds to Streamlit: headers, refused host names and senders, a log without ids."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 import re
-import sys
 import uuid
 from collections.abc import Callable
 
@@ -23,7 +21,6 @@ from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
 
 from inspector.media.streamlit.server import plotly_script, session_log
-from inspector.media.streamlit.server.json_log import JsonFormatter
 from inspector.media.streamlit.server.middleware import SafeAnswers
 from inspector.media.streamlit.server.paths import BROWSER_COOKIE, HEALTH, PLOTLY, READY
 from inspector.media.streamlit.server.trusted_proxy import BehindProxy
@@ -214,18 +211,6 @@ def test_text_ends_a_web_socket(ask: Callable[..., TestClient]) -> None:
         with pytest.raises(WebSocketDisconnect) as ended:
             tab.receive_bytes()
         assert ended.value.code == 1003
-
-
-def test_a_log_record_is_one_line_of_json() -> None:
-    try:
-        raise ValueError("two\nlines")
-    except ValueError:
-        record = logging.LogRecord("name", logging.ERROR, "f.py", 1, "%s\nb", ("a",), sys.exc_info())
-    line = JsonFormatter().format(record)
-    assert "\n" not in line
-    plain = json.loads(line)
-    assert (plain["level"], plain["logger"], plain["message"]) == ("error", "name", "a\nb")
-    assert "ValueError" in plain["traceback"] and plain["time"].endswith("Z")
 
 
 def test_the_log_has_no_ids_of_sessions(caplog: pytest.LogCaptureFixture) -> None:

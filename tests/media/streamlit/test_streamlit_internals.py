@@ -15,7 +15,7 @@ from streamlit.runtime.state.safe_session_state import SafeSessionState
 from streamlit.runtime.state.session_state import SessionState
 from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.testing.v1 import AppTest
-from streamlit.web.server.starlette import starlette_routes
+from streamlit.web.server.starlette import starlette_routes, starlette_server
 
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import streamlit_internals
@@ -23,7 +23,6 @@ from inspector.media.streamlit.server import paths
 from tests.paths import ROOT
 
 FILE = Path(streamlit_internals.__file__)
-LOG = "the JSON log lacks what Streamlit logs"
 FOLDER = "`dashboard` takes settings and secrets from the current folder"
 OPTIONS = "`dashboard` cannot check the options that it passes on"
 SOCKET = "a team server cannot listen on a Unix socket"
@@ -45,7 +44,6 @@ NAMES = [
     ("streamlit.config", "get_config_files", FOLDER),
     ("streamlit.file_util", "get_streamlit_file_path", FOLDER),
     ("streamlit.file_util", "get_project_streamlit_file_path", FOLDER),
-    ("streamlit.logger", "setup_formatter", LOG),
     ("streamlit.web.cli", "main", "the server cannot start"),
     ("streamlit.web.cli", "main_run.make_context", OPTIONS),
     ("streamlit.web.server.starlette.starlette_server", "_bind_server_socket", SOCKET),
@@ -181,16 +179,9 @@ def test_only_settings_of_the_current_folder_are_left_out(
     assert here
     monkeypatch.setattr(config, "get_config_files", before)
     monkeypatch.setattr(streamlit_internals.cli, "main", lambda **_: None)
+    for name in ("_bind_server_socket", "_server_address_is_unix_socket"):  # it replaces them
+        monkeypatch.setattr(starlette_server, name, getattr(starlette_server, name))
     streamlit_internals.run_without_current_folder()
     assert config.get_config_files("config.toml") == [
         file for file in before("config.toml") if file not in here
     ]
-
-
-def test_loggers_that_are_made_later_have_the_handler(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamlit import logger
-
-    handler = logging.NullHandler()
-    monkeypatch.setattr(logger, "setup_formatter", logger.setup_formatter)
-    streamlit_internals.log_to(handler)
-    assert logger.get_logger("streamlit.made_later").handlers == [handler]

@@ -180,7 +180,6 @@ def taken() -> Iterator[str]:
         ["--user-header", "X-User"],
         ["--proxy-secret", "secret"],
         ["--model", "not-a-model"],
-        ["--log-format", "xml"],
         ["--audit-log", "/dev/null/nothing"],
         ["--server.address", "0.0.0.0"],
     ],

@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.server import json_log, plotly_script, session_log
+from inspector.media.streamlit.server import plotly_script, session_log
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import SafeAnswers
@@ -39,10 +39,7 @@ PAGES = Path(__file__).parents[1] / "pages" / "entry.py"
 @contextlib.asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Register the models of the command line, start JAX in a worker, and end all workers at the end."""
-    settings = serving.current()
     session_log.hide_ids()
-    if settings.json_log:
-        json_log.install()
     own_model_registration.register_all(sys.argv[1:])
     _allow_open_files()
     service = inspection.shared()
