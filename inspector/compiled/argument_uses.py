@@ -10,6 +10,7 @@ contains anything else. A use is recorded only if the text proves it; all others
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -140,6 +141,7 @@ class _Uses:
         self._wrote = frozenset(
             n for place, flow in enumerate(returned) for n in flow.wrote & self._from[place]
         )
+        self._renewed = _renewed(self._from)
 
     def by_number(self) -> dict[int, ArgumentUse]:
         """Return the uses by the number of the argument."""
@@ -156,8 +158,14 @@ class _Uses:
         weights = frozenset(n for n in weights if self._is_floating(n)) - caches
         moments: frozenset[int] = frozenset()
         if trains:
+            followers = Counter(n for followed in self._from.values() for n in followed)
+            # A moment is in the new moment and weight, an average of weights in the new average alone.
             moments = frozenset(
-                n for followed in self._from.values() if followed & weights for n in followed & updated
+                n
+                for followed in self._from.values()
+                if followed & weights
+                for n in followed & updated
+                if followers[n] > 1
             )
         uses: dict[int, ArgumentUse] = dict.fromkeys(caches, "cache")
         uses |= dict.fromkeys(moments - weights, "moment")
@@ -169,7 +177,8 @@ class _Uses:
         """Return the uses of results that are new weights or moments. A weight follows from both."""
         found: dict[int, ArgumentUse] = {}
         for place, followed in self._from.items():
-            own = {uses.get(number) for number in followed}
+            renewed = self._renewed.get(place)
+            own = {uses.get(number) for number in (followed if renewed is None else (renewed,))}
             if own & {"weight", "moment"}:
                 found[place] = "weight" if "weight" in own else "moment"
         return found
@@ -266,6 +275,16 @@ class _Uses:
         return shape is not None and shape.dtype.startswith(_FLOATING)
 
 
+def _renewed(followed: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    """Return the argument that each result is the new value of, where no other assignment is possible."""
+    left, renewed = dict(followed), dict[int, int]()
+    while single := {place: min(own) for place, own in left.items() if len(own) == 1}:
+        renewed |= single
+        taken = frozenset(single.values())
+        left = {place: own - taken for place, own in left.items() if place not in single}
+    return renewed
+
+
 def _argument(flow: _Flow) -> frozenset[int]:
     """Return the one argument that a value consists of, or nothing."""
     return flow.follows if flow.alone and len(flow.follows) == 1 else frozenset()
@@ -353,6 +372,8 @@ class _Reader(Forward[_Flow]):
         array, rest = operands[0], operands[1:]
         if instruction.does == "scatter" and not self._overwrites(instruction):
             return _together([array, _COMPUTED])
+        if _are_constant([array]) and rest and rest[0].wrote:
+            return rest[0]  # a stack of the parts of a cache, as a loop over layers returns it
         follows = array.follows
         new, index = (rest[-1:], rest[:1]) if instruction.does == "scatter" else (rest[:1], rest[1:])
         # A cache gets no part that is made from itself, such as a sum, and none at a fixed place, such as a

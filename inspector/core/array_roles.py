@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from inspector.core.array_groups import certain_group, group_of_path
-from inspector.core.snapshot import ArgumentUse, Array, Group, Snapshot
+from inspector.core.snapshot import ArgumentUse, Array, Group, GroupUse, MemoryUse, Program, Snapshot
 
 GROUP_OF_USE: Mapping[ArgumentUse, Group] = {
     "weight": "params",
@@ -18,6 +18,7 @@ GROUP_OF_USE: Mapping[ArgumentUse, Group] = {
     "data": "batch",
     "gradient": "gradient",
 }
+_OF_INPUTS = frozenset({"other", "params", "opt_state", "cache", "batch"})
 # The names that papers and libraries give to the first and second moments of Adam.
 _PAIRS = (("mu", "nu"), ("m", "v"), ("exp_avg", "exp_avg_sq"))
 _QUOTES = ".[]'\""
@@ -47,9 +48,34 @@ def with_roles(snapshot: Snapshot) -> Snapshot:
         if sharding.role == role and sharding.use is not None
     }
     arrays = [_by_use(array, uses.get(array.path)) for array in snapshot.arrays]
-    if not any(array.group == "other" for array in arrays):
-        return replace(snapshot, arrays=tuple(arrays))
-    return replace(snapshot, arrays=tuple(_mirrored(_paired(arrays))))
+    if any(array.group == "other" for array in arrays):
+        arrays = [*_mirrored(_paired(arrays))]
+    groups = {array.path: array.group for array in arrays}
+    programs = tuple(
+        program if program.memory_use is None else replace(program, memory_use=_with_groups(program, groups))
+        for program in snapshot.programs
+    )
+    return replace(snapshot, arrays=tuple(arrays), programs=programs)
+
+
+def _with_groups(program: Program, groups: Mapping[str, Group]) -> MemoryUse:
+    """Return the memory of a program whose arguments have the groups of the arrays.
+
+    An argument takes memory in the whole program, unless it is donated. Then its own use is known.
+    """
+    use = program.memory_use
+    assert use is not None
+    values, bytes_of = list(use.values), {group.group: [*group.bytes] for group in use.groups}
+    for place, value in enumerate(values):
+        group = groups.get(value.path or "", value.group)
+        before, size = bytes_of.get(value.group, [0]), value.bytes
+        if value.group not in _OF_INPUTS or value.group == group or min(before, default=0) < max(size, 1):
+            continue
+        values[place] = replace(value, group=group)
+        bytes_of[value.group] = [number - size for number in before]
+        bytes_of[group] = [number + size for number in bytes_of.get(group, [0] * len(before))]
+    found = tuple(GroupUse(group, tuple(numbers)) for group, numbers in bytes_of.items() if any(numbers))
+    return replace(use, groups=found, values=tuple(values))
 
 
 def _by_use(array: Array, use: ArgumentUse | None) -> Array:

@@ -90,13 +90,13 @@ CHECKS = (
     ),
     Check(
         "optimizer state sharded unlike its parameters",
-        (optimizer_state.NOT_FOLLOWING, optimizer_state.UNEXPLAINED),
+        (optimizer_state.NOT_FOLLOWING,),
         optimizer_state.findings,
         applies=lambda context: bool(context.of_group("params")),
     ),
     Check(
         "mesh axes that shard nothing or only the batch",
-        (mesh_axes.UNUSED, mesh_axes.REPEATED, mesh_axes.SIZE_1),
+        (mesh_axes.UNUSED, mesh_axes.REPEATED),
         mesh_axes.findings,
     ),
     Check(
@@ -300,8 +300,11 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
         for finding in check.findings(snapshot)
     ]
     unequal: list[tuple[int, frozenset[int], int]] = []  # size, devices, position in `ranked`
-    alive = snapshot.most_alive_bytes
-    least = 0 if alive is None else max(LEAST_SHARE * alive, _LEAST_RECORDED)
+    least = 0.0
+    if snapshot.most_alive_bytes is not None:
+        known = [program.memory for program in snapshot.programs if program.memory is not None]
+        needed = (memory.peak or (memory.arguments or 0) + (memory.temporaries or 0) for memory in known)
+        least = max(LEAST_SHARE * max(snapshot.most_alive_bytes, *needed, 0), _LEAST_RECORDED)
     views = snapshot.on_each_mesh()
     for number, on_mesh in enumerate(views, start=1):
         mesh = on_mesh.mesh

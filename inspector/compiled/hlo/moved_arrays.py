@@ -1,9 +1,10 @@
 """The arguments and results of a program that its collectives move.
 
-A collective moves an argument if its operand is that argument or a slice of it. It moves a result if the
-result is made from its output. Both are found by following values backwards through instructions that move
-or convert data. For results in the train state, elementwise arithmetic is followed too, because an
-optimizer applies it to gradients. A matrix product or a reduction ends the search.
+A collective moves an argument if its operand is that argument or a slice of it, but not what a loop makes of
+it in its iterations. It moves a result if the result is made from its output. Both are found by following
+values backwards through instructions that move or convert data. For results in the train state, elementwise
+arithmetic is followed too, because an optimizer applies it to gradients. A matrix product or a reduction ends
+the search.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -84,6 +85,7 @@ class _Search:
         self._module = analysis.module
         self._limit = StepLimit(analysis.module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
         self._backward = Backward(analysis.module, analysis.call_sites, self._limit)
+        self._kept: dict[tuple[str, Path, bool], bool] = {}
 
     def run(
         self, arguments: Sequence[str], results: Sequence[str], updated: Mapping[str, ArgumentUse]
@@ -151,15 +153,44 @@ class _Search:
         waiting = [start]
         while waiting:
             value = waiting.pop()
-            frame, instruction, path = value
-            # The calls that lead to a frame identify it.
-            key = (frame.calls, frame.computation.name, instruction.name, path)
+            key = _key(value)
             if key in seen:
                 continue
             seen.add(key)
             yield value
-            sources = self._backward.sources(value, through)
-            self._limit.count(1 + len(sources))
-            if self._limit.exceeded or len(path) > _MAX_DEPTH:
-                raise TooLong
+            sources = self._sources(value, through)
+            if len(sources) > 1 and _is_next(sources[-1], value) and not self._keeps(value, through):
+                sources = sources[-1:]  # the value before the loop is that of its first iteration alone
             waiting += sources
+
+    def _sources(self, value: Value, through: Container[str]) -> list[Value]:
+        sources = self._backward.sources(value, through)
+        self._limit.count(1 + len(sources))
+        if self._limit.exceeded or len(value.path) > _MAX_DEPTH:
+            raise TooLong
+        return sources
+
+    def _keeps(self, state: Value, through: Container[str]) -> bool:
+        """Return whether an element of the state of a loop is made from itself in each iteration."""
+        key = state.frame.computation.name, state.path, through is _MOVES
+        if key not in self._kept:
+            seen, waiting = set[_Key](), self._sources(state, through)[-1:]
+            while waiting and _key(state) not in seen:
+                value = waiting.pop()
+                if _key(value) not in seen:
+                    seen.add(_key(value))
+                    sources = self._sources(value, through)
+                    waiting += sources[-1:] if sources and _is_next(sources[-1], state) else sources
+            self._kept[key] = _key(state) in seen
+        return self._kept[key]
+
+
+def _key(value: Value) -> _Key:
+    frame, instruction, path = value
+    # The calls that lead to a frame identify it.
+    return frame.calls, frame.computation.name, instruction.name, path
+
+
+def _is_next(value: Value, state: Value) -> bool:
+    """Return whether a value is that of the next iteration of the loop whose body has this state."""
+    return value.frame is state.frame and value.instruction is state.frame.computation.root

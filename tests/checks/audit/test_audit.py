@@ -178,15 +178,6 @@ def test_optimizer_state_sharded_unlike_its_parameter_is_found() -> None:
     assert "replicated-optimizer-state" not in codes(snapshot)
 
 
-def test_large_state_without_a_parameter_is_a_note() -> None:
-    snapshot = made(
-        {"data": 8},
-        array("params/w", (64, 64), (("data",), None), ways=8),
-        array("opt/history", (10, 64, 64), (None, ("data",), None), ways=8),
-    )
-    assert the(snapshot, "state-larger-than-parameters").array == "opt/history"
-
-
 def test_moments_find_their_parameter() -> None:
     arrays = [
         *(array(path, (4,), (None,)) for path in ("params/norm/scale", "params/block_0/norm/scale")),

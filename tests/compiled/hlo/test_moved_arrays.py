@@ -295,6 +295,39 @@ ENTRY e {
     assert moved(body, ["params/p", "batch/q"], ["output"]) == {"g": ("params/p", "output")}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "arrays"),
+    [
+        ("add(a, b)", "b", ()),  # the state of a solver that begins with p
+        ("b", "a", ("params/p", "params/q")),  # blocks that go round
+        ("dynamic-update-slice(a, l, i)", "b", ("params/p",)),  # a cache
+    ],
+)
+def test_state_that_a_loop_changes_is_no_argument(first: str, second: str, arrays: tuple[str, ...]) -> None:
+    root = f"f = f32[4] {first}" if "(" in first else ""
+    names = ("f" if root else first), second
+    body = f"""
+body {{ s = (s32[], f32[4], f32[4]) parameter(0)
+ i = s32[] get-tuple-element(s), index=0
+ a = f32[4] get-tuple-element(s), index=1
+ b = f32[4] get-tuple-element(s), index=2
+ g = f32[8] all-gather(a), replica_groups={{{{0,1}}}}, dimensions={{0}}
+ l = f32[1] constant({{2}})
+ {root}
+ ROOT t = (s32[], f32[4], f32[4]) tuple(i, {names[0]}, {names[1]}) }}
+cond {{ s = (s32[], f32[4], f32[4]) parameter(0)
+ ROOT c = pred[] constant(true) }}
+ENTRY e {{
+  p = f32[4] parameter(0)
+  q = f32[4] parameter(1)
+  z = s32[] constant(0)
+  t = (s32[], f32[4], f32[4]) tuple(z, p, q)
+  w = (s32[], f32[4], f32[4]) while(t), condition=cond, body=body
+  ROOT o = f32[4] get-tuple-element(w), index=1
+}}"""
+    assert moved(body, ["params/p", "params/q"], ["output"]) == {"g": arrays}
+
+
 def test_computation_with_two_callers() -> None:
     body = """
 gather { x = f32[4] parameter(0)
