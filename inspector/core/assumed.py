@@ -253,6 +253,19 @@ def once(program: Program) -> Program:
     return replace(assume(program, Assumed(loops)), assumptions=program.assumptions)
 
 
+def loops_around(program: Program) -> dict[str, frozenset[str]]:
+    """Return the loops of unknown trip count around each of them, by instruction."""
+    paths = [part.within for part in (program.work.parts if program.work else ())]
+    paths += [collective.within for collective in program.collectives or ()]
+    loops = {choice.name: frozenset[str]() for choice in program.open_choices if choice.kind == "loop"}
+    for path in paths:
+        names = [place.removesuffix("+1") for place in path if ":" not in place]
+        for number, name in enumerate(names):
+            if name in loops:
+                loops[name] |= loops.keys() & {*names[:number]} - {name}
+    return loops
+
+
 def _without_branches(program: Program) -> Program:
     names = [choice.name for choice in program.open_choices if choice.kind == "conditional"]
     if not names:

@@ -338,11 +338,21 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
     reasons = [f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]
-    iterations = (_iteration(all_taken, choice, largest, predict) for choice in loops)
+    iterations = {choice.name: _iteration(all_taken, choice, largest, predict) for choice in loops}
     limits = {choice.name: choice.most for choice in loops if choice.most is not None}
     most = None
     if loops and len(limits) == len(loops):
         most = predict(assumed.once(assumed.assume(all_taken, assumed.Assumed(limits)))).high
+        # A step that is short as a whole hides fewer transfers than a long one.
+        around = assumed.loops_around(all_taken)
+        in_turn = (largest.high or largest.seconds) + sum(
+            (each.high or each.seconds)
+            * (limits[name] - 1)
+            * math.prod(limits[outer] for outer in around[name])
+            for name, each in iterations.items()
+            if each is not None and limits[name]
+        )
+        most = None if most is None else max(most, in_turn)
     bound = smallest.least if smallest.seconds is not None else 0.0
     return replace(
         largest,
@@ -353,7 +363,7 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
         least=bound,
         longest=smallest.longest,
         most=most,
-        each_iteration=tuple(iteration for iteration in iterations if iteration is not None),
+        each_iteration=tuple(iteration for iteration in iterations.values() if iteration is not None),
     )
 
 

@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.core.snapshot import KernelWork, MatmulFlops, Mesh, MeshAxis, Program, Work
+from inspector.core.assumed import Assumed, assume
+from inspector.core.snapshot import (
+    KernelWork,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    OpenChoice,
+    Program,
+    Work,
+    WorkPart,
+)
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import accuracy_table, before_compile_constants
 from inspector.machines.prediction.predicted import (
@@ -14,6 +24,7 @@ from inspector.machines.prediction.predicted import (
     checked_range,
     interval_of,
     mixtures_on,
+    predicted,
 )
 from inspector.machines.prediction.step_model import modelled
 from tests.accuracy import test_fitting
@@ -248,3 +259,30 @@ def test_the_runs_of_mixtures_of_experts_are_counted_for_programs_with_experts()
     assert of_experts.interval.runs == dense.interval.runs
     assert "10 of them of mixtures of experts" in of_experts.runs_text
     assert "experts" not in dense.runs_text
+
+
+@pytest.mark.parametrize("payload", [10**4, 10**7, 10**9])
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_upper_bound_holds_all_iterations_of_loops_with_a_limit(payload: int, nested: bool) -> None:
+    """A short step exposes all transfers, a long one a share of them."""
+    limits = {"while.1": 300, "while.2": 20}
+    within = ("while.1", "while.2") if nested else ("while.1",)
+    one = test_fitting.program(1, 1e9, payload)
+    (collective,) = one.collectives
+    product = (MatmulFlops("bf16", 1e9),)
+    solver = replace(
+        one,
+        stage="propagated",
+        schedule=None,
+        collectives=(replace(collective, executions=None, executions_per_iteration=1, within=within),),
+        work=Work(1e9, product, 8.0, parts=(WorkPart(within, 1e9, product, 8.0, 8.0, 1.0),)),
+        open_choices=tuple(OpenChoice(name, "loop", most=limits[name]) for name in within),
+    )
+    bounds = predicted(solver, test_fitting.MESH, test_fitting.CHIP)
+    assert bounds.most is not None and bounds.seconds <= bounds.most
+    for iteration in bounds.each_iteration:
+        times = iteration.most if iteration.label == "while.1" else limits["while.1"] * limits["while.2"]
+        assert bounds.most >= (times - 1) * (iteration.high or iteration.seconds)
+    for trips in (1, 2, 7, 20):
+        stated = assume(solver, Assumed({name: trips * limits[name] // 20 for name in within}))
+        assert predicted(stated, test_fitting.MESH, test_fitting.CHIP).seconds <= bounds.most
