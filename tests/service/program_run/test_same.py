@@ -161,3 +161,31 @@ def test_a_tolerance_grows_with_the_terms_that_cancel(tmp_path: Path) -> None:
     assert {program.name: program.differs for program in results.programs} == {
         "difference": False, "centred": False, "lost": True,
     }  # fmt: skip
+
+
+BLOCKS = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+mesh = Mesh(np.array(jax.devices()), ("data",))
+x = jax.device_put(jnp.arange(64.0) + 1, NamedSharding(mesh, P("data")))
+
+
+def normed(x):
+    return x / jnp.linalg.norm(x)
+
+
+def added(x):
+    return x + jax.lax.psum(jnp.ones(1), "data")
+
+
+for function in (normed, added, jnp.cos):
+    jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("data"), out_specs=P("data")))(x)
+"""
+
+
+def test_a_function_of_the_block_of_a_device_cannot_be_checked(tmp_path: Path) -> None:
+    """The norm of eight elements is not that of all. A sum over devices, and a cosine, can be compared."""
+    _, results = compared(tmp_path, BLOCKS)
+    assert [program.reason is None for program in results.programs] == [False, True, True]
+    assert [program.differs for program in results.programs] == [False, True, False]

@@ -25,6 +25,7 @@ from inspector.producers.learn.compare_results.modules import Candidate
 _MOST_VALUES = 2000  # intermediate values of one program that are compared
 _VALUES_AT_ONCE = 64  # a module with them is compiled once
 _BYTES_AT_ONCE = 256 * 2**20  # of these values, on one device
+_Differing = tuple[Candidate, ComparedValue]
 
 
 def compare_results(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
@@ -93,9 +94,15 @@ def _compared(payload: dict[str, Any], report: JobReport) -> ComparedProgram:
     differing = [place for place, value in enumerate(values) if value.differs]
     if differing:
         report("find the first operation that differs")
-        first, unknown = _first_operation(sharded, single, tolerance, differing)
+        found, unknown = _first_operation(sharded, single, tolerance, differing)
     else:
-        first, unknown = _first_shard_map(sharded, single, tolerance, len(values)), None
+        found, unknown = _first_shard_map(sharded, single, tolerance, len(values)), None
+    first = None if found is None else _named(*found)
+    if found and found[0].computes_blocks and not any(value.unequal for value in (*values, found[1])):
+        where = f" at {first.source}" if first and first.source else ""
+        raise InvalidInput(
+            f"each device computes with its own block in the shard_map{where}, and one device has no blocks"
+        )
     return ComparedProgram(
         payload["name"],
         sharded.record["source"],
@@ -177,7 +184,7 @@ def _compared_value(path: str, value: Value, other: Value | None, limit: float) 
 
 def _first_operation(
     sharded: _Written, single: _Written, tolerance: _Tolerance, differing: Sequence[int]
-) -> tuple[FirstOperation | None, str | None]:
+) -> tuple[_Differing | None, str | None]:
     """Return the first operation whose result differs, or the reason why it is unknown."""
     everything = list(modules.candidates(sharded.module, single.module, differing))
     first = _first_of(sharded, single, tolerance, everything)
@@ -195,7 +202,7 @@ def _first_operation(
 
 def _first_shard_map(
     sharded: _Written, single: _Written, tolerance: _Tolerance, outputs: int
-) -> FirstOperation | None:
+) -> _Differing | None:
     """Return the first `shard_map` whose result differs, None if none does."""
     everything = modules.candidates(sharded.module, single.module, range(outputs), by_order=False)
     mapped = [candidate for candidate in everything if candidate.is_shard_map]
@@ -204,12 +211,12 @@ def _first_shard_map(
 
 def _first_of(
     sharded: _Written, single: _Written, tolerance: _Tolerance, everything: Sequence[Candidate]
-) -> FirstOperation | None:
+) -> _Differing | None:
     for group in _groups(everything[:_MOST_VALUES]):
         values = _intermediate_values(sharded, single, tolerance, group)
         for candidate, value in zip(group, values, strict=True):
             if value.differs:
-                return _named(candidate, value)
+                return candidate, value
     return None
 
 

@@ -29,6 +29,7 @@ _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 # Attributes of arguments that let XLA overwrite them. Their values are needed again.
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
 _REDUCE = "stablehlo.reduce"
+_COLLECTIVES = tuple(f"stablehlo.{name}" for name in ("all_", "collective_", "reduce_scatter"))
 _SUMS = frozenset({"stablehlo.dot", "stablehlo.dot_general"})
 
 
@@ -157,6 +158,15 @@ class Candidate:
     def is_shard_map(self) -> bool:
         """Return whether the operation is a whole `shard_map`."""
         return bool(self.operation.name == MANUAL)
+
+    @property
+    def computes_blocks(self) -> bool:
+        """Return whether it is a `shard_map` without a collective, whose function gets parts of arrays."""
+        if not self.is_shard_map:
+            return False
+        given = [argument.type for argument in self.operation.regions[0].blocks[0].arguments]
+        calls = any(inner.name.startswith(_COLLECTIVES) for inner in operations(self.operation))
+        return not calls and given != [operand.type for operand in self.operation.operands]
 
     @property
     def has_other_constants(self) -> bool:
