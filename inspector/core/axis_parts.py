@@ -6,14 +6,19 @@ from collections.abc import Callable
 _PART = re.compile(r"(?P<axis>.+):\((?P<before>\d+)\)(?P<size>\d+)", re.DOTALL)
 
 
-def axis_of(name: str) -> str:
-    """Return the mesh axis of a part of it; the name itself if it is that of a whole axis.
+def part_of(name: str) -> tuple[str, int, int | None]:
+    """Return the mesh axis of a part, the number of larger parts it is in, and its size, None if it is whole.
 
-    >>> axis_of("data:(1)2"), axis_of("data")
-    ('data', 'data')
+    >>> part_of("data:(2)4"), part_of("data")
+    (('data', 2, 4), ('data', 1, None))
     """
     part = _PART.fullmatch(name)
-    return name if part is None else part["axis"]
+    return (name, 1, None) if part is None else (part["axis"], int(part["before"]), int(part["size"]))
+
+
+def axis_of(name: str) -> str:
+    """Return the mesh axis of a part of it; the name itself if it is that of a whole axis."""
+    return part_of(name)[0]
 
 
 def axis_text(name: str, mark: Callable[[str], str] = str) -> str:
@@ -22,9 +27,8 @@ def axis_text(name: str, mark: Callable[[str], str] = str) -> str:
     >>> axis_text("data:(1)2"), axis_text("data:(2)4")
     ('2 parts of data', '4 parts of each half of data')
     """
-    part = _PART.fullmatch(name)
-    if part is None:
+    axis, before, size = part_of(name)
+    if size is None:
         return mark(name)
-    before = int(part["before"])
     whole = "" if before == 1 else "each half of " if before == 2 else f"each of {before} parts of "
-    return f"{part['size']} parts of {whole}{mark(part['axis'])}"
+    return f"{size} parts of {whole}{mark(axis)}"

@@ -57,12 +57,17 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
             collective.network if networks_apart else None,
         )
         groups.setdefault(key, []).append(collective)
+    # The parts of a combined collective are one instruction.
+    once = {
+        key: {(one.computation, one.name) if one.parts else id(one): one for one in group}
+        for key, group in groups.items()
+    }
     rows = [
         Traffic(
             axes,
             op,
-            len(group),
-            _total((collective.executions, 1) for collective in group),
+            len(once[key := (axes, parts, op, network)]),
+            _total((collective.executions, 1) for collective in once[key].values()),
             _total((collective.executions, collective.payload_bytes) for collective in group),
             wire_bytes_of_run(*group),
             any(collective.conditional for collective in group),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Fix, gathering_constraints, optimizer_state, replicated, too_large
+from inspector.checks.audit import Fix, optimizer_state, replicated, too_large
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout.changes import SMALL
@@ -138,13 +138,12 @@ def _order(
 
 
 def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tuple[int, float]:
-    level, code = mistake[0].level, mistake[0].code
+    level = mistake[0].level
     if level == "error":
-        return 0, -audit.weight(mistake[0], snapshot) - (code in too_large.CODES)
+        return 0, -audit.weight(mistake[0], snapshot) - (mistake[0].code in too_large.CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(audit.weight(finding, snapshot) for finding in mistake)
-    small = code in (*_FAMILIES, gathering_constraints.CODE)
-    place, share = _order(work, size, snapshot, by_memory, small)
+    place, share = _order(work, size, snapshot, by_memory, small=False)
     return place + (place == 4 and level == "note"), share
 
 

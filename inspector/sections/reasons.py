@@ -22,6 +22,7 @@ from inspector.core.traffic import axes_text, inputs_of, outputs_of, sent_of_bus
 
 _PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
 _READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
+GATHERED = "gathered (as all-reduce, twice the bytes)"
 _UPDATES = frozenset({"scatter-add", "scatter_add"})
 _SUMS = frozenset({"psum", "psum_invariant"})
 # What each device has of its part, by the reduction.
@@ -63,11 +64,11 @@ def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | 
     for collective in program.collectives or ():
         for key, part in numbered_parts(collective):
             resolved[id(part)] = conflicts.get(key)
-            unnamed = _reason(part, conflicts.get(key), False)
+            unnamed = _reason(program, part, conflicts.get(key), False)
             alike[part.op, axes_text(part), unnamed, makes_results(part)].append(part)
     rows = []
     for members, sent in zip(alike.values(), sent_of_busiest([*alike.values()]), strict=True):
-        sentence = _reason(members[0], resolved[id(members[0])], True, members)
+        sentence = _reason(program, members[0], resolved[id(members[0])], True, members)
         rows.append(Shared(tuple(members), sentence, sent, wire_bytes_of_run(*members)))
     of_parts = {
         (part.computation, part.name, part.parts): row.reason for row in rows for part in row.collectives
@@ -88,6 +89,12 @@ def of_part(program: Program, part: Collective) -> str | None:
 def is_of_product(collective: Collective) -> bool:
     """Return whether a collective serves a matrix product or a convolution."""
     return parse_op_name(collective.op_name)[0].primitive in _PRODUCTS
+
+
+def is_gather(collective: Collective) -> bool:
+    """Return whether an all-reduce adds parts of an argument to zeros, so that each device has all of it."""
+    sent = any(part.inputs for part in collective.parts or ())
+    return collective.op == "all-reduce" and sent and is_of_product(collective)
 
 
 def _conflicts(program: Program) -> dict[PartKey, Conflict]:
@@ -119,7 +126,7 @@ def of_parts(program: Program, collective: Collective) -> list[tuple[str | None,
     conflicts = _conflicts(program)
     sent: dict[str | None, int | None] = {}
     for key, part in numbered_parts(collective):
-        why, size = _reason(part, conflicts.get(key)), part.payload_bytes
+        why, size = _reason(program, part, conflicts.get(key)), part.payload_bytes
         before = sent.get(why, 0)
         sent[why] = None if before is None or size is None else before + size
     return sorted(sent.items(), key=lambda row: -(row[1] or 0))
@@ -130,7 +137,7 @@ def reason(program: Program, collective: Collective) -> str | None:
     parts = list(numbered_parts(collective))
     # That of a combined collective is the reason of its largest part.
     key, part = max(parts, key=lambda pair: pair[1].payload_bytes or 0)
-    return _reason(part, _conflicts(program).get(key))
+    return _reason(program, part, _conflicts(program).get(key))
 
 
 class _Case(NamedTuple):
@@ -143,6 +150,7 @@ class _Case(NamedTuple):
       reduces: whether it combines values.
       gathers: whether it sends arguments as they are. Then a sum gathers parts, and others have zeros.
       ends_loop: whether it runs in the condition of a loop.
+      stages: whether it is the permute of a pipeline.
       results: whether the values it sends become results of the program.
       does: the effect of its operation on these values, in words.
       combines: the same for a reduction whose parts the sentence names before.
@@ -157,6 +165,7 @@ class _Case(NamedTuple):
     reduces: bool
     gathers: bool
     ends_loop: bool
+    stages: bool
     results: bool
     does: str
     combines: str
@@ -189,6 +198,10 @@ SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
         "The condition of a loop depends on values that are sharded over {case.axes}: the {case.op} combines "
         "them before each iteration, so that all devices run equally many.",
     ),
+    "stages": (
+        lambda case: case.stages,
+        "The {case.op} over {case.axes} sends the results of each stage to the next one.",
+    ),
     "resharded": (lambda case: case.change, _MOVES),
     "products": (
         lambda case: case.reduces and case.primitive in _PRODUCTS and not case.gathers,
@@ -216,6 +229,7 @@ SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
 
 
 def _reason(
+    program: Program,
     collective: Collective,
     conflict: Conflict | None,
     named: bool = True,
@@ -259,8 +273,11 @@ def _reason(
         op in REDUCTIONS,
         any(part.inputs for part in collective.parts or ()),
         collective.use in ("condition", "loop-end"),
+        collective.name in {pipeline.collective for pipeline in program.pipelines or ()},
         bool(collective.parts) and bool(outputs_of(collective)),
-        (OPERATIONS[op].does if op in OPERATIONS else Operation.does).format(what=what),
+        f"{OPERATIONS['all-gather'].does.format(what=what)}, as a sum with zeros that sends twice the bytes"
+        if is_gather(collective)
+        else (OPERATIONS[op].does if op in OPERATIONS else Operation.does).format(what=what),
         "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
         change,
     )

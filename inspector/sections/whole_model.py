@@ -46,6 +46,7 @@ from inspector.figures.whole_model.record import (
 )
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
+from inspector.machines.mesh_links import by_network
 from inspector.sections import assessed, reasons, subject, unknown
 from inspector.sections.section import Block, Drawing
 
@@ -407,7 +408,7 @@ class _Reader:
         if not {ACTIVATIONS, EXPERTS} & {*roles} and not any(map(self._activation, groups)):
             self.lane = "values computed"  # such as in a solver, without activations
         for role, collectives in roles.items():
-            for collective in collectives:
+            for collective in by_network(collectives, self._mesh):
                 moved = finder.moved(collective)
                 if moved is not None and role not in (ACTIVATIONS, EXPERTS):
                     of_tiles[moved].append((role, collective))
@@ -590,7 +591,8 @@ def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -
     if collective_roles.makes_results(collective):
         return "updated weights"
     axes = set(map(axis_of, collective.axis_names))
-    return "weights" if axes <= set(cutting) else "parts of weights"
+    words = "weights" if axes <= set(cutting) else "parts of weights"
+    return f"{words} {reasons.GATHERED}" if reasons.is_gather(collective) else words
 
 
 def _segments(path: str) -> list[str]:

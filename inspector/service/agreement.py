@@ -57,11 +57,19 @@ def disagreements(planned: Snapshot, found: Snapshot) -> tuple[Finding, ...]:
     return tuple(findings)
 
 
-def placed_as_planned(planned: Snapshot, found: Snapshot) -> int | None:
-    """Return the number of arrays that are placed as planned; None if one of them, or the mesh, is not."""
+def placed_as_planned(planned: Snapshot, found: Snapshot) -> str:
+    """Return that all arrays are placed as planned, in a sentence; "" if one of them, or the mesh, is not.
+
+    A plan numbers the devices in mesh order. The compiler of a target has an order of its own.
+    """
     if disagreements(planned, found):
-        return None
-    return sum(array.group not in CHOSEN_BY_THE_COMPILER for array in found.arrays)
+        return ""
+    number = sum(array.group not in CHOSEN_BY_THE_COMPILER for array in found.arrays)
+    meshes = planned.mesh, found.mesh
+    pairs = zip(*(mesh.devices if mesh else () for mesh in meshes), strict=False)
+    other = next(((before, after) for before, after in pairs if before != after), None)
+    order = "" if other is None else f" Device {other[0]} of the plan is device {other[1]} of the target."
+    return f"All {counted(number, 'array')} are placed as planned.{order} " if number else ""
 
 
 def _same_mesh(planned: Snapshot, snapshot: Snapshot) -> bool:

@@ -293,9 +293,10 @@ def test_traffic_is_a_cost_that_orders_findings() -> None:
     known = replace(glances.planned(), programs=(Program("train_step", collectives=(sends,)),))
     listed = [
         Finding("warning", "padded-shards", "few bytes", bytes=1),
+        Finding("warning", "replicated-array", "more bytes", bytes=2, arrays=("a",), count=1),
         Finding("warning", "involuntary-rematerialization", "traffic", wire_bytes=7 * 2**18),
         Finding("error", "program-failed", "failed"),
     ]
     assert [row.message for row in improvements.ranked(replace(known, effects=None), listed)] == [
-        "failed", "traffic", "few bytes",
+        "failed", "traffic", "more bytes", "few bytes",
     ]  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -175,6 +176,74 @@ def test_a_part_of_repeated_work_is_an_operation_with_flops_and_not_tiny() -> No
     (found,) = [one for one in audit(replace(snapshot, programs=(replace(program, work=work),)))
                 if one.code == "repeated-work"]  # fmt: skip
     assert "most of it in `dot`." in found.message and " 9 FLOP" not in found.message
+
+
+@pytest.mark.parametrize(("peak", "listed"), [(8 * 2**20, True), (200 * 2**20, False)])
+def test_less_than_a_hundredth_of_what_a_device_needs_is_no_finding(peak: int, listed: bool) -> None:
+    snapshot = inspect(jax.jit(lambda x: x * 2), array((512, 512)))
+    (program,) = snapshot.programs
+    program = replace(program, memory=replace(program.memory, peak=peak))
+    recorded = replace(snapshot, programs=(program,), most_alive_bytes=2 * 2**20)
+    assert ("replicated-array" in [finding.code for finding in audit(recorded)]) == listed
+
+
+@pytest.mark.parametrize("products", [False, True])
+def test_an_operation_is_most_of_repeated_work_with_half_of_it_or_more(products: bool) -> None:
+    def step(x: jax.Array, y: jax.Array) -> jax.Array:
+        value = x @ y if products else x
+        return jnp.maximum(value * y, jnp.sqrt(jnp.abs(y - x)) / 3)
+
+    snapshot = inspect(jax.jit(step), *(array((512, 512)),) * 2)
+    ((part,), (finding,)) = snapshot.programs[0].work.repeated, snapshot.findings[:1]
+    assert part.operation == ("dot" if products else "several") and finding.code == "repeated-work"
+    assert ("most of it" in finding.message) == products == (part.op_name is not None)
+
+
+@pytest.mark.parametrize(("rows", "devices"), [("data", 2), (("data", "model"), None)])
+def test_work_that_parts_of_an_axis_repeat_is_found(rows: str | tuple[str, ...], devices: int | None) -> None:
+    """Four devices of `replica` have two blocks of rows, or four."""
+    places = np.array(jax.devices()[:8])
+    first = Mesh(places.reshape(4, 2), ("replica", "shard"))
+    second = Mesh(
+        places.reshape(2, 4) if devices else places.reshape(2, 2, 2),
+        ("data", "model", "x")[: 2 + (not devices)],
+    )
+    w = jax.device_put(np.ones((512, 512), np.float32), NamedSharding(first, P(None, "shard")))
+    x = jax.device_put(np.ones((64, 512), np.float32), NamedSharding(second, P(rows)))
+    (program,) = inspect(jax.jit(lambda w, x: x @ w), w, x).programs
+    assert [(part.devices, part.axes) for part in program.work.repeated] == (
+        [(devices, ("replica",))] if devices else []
+    )
+
+
+def test_a_permute_inside_of_a_partition_rule_is_not_of_the_partitioner() -> None:
+    @custom_partitioning
+    def halo(a: jax.Array) -> jax.Array:
+        return a + jnp.roll(a, 1, 0)
+
+    def partition(mesh: Mesh, arguments: tuple, result: object) -> tuple:
+        place, ring = arguments[0].sharding, [(i, (i + 1) % 8) for i in range(8)]
+
+        def lower(a: jax.Array) -> jax.Array:
+            return a + jnp.concatenate([lax.ppermute(a[-1:], "data", ring), a[:-1]])
+
+        return mesh, lower, place, (place,)
+
+    halo.def_partition(partition=partition, sharding_rule="i j -> i j")
+    (program,) = inspect(jax.jit(halo), array((64, 32), "data")).programs
+    (permute,) = program.collectives
+    assert permute.op == "collective-permute" and permute.requested_by in (None, "code")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_no_remedy_is_against_a_constraint_of_the_code(asked: bool) -> None:
+    def transform(x: jax.Array) -> jax.Array:
+        whole = lax.with_sharding_constraint(x, NamedSharding(mesh(), P())) if asked else x
+        return jnp.fft.fft2(whole).real
+
+    x = array((512, 512), "data") if asked else array((512, 512))
+    (finding,) = findings("repeated-work", jax.jit(transform), x)
+    assert (finding.remedy is None) == asked
 
 
 def test_a_mesh_axis_has_one_share_inside_and_between_slices() -> None:

@@ -183,6 +183,37 @@ def test_what_an_all_gather_moves(
     assert f"over {axes[0]} collects {moved} from the devices" in (move.reason or "")
 
 
+@pytest.mark.parametrize("gathers", [False, True])
+def test_an_all_reduce_of_weights_for_a_product_gathers_them(gathers: bool) -> None:
+    """The operand of the sum is a slice of the weights, in a block of zeros."""
+    part = CollectivePart(8, ("params/w",) if gathers else (), () if gathers else ("params/w",))
+    collective = Collective(
+        "all-reduce", False, "c", "main", 1, False, ("model",), 4, 2, 8, 12,
+        op_name="jit(step)/transpose(jvp(M))/dot_general", arrays=("params/w",), parts=(part,),
+    )  # fmt: skip
+    array = samples.array("params/w", (8, 8), (("model",), None), samples.DEFAULT_MESH)
+    (move,) = moves_of(of_program(samples.DEFAULT_MESH, collective, arrays=(array,)))
+    assert (move.subject == f"weights {reasons.GATHERED}") == gathers
+    assert ("zeros" in (move.reason or "")) == gathers
+
+
+def test_what_is_sent_inside_and_between_slices_are_two_moves() -> None:
+    """Eight devices of `data` in two slices: of 7 parts of a gather, each sends 6 inside of its slice."""
+    mesh = replace(samples.mesh(data=8), slice_index=(0,) * 4 + (1,) * 4)
+    whole = Collective("all-gather", False, "c", "main", 1, False, ("data",), 8, 1, 8000, 7000)
+    inside = Collective(
+        "all-gather", False, "d", "main", 1, False, None, 4, 2, 400, 300,
+        axis_parts=("data:(2)4",), device_groups=((0, 1, 2, 3), (4, 5, 6, 7)),
+    )  # fmt: skip
+    moves = moves_of(of_program(mesh, whole, inside))
+    assert {(move.axes, move.network, move.bytes) for move in moves} == {
+        (("data",), "dcn", 1000), (("data",), None, 6000), (("data:(2)4",), None, 300)
+    }  # fmt: skip
+    texts = texts_of(draw(of_program(mesh, whole, inside)).text)
+    assert sum("between slices" in text for text in texts) == 1
+    assert sum("inside a slice" in text for text in texts) == 2
+
+
 def test_arrays_that_are_not_gathered_again_are_named() -> None:
     """Of two arrays of a tile, one is gathered for both passes, and the other one for the forward pass."""
     paths = [f"params/layer_{layer}/w" for layer in range(2)]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tests.sentences.evidence import Collective, Evidence, bytes_of
 
 Check = Callable[..., bool]
+_AMOUNT_OF_TIME = r"(?:< )?[\d.,]+ (?:ns|µs|ms|s|min)"
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _SECONDS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
@@ -587,7 +588,7 @@ def axis_size(evidence: Evidence, *, axes: str, n: str, **_rest: str) -> bool:
 
 def state_repeated(evidence: Evidence, *, axes: str, n: str, held: str, **_rest: str) -> bool:
     """Accept an axis of this size, and a train state only if reverse mode ran."""
-    return (held == "weights" or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
+    return (held.startswith("weights") or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
 
 
 def above_mean(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
@@ -625,3 +626,90 @@ def differs(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool
 def small_permutes(evidence: Evidence, *, n: str, size: str, **_rest: str) -> bool:
     small = [one for one in evidence.collectives if one.payload <= 1.01 * amount(size)]
     return sum(one.executions or 0 for one in small) >= int(n)
+
+
+def outside_of_jit(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a script that calls no jitted function, or that ends before."""
+    return evidence.exit != 0 or re.search(r"jit\(|@jax\.jit", evidence.source) is None
+
+
+def lowered_again(evidence: Evidence, **_rest: str) -> bool:
+    """Accept if JAX lowered several functions of one name."""
+    lowered = re.findall(r"^module @(\w+)", evidence.lowered, re.M)
+    return len(set(lowered)) < len(lowered)
+
+
+def _devices(evidence: Evidence) -> set[int]:
+    return {math.prod(mesh.values()) for mesh in evidence.meshes} | {1}
+
+
+def held_equally(_evidence: Evidence, *, size: str, size2: str, copies: str, **_rest: str) -> bool:
+    """Accept bytes that a device of eight has, up to rounding: all bytes times copies."""
+    everywhere = amount(size) * float(copies.replace(",", ""))
+    return any(0.9 * amount(size2) <= everywhere / number <= 1.1 * amount(size2) for number in range(1, 9))
+
+
+def held_at_most(
+    _evidence: Evidence, *, size: str, size2: str, copies: str, size3: str = "0 B", **_rest: str
+) -> bool:
+    """Accept bytes of the fullest device, and in host memory, between the mean of eight and all bytes."""
+    mean = amount(size) * float(copies.replace(",", "")) / 8
+    return 0.95 * mean <= amount(size2) + amount(size3) <= 1.05 * amount(size)
+
+
+def fewer(_evidence: Evidence, *, n: str, n2: str, **_rest: str) -> bool:
+    return int(n) < int(n2)
+
+
+def on_device(_evidence: Evidence, *, type: str, size: str, n: str, **_rest: str) -> bool:
+    """Accept the bytes of a whole array, on one of eight devices."""
+    kind, sizes = re.fullmatch(r"([\w<>]+)\[([^\]]*)\]", type).groups()  # type: ignore[union-attr]
+    bits = re.search(r"\d+$", kind)
+    whole = math.prod(int(one) for one in sizes.split(", ") if one) * (int(bits[0]) // 8 if bits else 1)
+    return 0 <= int(n) < 8 and ("key<" in kind or "complex" in kind or close(size, whole))
+
+
+def large_constant(evidence: Evidence, **_rest: str) -> bool:
+    kinds = (kind for m in evidence.modules for kind in re.findall(r"= (\S+) constant\(", m.text))
+    return any(bytes_of(kind) >= 2**16 for kind in kinds)
+
+
+def reduces_in_loop(evidence: Evidence, **_rest: str) -> bool:
+    reductions = [one for one in evidence.collectives if one.op in ("all-reduce", "reduce-scatter")]
+    return any(one.executions is None or one.executions > 1 for one in reductions)
+
+
+def in_interval(_evidence: Evidence, *, time: str, interval: str = "", **_rest: str) -> bool:
+    """Accept a time inside of its interval."""
+    ends = re.fullmatch(rf"({_AMOUNT_OF_TIME})–({_AMOUNT_OF_TIME})", interval)
+    return ends is None or seconds(ends[1]) <= seconds(time) <= seconds(ends[2])
+
+
+def devices_of_mesh(evidence: Evidence, *, n: str, **_rest: str) -> bool:
+    return int(n) in _devices(evidence) - {1}
+
+
+def replicated_inputs(evidence: Evidence, *, n: str = "", **_rest: str) -> bool:
+    """Accept an argument that no axis shards, on as many devices."""
+    known = any(not any(one.axes or ()) and one.shape for one in arguments(evidence))
+    return known and (not n or int(n) in _devices(evidence))
+
+
+def compiled_for_cpus(evidence: Evidence, **_rest: str) -> bool:
+    """Accept modules that XLA's compiler for CPUs has written."""
+    return any((evidence.folder / "dump").glob("*cpu_after_optimizations.txt"))
+
+
+def operand_axes(evidence: Evidence, *, operands: str, **_rest: str) -> bool:
+    """Accept PartitionSpecs with axes of a mesh, or of parts of one."""
+    return {name.partition(":")[0] for name in re.findall(r"'([^']+)'", operands)} <= evidence.axes
+
+
+def placed_arrays(evidence: Evidence, **_rest: str) -> bool:
+    return "device_put" in evidence.source
+
+
+def constrained_at(evidence: Evidence, *, axes: str, line: str, **_rest: str) -> bool:
+    """Accept a line that constrains a sharding, and an axis of a mesh."""
+    place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
+    return "sharding_constraint" in place and known_axes(evidence, axes=axes)

@@ -58,7 +58,7 @@ FIELDS = {
     "numbers": r"[\d .]+|\.",
     "them": r"it|them|the parameters|these arrays",
     "recomputed": r"none again|[\d.]+ [kMGT]?FLOP again, (?:below )?[\d.]+% of its FLOPs",
-    "held": r"weights|train state",
+    "held": r"(?:weights|train state)(?: and other values)?",
     "ratio": r"[\d.]+",
     "programs": r".*",
     "findings": r"\d+ (?:error|warning|note)s?(?:, \d+ (?:warning|note)s?)*|No problems found",

@@ -46,6 +46,8 @@ def _of(conflict: Conflict, program: Program, context: AuditContext) -> Iterator
             size = operand.shape[dimension]
             alike = [n for n, length in enumerate(result.shape) if length == size and not result.spec[n]]
             names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
+            if place in names:
+                continue  # it shards the operand, and the result has its sharding by propagation
             name = names[0] if names else operand.value
             spec, mesh = "a spec with this axis", context.snapshot.mesh_of(program)
             if len(alike) == 1:

@@ -1,4 +1,4 @@
-"""Mesh axes that shard nothing or only the batch, that have size 1, or that could shard the batch."""
+"""Mesh axes that shard nothing or only the batch, or that could shard the batch."""
 
 from collections.abc import Iterator, Sequence, Set
 
@@ -11,7 +11,6 @@ from inspector.core.totals import STATE_GROUPS
 
 UNUSED = "unused-mesh-axis"
 REPEATED = "state-repeated-over-axis"
-SIZE_1 = "size-1-mesh-axis"
 BATCH = "batch-not-sharded"
 
 # Data parallelism is a choice, so a note about it needs this share of the train state.
@@ -20,18 +19,11 @@ _PLACED = (*STATE_GROUPS, "batch", "output", "activation")
 
 
 def findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield one finding per mesh axis that repeats the train state, and one for all axes of size 1."""
+    """Yield one finding per mesh axis that repeats the train state."""
     gradients = {array.path for array in gradients_among_arrays(context)}
     for axis in context.mesh.axes:
         if axis.size > 1 and (fault := _of_axis(context, axis, gradients)) is not None:
             yield fault
-    named = {axis for _, axes in context.rules or () for axis in axes}
-    named.update(axis for array in context.snapshot.arrays for axis in _used(array))
-    trivial = [name for name in context.mesh.axis_names if name in named & context.trivial]
-    if trivial:
-        noun = "axis" if len(trivial) == 1 else "axes"
-        used = f"Rules or PartitionSpecs use mesh {noun} {and_text(trivial)}"
-        yield finding("note", SIZE_1, f"{used} of size 1: they shard nothing.", axes=tuple(trivial))
 
 
 def batch_findings(context: AuditContext) -> Iterator[Finding]:
@@ -113,7 +105,9 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
         )
     )
     if unclear:
-        unknown += f" {counted(len(unclear), 'array')} without a PartitionSpec could not be checked."
+        unknown += (
+            f" {counted(len(unclear), 'array')} without a PartitionSpec on this mesh could not be checked."
+        )
     return _repeated(context, axis, saved, repeated, unknown)
 
 
@@ -145,9 +139,13 @@ def _repeated(
         of_state = any(name in _used(array) for array in context.state)
         plain = " (plain data parallelism)" if not of_state and _shards_inputs(context, name) else ""
         gathered = ", but parameters must then be gathered" if "params" in groups else ""
+        held = "train state" if context.trains else "weights"
+        if "other" in groups and context.snapshot.layout is None:
+            held += " and other values"
+        as_well = "as well, as FSDP does," if context.trains else "as well"
         message += (
-            f"{'train state' if context.trains else 'weights'} in {count}{plain}. Sharding over {name} as "
-            f"well, as FSDP does, saves up to {context.amount(saved)} per device{gathered}."
+            f"{held} in {count}{plain}. Sharding over {name} {as_well} saves up to "
+            f"{context.amount(saved)} per device{gathered}."
         )
     else:
         message += (

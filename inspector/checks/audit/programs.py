@@ -77,8 +77,7 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
             message = (
                 f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
                 f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
-                "function uses without having it as argument becomes a constant. It cannot be sharded or "
-                "donated, and makes compiles slow."
+                "function uses without having it as argument becomes a constant."
             )
             remedy, source = "Pass the array as an argument.", constant.source
             yield finding("warning", CONSTANT, message, saved=constant.bytes, remedy=remedy, source=source)
@@ -116,7 +115,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
     for program in context.snapshot.programs:
         who = subject(program.name)
-        loops = _trip_counts(program)
+        loops, asked_for = _trip_counts(program), {one.name for one in _asked_for(program)}
         for collective, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
             facts: Facts = {"path": array.path, "collective": collective.name, "source": collective.source}
@@ -131,11 +130,13 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 )
                 whole = collective.payload_bytes or 0
                 saved = whole - whole // layers
-                yield finding("warning", WHOLE_STACK, message, saved=saved, remedy=_GATHER_INSIDE, **facts)
+                remedy = None if collective.name in asked_for else _GATHER_INSIDE
+                yield finding("warning", WHOLE_STACK, message, saved=saved, remedy=remedy, **facts)
             elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
                 table = f"the whole table {array.path} ({gather})"
                 message = f"{who} gathers {table} before it looks up rows."
-                yield finding("note", WHOLE_TABLE, message, remedy=_LOOK_UP_OWN_ROWS, **facts)
+                remedy = None if collective.name in asked_for else _LOOK_UP_OWN_ROWS
+                yield finding("note", WHOLE_TABLE, message, remedy=remedy, **facts)
 
 
 def kept_findings(context: AuditContext) -> Iterator[Finding]:
@@ -220,6 +221,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             if program.work.not_counted:
                 message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
             remedy = _IN_SHARD_MAP.get(repeated[0].operation)
+            if any({*(repeated[0].axes or ())} & {*one.axis_names} for one in _asked_for(program)):
+                remedy = None
             yield finding(
                 "note", REPEATED_WORK, message, remedy=remedy, ratio=1 / (1 - share),
                 axes=repeated[0].axes or (), source=repeated[0].source,
@@ -242,10 +245,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
 
 def _repeated_text(part: RepeatedWork) -> str:
     along = f" along {and_text([f'`{axis}`' for axis in part.axes])}" if part.axes else ""
-    return (
-        f"{part.devices} devices{along} compute the same {si_text(part.flops, 'FLOP')} each, most of it in "
-        f"{_operation(part)}{_at(part.source)}."
-    )
+    most = "" if part.operation == "several" else f", most of it in {_operation(part)}{_at(part.source)}"
+    return f"{part.devices} devices{along} compute the same {si_text(part.flops, 'FLOP')} each{most}."
 
 
 def _operation(part: RepeatedWork) -> str:
@@ -284,6 +285,17 @@ def repeated_share(program: Program) -> float | None:
     if work is None or work.repeated is None or not work.flops:
         return None
     return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops
+
+
+def _asked_for(program: Program) -> list[Collective]:
+    """Return the collectives for a sharding that the code itself asks for at this place."""
+    names = {
+        name
+        for conflict in program.conflicts or ()
+        if conflict.operation == "sharding_constraint"
+        for name in conflict.collectives
+    }
+    return [collective for collective in program.collectives or () if collective.name in names]
 
 
 def _caches(program: Program) -> set[str]:

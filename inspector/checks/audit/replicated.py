@@ -78,8 +78,6 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
             f"parameter: {_reason(parameter, context)}."
         )
     message += f" Sharding over {and_text(axes)} saves up to {context.amount(saved)} per device."
-    if code == OTHER and folded.first.group == "other":
-        message += " Its role is unknown."
     names = [name for name in folded.first.logical_axes or () if name]
     remedy = None
     if axes and names:

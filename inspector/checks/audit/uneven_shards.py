@@ -103,7 +103,7 @@ def imbalance_findings(context: AuditContext) -> list[Finding]:
     subject = f"Device {fullest[0]} holds" if len(fullest) == 1 else several
     message = (
         f"{subject} {context.amount(most)}{' of train state' if context.trains else ''}; the mean is "
-        f"{context.amount(mean)}. The fullest device decides what fits."
+        f"{context.amount(mean)}."
     )
     return [finding("warning", IMBALANCE, message, saved=more)]
 

@@ -30,7 +30,8 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     name = metadata.get("op_name", "")
     operation = parse_op_name(name)[0]
     if operation.primitive not in PRIMITIVES:
-        of_program = bool(operation.primitive) and name.startswith(FUNCTIONS)
+        # A collective inside of the rule of a `custom_partitioning` can have the name of the call.
+        of_program = operation.primitive not in ("", "custom_partitioning") and name.startswith(FUNCTIONS)
         return Request(source, library, "partitioner" if of_program else None, None)
     runs = inside or frame
     written = None

@@ -28,6 +28,7 @@ from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.opcodes import ANNOTATIONS, CALLS
 from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
 from inspector.compiled.hlo.step_limit import StepLimit, TooLong
+from inspector.core.axis_parts import part_of
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Mesh, Spec
@@ -99,11 +100,17 @@ class Places:
         return frozenset(digits)
 
     def of_axis_names(self, names: Iterable[str]) -> Digits:
-        """Return the digits of mesh axes, whole ones for parts; all digits if an axis is unknown."""
-        wanted = {name.partition(":")[0] for name in names}
-        if not wanted <= self.axes:
-            return self.everywhere
-        return frozenset(digit for digit, name in zip(self.digits, self.names, strict=True) if name in wanted)
+        """Return the digits of mesh axes and of parts of them; all digits if one is unknown."""
+        found: set[Part] = set()
+        for name in names:
+            axis, before, size = part_of(name)
+            own = [digit for digit, known in zip(self.digits, self.names, strict=True) if known == axis]
+            stride = own[-1].stride * math.prod(digit.size for digit in own) // before if own else 1
+            inside = [digit for digit in own if size is None or stride // size <= digit.stride < stride]
+            if axis not in self.axes or (size or 1) != math.prod(d.size for d in inside if size):
+                return self.everywhere
+            found.update(inside)
+        return frozenset(found)
 
     def of_groups(self, groups: Sequence[Sequence[int]] | None) -> Digits | None:
         """Return the digits that differ inside of groups; None if digits do not form them."""
@@ -171,15 +178,15 @@ def arguments_of(
 
 
 def _argument(sharding: HloSharding | None, spec: Spec | None, places: Places) -> Digits:
-    digits: Digits | None = None
-    if spec is not None:
-        digits = places.of_axis_names(axis for axes in spec for axis in axes or ())
     if sharding is not None and sharding.problem is None and sharding.device is None:
-        own = places.everywhere
         if sharding.order is None and sharding.devices in (None, places.devices):
-            own = places.of_parts(sharding.parts)
-        digits = own if digits is None else digits | own
-    return places.everywhere if digits is None else digits
+            return places.of_parts(sharding.parts)
+        return places.everywhere
+    return (
+        places.everywhere
+        if spec is None
+        else places.of_axis_names(axis for axes in spec for axis in axes or ())
+    )
 
 
 def runs_of_devices(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -134,8 +135,9 @@ def repeated_work(
     runs = () if devices == 1 else runs_of_devices(module, analysis, places, arguments)
     if runs is None:
         return None
-    totals: dict[tuple[Digits, bool], int] = {}
-    largest: dict[tuple[Digits, bool], tuple[int, Instruction]] = {}
+    totals = Counter[tuple[Digits, bool]]()
+    parts: dict[tuple[Digits, bool], Counter[tuple[str, str | None]]] = defaultdict(Counter)
+    largest: dict[tuple[Digits, bool, str], tuple[int, Instruction]] = {}
     for run, instruction, _, amount in _amounts(analysis, places, runs):
         value = amount.flops.value
         if value is None or run.times is None:
@@ -145,22 +147,28 @@ def repeated_work(
         if alike and value and instruction.opcode != "convert":
             # A search and a sort compare: they take longer than their FLOPs.
             key = alike, library_calls.searches(instruction)
-            totals[key] = totals.get(key, 0) + run.times * value
-            largest[key] = max(
-                largest.get(key, (0, instruction)), (run.times * value, instruction), key=_first
-            )
-    ranked = sorted(totals.items(), key=lambda pair: -pair[1])
-    return tuple(
-        RepeatedWork(
+            totals[key] += run.times * value
+            parts[key][instruction.opcode, module.source(instruction.metadata)] += run.times * value
+            first = largest.get((*key, instruction.opcode), (0, instruction))
+            largest[*key, instruction.opcode] = max(first, (run.times * value, instruction), key=_first)
+
+    def repeated(alike: Digits, searched: bool) -> RepeatedWork:
+        flops, of_lines, by_opcode = totals[alike, searched], parts[alike, searched], Counter[str]()
+        for (opcode, _), number in of_lines.items():
+            by_opcode[opcode] += number
+        ((opcode, most),), ((_, line), of_line) = by_opcode.most_common(1), of_lines.most_common(1)[0]
+        named = 2 * most >= flops
+        return RepeatedWork(
             flops=float(flops),
             devices=places.ways(alike),
             axes=places.axes_of(alike),
-            operation="search" if searched else largest[alike, searched][1].opcode,
-            op_name=largest[alike, searched][1].metadata.get("op_name"),
-            source=module.source(largest[alike, searched][1].metadata),
+            operation="search" if searched else opcode if named else "several",
+            op_name=largest[alike, searched, opcode][1].metadata.get("op_name") if named else None,
+            source=line if 2 * of_line >= flops else None,
         )
-        for (alike, searched), flops in ranked[:_MOST_REPEATED]
-    )
+
+    ranked = sorted(totals, key=lambda key: -totals[key])
+    return tuple(repeated(*key) for key in ranked[:_MOST_REPEATED])
 
 
 def _first(pair: tuple[int, Instruction]) -> int:

@@ -13,7 +13,7 @@ from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.statistics import sum_known
-from inspector.core.tpu_slices import crossing_axes
+from inspector.core.tpu_slices import DCN, crossing_axes
 from inspector.figures import labels, palette
 from inspector.figures.whole_model import machine, svg, tiles
 from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
@@ -182,10 +182,10 @@ def _kinds(moves: Sequence[Move], least: float) -> list[_Kind]:
         kind = _kind(move)
         sizes[kind] = sizes.get(kind, 0) + (move.bytes or 0)
     ranked = sorted(sizes, key=lambda kind: -sizes[kind])
-    order = _SUBJECTS
+    order = {subject: number for number, subject in enumerate(_SUBJECTS)}
     kept = [kind for kind in ranked if sizes[kind] >= least]
     kept = kept[: _MOST_ROWS if len(ranked) <= _MOST_ROWS else _MOST_ROWS - 1]
-    kept.sort(key=lambda kind: (order.index(kind[0]) if kind[0] in order else 9, -sizes[kind]))
+    kept.sort(key=lambda kind: (order.get(kind[0].partition(" gathered")[0], 9), -sizes[kind]))
     # The rest has a row only if it is worth one.
     return [*kept, _OTHERS] if sum(sizes[kind] for kind in ranked if kind not in kept) > least else kept
 
@@ -504,8 +504,8 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
 
 
 def _over(sheet: _Sheet, axes: tuple[str, ...] | None, network: str | None) -> str:
-    crossing = bool(axes) and {*map(axis_of, axes or ())} <= {*crossing_axes(sheet.model.mesh)}
-    return mesh_axes_text(axes) + (" between slices" if network == "dcn" or crossing else "")
+    inside = " inside a slice" if {*map(axis_of, axes or ())} & {*crossing_axes(sheet.model.mesh)} else ""
+    return mesh_axes_text(axes) + (" between slices" if network == DCN else inside)
 
 
 def _radius(size: int | None, most: float, most_px: float) -> float:

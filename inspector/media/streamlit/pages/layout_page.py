@@ -40,7 +40,7 @@ from inspector.service.agreement import placed_as_planned
 from inspector.service.inspection import Inspection
 from inspector.service.request import Outcome
 
-_placed = NewestResults[int | None](most=8)
+_placed = NewestResults[str](most=8)
 _OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show partitioned programs
 
 
@@ -135,15 +135,15 @@ def _draw_head(
     programs: Outcome[PartitionedPrograms],
 ) -> Callable[[], None]:
     """Draw the head with the buttons that run and compile. Return what draws the link of the page."""
-    placed = None
+    agreed = ""
     if run is not None:
-        placed = _placed.of(None, (planned, run), lambda: placed_as_planned(planned, run))
+        agreed = _placed.of(None, (planned, run), lambda: placed_as_planned(planned, run))
     rejected = assess(snapshot, chip_choice.chosen_chip()).rejected is not None
     return summary_panel.show(
         snapshot,
         layout,
         lambda: run_panel.show(
-            service, (layout, planned), ran=run is not None, rejected=rejected, placed=placed
+            service, (layout, planned), ran=run is not None, rejected=rejected, agreed=agreed
         ),
         computing=run is None and not programs.ended,
         without_totals=planned if run is None and programs.so_far is not None else None,

@@ -29,14 +29,14 @@ def show(
     ran: bool,
     label: str = "Build and run",
     rejected: bool = False,
-    placed: int | None = None,
+    agreed: str = "",
 ) -> None:
     """Draw the button, or the progress of the running job. Several layouts run one after another.
 
     Args:
       ran: whether all layouts were run or compiled before.
       rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
-      placed: the number of arrays if the run or compile has placed all of them as planned, else None.
+      agreed: that the run or compile has placed all arrays as planned, in a sentence; "" if it has not.
     """
     requests = [request(service, *planned) for planned in plans]
     if asked.show_progress(_JOB, *requests):
@@ -51,7 +51,6 @@ def show(
     if compiles:
         label = "Compile"
     refused = "JAX rejects this layout." if rejected else None
-    agreed = f"All {counted(placed, 'array')} are placed as planned. " if placed else ""
     said = agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran))
     # On a narrow page, an estimate alone leaves its room to the picture.
     as_help = page_width.content_px() < page_width.NARROW_PX and not (agreed or impossible or refused)

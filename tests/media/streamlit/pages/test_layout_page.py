@@ -142,6 +142,10 @@ def test_the_page_says_whether_a_run_has_placed_all_arrays_as_planned(page):
     assert caption.startswith(f"All {len(planned.arrays)} arrays")
     moved = replace(planned.arrays[0], spec=(None,) * len(planned.arrays[0].shape), replicas=8)
     assert agreed(replace(run, arrays=(moved, *run.arrays[1:]))) == []
+    ordered = replace(run.mesh, devices=(0, 2, 1, *range(3, 8)))
+    compiled = replace(run, mesh=ordered, source=replace(run.source, kind="tpu"))
+    (caption,) = agreed(compiled)
+    assert "Device 1 of the plan is device 2" in caption
 
 
 @pytest.mark.nightly_but_first
