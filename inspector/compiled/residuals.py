@@ -7,11 +7,12 @@ arguments without arithmetic, such as gathered weights, are not activations.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
-from inspector.compiled.hlo.accesses import updated_in_place
+from inspector.compiled.hlo.accesses import updates_in_place
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Frame, Value
@@ -311,7 +312,7 @@ class _Reader:
             output = operands[0].instruction if operands else output
         while output.does == "convert" and (operands := self._backward.operands(Value(root.frame, output))):
             output = operands[0].instruction
-        updates, _ = updated_in_place(fused, output)
+        updates = [*itertools.islice(updates_in_place(fused, output), 2)]
         if len(updates) != 1 or updates[0].does != "update":
             return None
         return Value(root.frame, updates[0])

@@ -5,7 +5,7 @@ in registers. A slice of an array, or an update of it, counts only the slice. In
 or await values move nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from inspector.compiled.hlo import kernel_costs, ragged_rows
 from inspector.compiled.hlo.flops import product_shape
@@ -118,15 +118,22 @@ def _update(opcode: str, shapes: list[Shape | None]) -> Shape | None:
     return shapes[number]
 
 
-def updated_in_place(
-    fused: Computation, output: Instruction | None
-) -> tuple[list[Instruction], Instruction | None]:
-    """Return the updates by which a fusion makes an output of an array, the last one first, and the array."""
-    updates: list[Instruction] = []
+def updates_in_place(fused: Computation, output: Instruction | None) -> Iterator[Instruction]:
+    """Yield the updates by which a fusion makes an output of an array, the last one first."""
     while output is not None and output.does in ("bitcast", *UPDATES):
-        updates += [output] if output.does in UPDATES else []
+        if output.does in UPDATES:
+            yield output
         output = fused.operand(output)
-    return updates, output
+
+
+def arrays_in_place(fused: Computation) -> dict[str, tuple[bool, Instruction]]:
+    """Return the array that each update or bitcast has, by its name, and whether updates changed it."""
+    arrays: dict[str, tuple[bool, Instruction]] = {}
+    for instruction in fused.instructions:
+        if instruction.does in ("bitcast", *UPDATES) and (operand := fused.operand(instruction)) is not None:
+            updated, array = arrays.get(operand.name, (False, operand))
+            arrays[instruction.name] = updated or instruction.does in UPDATES, array
+    return arrays
 
 
 def _written(fused: Computation) -> tuple[set[str], int | None]:
@@ -135,7 +142,7 @@ def _written(fused: Computation) -> tuple[set[str], int | None]:
     sizes: list[int | None] = []
     for output in fused.outputs:
         parts: list[int | None] = []
-        for instruction in updated_in_place(fused, output)[0]:
+        for instruction in updates_in_place(fused, output):
             update = _update(instruction.opcode, operand_shapes(fused, instruction))
             if update is None or instruction.name in names:
                 break

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from inspector.compiled.hlo.accesses import updated_in_place
+from inspector.compiled.hlo.accesses import arrays_in_place
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
@@ -279,11 +279,11 @@ class Reader(Forward[int]):
         elif instruction.does == "fusion":
             for fused in self._module.callees(instruction):
                 is_tuple = fused.root is not None and fused.root.does == "tuple"
+                arrays = arrays_in_place(fused)
                 for number, output in enumerate(fused.outputs):
-                    updates, array = updated_in_place(fused, output)
-                    argument = array.number if array is not None and array.does == "parameter" else None
-                    if updates and argument is not None:
-                        yield (number,) if is_tuple else (), argument
+                    updated, array = arrays.get(output.name if output else "", (False, None))
+                    if updated and array and array.does == "parameter" and array.number is not None:
+                        yield (number,) if is_tuple else (), array.number
 
     def _new(self, shape: Shape | None, value: str) -> Tree[int]:
         """Return the tree of new values of a shape, which the instruction `value` has as its result."""
