@@ -31,7 +31,7 @@ from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Collective, Mesh, Phase, Program, Snapshot
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
-from inspector.core.totals import STATE_GROUPS, counted_arrays
+from inspector.core.totals import STATE_GROUPS, counted_arrays, state_totals
 from inspector.core.traffic import wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
@@ -97,10 +97,12 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     if device is None or not 0 <= device < mesh.size:
         device = telling_device(mesh)
     reader = _Reader(snapshot, mesh, coordinates(mesh, device), program)
-    sent = assessment.traffic or assessment.known_traffic
     groups, elsewhere = reader.groups(arrays)
     facts: tuple[str, ...] = ()
+    missing = "" if assessment.rejected else "What moves is known once the program is partitioned."
     if program is not None:
+        unknown_traffic = assessment.unknown_traffic
+        missing = f"Traffic unknown: {unknown_traffic}" if unknown_traffic else ""
         facts = (
             f"{MEMORY}: {assessed.fits_text(assessment)}",
             f"Step: {assessed.step_text(assessment)}",
@@ -112,16 +114,24 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
         elsewhere=elsewhere,
         mesh=mesh,
         device=device,
-        traffic=None if sent is None else dict(sent.by_axes),
-        at_most=sent is not None and sent.at_most is not None,
         partners=_partners(mesh, device, program),
-        unknown_traffic=assessment.unknown_traffic if program is not None else None,
+        missing=missing,
         rejected="" if assessment.rejected is None else assessed.rejection(assessment.rejected),
         facts=facts,
         step=run_of(None if program is None else program.name),
+        held=_held_text(arrays, snapshot),
         lane=reader.lane,
         more=reader.more,
     )
+
+
+def _held_text(arrays: Sequence[Array], snapshot: Snapshot) -> str:
+    """Return the bytes of these arrays on one device, and of all state if there is more: `8 of 24 MiB`."""
+    own = sum_known(array.bytes_per_device for array in arrays)
+    state = state_totals(snapshot).per_device
+    if own is None or state is None or state <= own or any(array.group != "params" for array in arrays):
+        return ""
+    return f"Parameters {bytes_text(own)}, {bytes_text(state)} with optimizer state"
 
 
 def _only_device(arrays: Sequence[Array]) -> Mesh | None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
+
+from tests.browser.dashboard import WIDE
 
 TILE = '.st-key-whole_model .tile[data-path="{}"]'
 
@@ -41,3 +44,29 @@ def test_cuts_that_an_edit_changed_are_shown_dashed(dashboard):
     old = dashboard.page.locator(TILE.format("params/DotReluDot_0/W2") + " .was line.cut")
     expect(old).to_have_count(3)
     expect(old).to_have_count(0, timeout=15_000)
+
+
+# The visible texts of the page below its navigation, those of pictures too.
+_TEXT = """() => {
+    const main = document.querySelector('[data-testid=stMain]'), texts = [];
+    const walker = document.createTreeWalker(main, NodeFilter.SHOW_TEXT);
+    while (walker.nextNode()) {
+        const parent = walker.currentNode.parentElement, box = parent.getBoundingClientRect();
+        if (parent.closest('style, script, title, [data-testid=stIconMaterial]')) continue;
+        if (box.width && box.height && parent.checkVisibility({visibilityProperty: true}))
+            texts.push(walker.currentNode.textContent);
+    }
+    return texts.join(' ');
+}"""
+
+
+@pytest.mark.parametrize("model", ["mlp", "transformer"])
+def test_the_summary_is_short(open_dashboard, model):
+    """Head, picture, and improvements once all are known."""
+    dashboard = open_dashboard(f"?model={model}", size=WIDE)
+    expect(dashboard.page.locator(".st-key-whole_model .move").first).to_be_visible()
+    expect(dashboard.page.get_by_text("Effects of changes")).to_have_count(0)
+    expect(dashboard.page.locator("[class*=st-key-row-improvement]").first).to_be_visible()
+    words = dashboard.page.evaluate(_TEXT).split()
+    assert {"Memory", "Traffic,", "Improvements"} <= {*words}
+    assert len(words) <= 350

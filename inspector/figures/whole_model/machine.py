@@ -1,13 +1,11 @@
-"""The mesh, or the machine: devices in their places, those that the selected one exchanges data with, and
-the bytes that it sends along each mesh axis."""
+"""The mesh, or the machine: devices in their places, and those that the selected one exchanges data with."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from inspector.core.axis_parts import axis_of
-from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, some_text
+from inspector.core.formatting import and_text, counted, some_text
 from inspector.core.snapshot import Mesh
 from inspector.core.tpu_slices import crossing_axes, slices_of
 from inspector.figures import chip_panels
@@ -165,62 +163,17 @@ def _below(
     width: float,
     partners: dict[str, list[int]],
 ) -> float:
-    mesh, places = model.mesh, model.coordinates
-    device = mesh.devices[model.device]
-    crossing = crossing_axes(mesh)
+    mesh, device = model.mesh, model.mesh.devices[model.device]
     for axis, others in partners.items():
-        canvas.open(class_="axis", data_axis=axis)
+        silent, size = model.partners is not None and not model.partners.get(axis), mesh.sizes[axis]
+        exchanges = "exchanges nothing with" if silent else "can exchange data with"
+        title = f"Device {device} {exchanges} {some_text([str(mesh.devices[at]) for at in others])}."
+        canvas.open(title, class_="axis", data_axis=axis)
         canvas.rect(x, y - 8, 9, 9, fill=color_of_axis(axis), rx=2)
-        y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {mesh.sizes[axis]}"], weight=600)
-        place_text = f"device {device} is at {places[axis]}"
-        reached = others if model.partners is None else model.partners.get(axis, [])
-        if model.partners is None:
-            place_text += f", the others are {_devices(mesh, others)}"
-        elif reached:
-            place_text += f", exchanges with {_devices(mesh, reached)}"
-            place_text += ", over the data center network" if axis in crossing else ""
-        else:
-            place_text += f", exchanges nothing with {_devices(mesh, others)}"
-        y = _lines(canvas, x + 14, y, width - 14, [place_text], quiet=True) + 4
+        y = _lines(canvas, x + 14, y, width - 14, [f"{axis} {size}{', sends nothing' * silent}"], weight=600)
         canvas.close()
     y += 8
-    if model.traffic:
-        most = max(model.traffic.values()) or 1
-        heading = f"A device sends in {model.step}{', at most' * model.at_most}"
-        y = _lines(canvas, x, y, width, [heading], weight=600) + 2
-        for key, size in sorted(model.traffic.items(), key=lambda item: -item[1]):
-            axes = key.split("+")
-            bars(canvas, x, y - 8, (width - 8) * size / most, 7, axes)
-            y = _lines(canvas, x, y + 11, width, [f"{bytes_text(size)} over {mesh_axes_text(axes)}"]) + 4
-    elif model.traffic is not None:
-        y = _lines(canvas, x, y, width, [f"A device sends nothing in {model.step}"])
-    elif model.unknown_traffic:
-        y = _lines(canvas, x, y, width, [f"Traffic unknown: {model.unknown_traffic}"], quiet=True)
-    elif not model.facts and not model.rejected:
-        y = _lines(canvas, x, y, width, ["What moves is known once the program is partitioned."], quiet=True)
-    return _lines(canvas, x, y + 6, width, model.facts, quiet=True)
-
-
-def _devices(mesh: Mesh, positions: Sequence[int]) -> str:
-    """Return the numbers of devices, of many the first three."""
-    return some_text([str(mesh.devices[at]) for at in positions])
-
-
-def bars(canvas: Canvas, x: float, y: float, width: float, height: float, axes: Sequence[str] | None) -> None:
-    """Draw a bar in the colors of these mesh axes; grey if they are unknown."""
-    width = max(width, 1.5)
-    known = list(map(axis_of, axes or ()))
-    if not known:
-        canvas.rect(x, y, width, height, fill_opacity=0.4)
-    for number, axis in enumerate(known):
-        canvas.rect(
-            x,
-            y + height * number / len(known),
-            width,
-            height / len(known),
-            fill=color_of_axis(axis),
-            data_axis=axis,
-        )
+    return _lines(canvas, x, y, width, [*filter(None, (model.held, model.missing)), *model.facts], quiet=True)
 
 
 def _lines(

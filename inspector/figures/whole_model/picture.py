@@ -5,13 +5,14 @@ Width decides the layout: groups of tiles are wrapped into lines, texts keep the
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
-from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text
+from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text, some_text
 from inspector.core.statistics import sum_known
 from inspector.core.tpu_slices import DCN, crossing_axes
 from inspector.figures import labels, palette
@@ -39,14 +40,14 @@ _LONGEST_PX = (
 _FRAME_PX = 8  # inside of a frame
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12.5, 12, 12, 15
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 6.0, 1.5
-_LARGER_CIRCLE = (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2  # more bytes than this need another scale
 _MOST_ROWS = 5
 _LANE_TILE_PX = 38
 _LANE_LEAST_PX = 118
 _MOST_LISTED = 4
-_LEAST_SHARE = 1_000  # moves with less of the traffic are only counted
+_LEAST_SHARE = 100  # moves with less of the traffic are only counted
 _LONGEST_WORD = 16
 _MOST_LINES = 6  # of one text
+_ONCE = "1 copy"
 _DOT = "\u00a0· "
 _MARGIN_PX = 4
 
@@ -75,9 +76,8 @@ class _Sheet:
     scale: Scale
     lane_scale: Scale
     kinds: list[_Kind]
-    # Bytes of the largest circle of an array and of activations, and the least that have a circle.
+    # Bytes of the largest circle, and the least that have a circle.
     most_bytes: float
-    lane_most_bytes: float
     least_bytes: float
     head: float
     width: float
@@ -103,8 +103,7 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
         Scale.of(all_tiles, _LONGEST_PX[0][0]),
         Scale.of(activations, _LANE_TILE_PX),
         _kinds(moves, least),
-        most,
-        max(lane_most, most * _LARGER_CIRCLE),
+        max(lane_most, most * (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2),
         least,
         head,
         flow,
@@ -158,17 +157,13 @@ def _legend(sheet: _Sheet) -> list[str]:
     at = f" ({places})" if places else ""
     all_tiles = [tile for group in model.groups for tile in group.tiles]
     dtypes = {tile.dtype for tile in all_tiles}
-    many = any((tile.copies or 1) > 2 for tile in all_tiles)
     dense = any(tiles.is_tinted(tile, sheet.scale.size(tile)) for tile in all_tiles)
-    circles = [f"circle: bytes sent in {model.step}"] if sheet.most_bytes or sheet.lane_most_bytes else []
-    if sheet.lane_most_bytes > sheet.most_bytes * _LARGER_CIRCLE > 0:
-        circles[0] += " (in the lane, to a smaller scale)"
     return [
-        f"Filled: on device {device}{at}",
-        "edge: the mesh axis that cuts",
-        "stack: copies, a sheet for each doubling" if many else "stack: copies",
+        f"Filled: device {device}{at}",
+        "edge: mesh axis that cuts",
+        "sheet: doubles the copies",
         *(["tint: many parts"] if dense else []),
-        *circles,
+        *([f"circle: bytes sent in {model.step}"] if sheet.most_bytes else []),
         "not to scale",
         *([dtypes.pop()] if len(dtypes) == 1 else []),
         *([model.more] if model.more else []),
@@ -298,7 +293,7 @@ def _fitting_title(group: Group, room: float) -> tuple[str, float]:
         title += f" × {group.count}, cut into {group.layers.parts} by {over}"
     elif group.count > 1:
         title += f" × {group.count}"
-    together = f" · figures of all {group.count} layers" if group.count > 1 else ""
+    together = ", summed" if group.count > 1 else ""
     if svg.width_px(title + together, _NAME_PX, bold=True) <= room:
         title += together
     return svg.cut(title, room, _NAME_PX, bold=True), _NAME_PX
@@ -346,7 +341,7 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     lowest = max(lower(names, wrapped(c, _shape(c.tile), c.tile.place)) for c, names in columns)
     most = y
     for column, names in columns:
-        shape, count, place = _shape(column.tile), _count(column.tile), column.tile.place
+        shape, count, place = _shape(column.tile), _count(column), column.tile.place
         details = wrapped(column, shape, place)
         if count:
             enough = max(lowest, lower(names, details) + (13 if len(names) == 1 else 0))
@@ -369,22 +364,20 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
     return most + 2
 
 
-def _count(tile: Tile) -> str:
-    """Return the number of arrays of this shape in a tile: `16 arrays`, `2 × 32 layers`; "" for one."""
-    arrays = len(tile.paths)
-    if tile.layers > 1:
-        return f"{f'{arrays} × ' if arrays > 1 else ''}{tile.layers} layers"
-    return counted(arrays, "array") if arrays > 1 else ""
+def _count(column: _Column) -> str:
+    """Return the number of arrays of this shape in a tile; "" if each name is one in each layer."""
+    tile, layers = column.tile, column.group.count
+    arrays = len(tile.paths) * tile.layers
+    return "" if arrays == layers * len(tile.label.split(", ")) else counted(arrays, "array")
 
 
 def _words(label: str) -> list[str]:
-    """Return the parts of the names of a tile that stay whole in a line."""
-    words = re.findall(r".*?_+(?=[^_, ])|.*?, |.+", label)
-    return [labels.middle_cut(word, _LONGEST_WORD) for word in words]
+    """Return the names of a tile, which stay whole in a line."""
+    return [labels.middle_cut(word, _LONGEST_WORD) for word in re.findall(r".*?, |.+", label)]
 
 
 def _label_lines(label: str, room: float) -> list[str]:
-    """Return the names of a tile in at most three lines, broken between names or at `_`."""
+    """Return the names of a tile in at most three lines."""
     lines = [""]
     for word in _words(label):
         if lines[-1] and svg.width_px(f"{lines[-1]}{word}".rstrip(), _NAME_PX, bold=True) > room:
@@ -395,9 +388,9 @@ def _label_lines(label: str, room: float) -> list[str]:
 
 
 def _shape(tile: Tile) -> str:
-    """Return the shape of one array in one layer: `8 × 256×512` for 8 experts."""
+    """Return the shape of one array in one layer: `8 experts of 256×512`."""
     shape = shape_text(tuple(dimension.size for dimension in tile.dimensions))
-    return f"{tile.experts} × {shape}" if tile.experts > 1 else shape
+    return f"{tile.experts} experts of {shape}" if tile.experts > 1 else shape
 
 
 def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
@@ -426,12 +419,12 @@ def _holdings(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
         if list(tile.copied_over) == everywhere:
             return _copies(sheet, tile.copies)
         over = f" over {mesh_axes_text(tile.copied_over)}" if tile.copied_over else ""
-        return f"{tile.copies} copies{over}" if (tile.copies or 1) > 1 else ""
+        return f"{_copies(sheet, tile.copies)}{over}"
 
     every = [tile for group in sheet.model.groups for tile in group.tiles]
     own = {id(tile): (tile.bytes, copies(tile)) for tile in every}
-    state = {id(tile): (tile.state[0], _copies(sheet, tile.state[1])) for tile in every if tile.state}
     y = _amounts(sheet, line, y, "each device holds", own)
+    state = {id(tile): (tile.state[0], _copies(sheet, tile.state[1])) for tile in every if tile.state}
     return _amounts(sheet, line, y, "optimizer state", state) if state else y
 
 
@@ -442,17 +435,18 @@ def _amounts(
     head: str,
     of_tiles: Mapping[int, tuple[int | None, str]],
 ) -> float:
-    """Write the bytes and copies of tiles in a row; copies that all have are in its heading."""
-    alike = {copies for _, copies in of_tiles.values()}
-    shared = alike.pop() if len(alike) == 1 else ""
-    y, lowest = _head(sheet, y, [head, *filter(None, [shared])])
+    """Write the bytes and copies of tiles in a row; the copies of most tiles are in its heading."""
+    ((shared, number),) = Counter(copies for _, copies in of_tiles.values()).most_common(1)
+    shared = shared if 2 * number > len(of_tiles) else ""
+    most = "" if shared == _ONCE else f"{shared} unless noted" if number < len(of_tiles) else shared
+    y, lowest = _head(sheet, y, [head, *filter(None, [most if shared else ""])])
     for column in line:
         if id(column.tile) not in of_tiles:
             continue
         size, copies = of_tiles[id(column.tile)]
         at = y + 11
         sheet.canvas.text(column.left, at, bytes_text(size), _TEXT_PX)
-        for text in svg.wrapped(copies, column.width - 2, _SMALL_PX, 4) if copies and not shared else ():
+        for text in svg.wrapped(copies, column.width - 2, _SMALL_PX, 4) if copies != shared else ():
             at += 13
             sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
         lowest = max(lowest, at + 4)
@@ -460,9 +454,11 @@ def _amounts(
 
 
 def _copies(sheet: _Sheet, copies: int | None) -> str:
-    """Return `2 copies`, or `on all 8 devices`; "" if each element is on one device."""
-    if (copies or 1) < 2:
+    """Return `1 copy`, `2 copies`, or `on all 8 devices`; "" if their number is unknown."""
+    if copies is None or sheet.model.mesh.size < 2:
         return ""
+    if copies == 1:
+        return _ONCE
     return f"on all {copies} devices" if copies == sheet.model.mesh.size else f"{copies} copies"
 
 
@@ -487,10 +483,11 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
     for column, of_tile in by_column.values():
         size = sum_known(move.bytes for move in of_tile)
         times = sum_known(move.executions for move in of_tile) or 0
+        times *= times != len(column.tile.paths) * column.tile.layers  # the tile has their number
         title = " ".join(map(_move_title, of_tile))
         sheet.canvas.open(title, class_="move", data_collective=of_tile[0].collectives[0])
         radius = _ROW_RADIUS_PX
-        _circle(sheet, column.left + radius, y + 7, _radius(size, sheet.most_bytes, radius), of_tile[0].axes)
+        _circle(sheet, column.left + radius, y + 7, _radius(sheet, size), of_tile[0].axes)
         x, room = column.left + 2 * radius + 3, column.width - 2 * radius - 5
         size_text, more = bytes_text(size), f"in {times}" if times > 1 else ""
         if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
@@ -508,9 +505,9 @@ def _over(sheet: _Sheet, axes: tuple[str, ...] | None, network: str | None) -> s
     return mesh_axes_text(axes) + (" between slices" if network == DCN else inside)
 
 
-def _radius(size: int | None, most: float, most_px: float) -> float:
-    """Return the radius of a circle whose area is proportional to these bytes; `most` have `most_px`."""
-    return max(most_px * math.sqrt((size or 0) / max(most, 1)), _LEAST_RADIUS_PX)
+def _radius(sheet: _Sheet, size: int | None) -> float:
+    """Return the radius of a circle whose area is proportional to these bytes."""
+    return max(_MOST_RADIUS_PX * math.sqrt((size or 0) / max(sheet.most_bytes, 1)), _LEAST_RADIUS_PX)
 
 
 def _circle(sheet: _Sheet, x: float, y: float, radius: float, axes: tuple[str, ...] | None) -> None:
@@ -527,7 +524,7 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
     groups = [part for part in groups if part[0].activation or part[0].moves]
     if not groups:
         return y
-    y, lowest = _head(sheet, y, [sheet.model.lane, "flow to the right"])
+    y, lowest = _head(sheet, y, [sheet.model.lane])
     if not sheet.head:  # each in the whole width
         for group, _, _ in groups:
             y = _lane_cell(sheet, group, (0, sheet.width), y)[0]
@@ -588,7 +585,7 @@ def _listed(sheet: _Sheet, moves: Sequence[Move], x: float, y: float, room: floa
 
 
 def _draw_lane_move(sheet: _Sheet, move: Move, x: float, y: float, room: float) -> float:
-    radius = _radius(move.bytes, sheet.lane_most_bytes, _MOST_RADIUS_PX)
+    radius = _radius(sheet, move.bytes)
     sheet.canvas.open(_move_title(move), class_="move", data_collective=move.collectives[0])
     _circle(sheet, x + _MOST_RADIUS_PX, y + max(radius, 6), radius, move.axes)
     operations = f"in {move.executions} {move.op}s" if (move.executions or 0) > 1 else move.op
@@ -610,7 +607,7 @@ def _because(move: Move) -> str:
     when = f"{and_text([phase_text(phase) for phase in move.phases])}: " if move.phases else ""
     if move.because:
         sums = "partial sums of " if move.op in REDUCTIONS else "for "
-        return f"{when}{sums}products with {and_text(move.because)}"
+        return f"{when}{sums}products with {some_text(move.because)}"
     return f"{when}{(move.reason or 'the cause is unknown').partition(': ')[0]}"
 
 

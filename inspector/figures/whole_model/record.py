@@ -152,14 +152,13 @@ class WholeModel:
       elsewhere: Moves that belong to no group.
       mesh: The mesh whose axes cut the arrays.
       device: Position in the mesh of the selected device.
-      traffic: Bytes that a device sends in one step, by mesh axes joined with `+`. None if unknown.
-      unknown_traffic: Why the traffic is unknown.
-      at_most: Whether some devices send less, or branches count as taken.
+      missing: Why it is unknown what moves, as a sentence; empty otherwise.
       partners: The positions of the devices with which the selected one exchanges data, by the mesh axis
         along which they differ from it. None if it is unknown what moves.
       rejected: That JAX rejects the layout, as a sentence; empty otherwise. Nothing moves then.
       facts: Lines about the whole layout: memory and step.
       step: The name of one step.
+      held: Bytes of all tiles on one device, and with their optimizer state. Empty if they are unknown.
       lane: The values that the moves of groups move.
       more: The parts that are not drawn.
     """
@@ -169,13 +168,12 @@ class WholeModel:
     elsewhere: tuple[Move, ...]
     mesh: Mesh
     device: int
-    traffic: dict[str, int] | None = field(hash=False)
-    unknown_traffic: str | None = None
-    at_most: bool = False
+    missing: str = ""
     partners: dict[str, list[int]] | None = field(default=None, hash=False)
     rejected: str = ""
     facts: tuple[str, ...] = ()
     step: str = "step"
+    held: str = ""
     lane: str = "activations"
     more: str = ""
 

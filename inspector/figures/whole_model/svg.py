@@ -13,14 +13,12 @@ _STYLE = (
     ".whole-model .on{fill:var(--st-background-color,var(--ground,Canvas))}</style>"
 )
 
-# Of the fonts of pages and reports over Arial; Source Sans has 0.9.
-_NARROWER = 0.94
-_BOLD = 1.06  # the width of a bold text over that of a normal one
+_BOLD = 1.08  # the width of a bold text over that of a normal one
 
 
 def width_px(text: str, size: float, bold: bool = False) -> float:
-    """Return the estimated width of a text in pixels."""
-    return labels.arial_px(text, size) * _NARROWER * (_BOLD if bold else 1)
+    """Return the width of a text in pixels in Arial; other fonts of pages and reports are narrower."""
+    return labels.arial_px(text, size) * (_BOLD if bold else 1)
 
 
 def cut(text: str, room: float, size: float, bold: bool = False) -> str:
@@ -34,7 +32,7 @@ def cut(text: str, room: float, size: float, bold: bool = False) -> str:
 
 def wrapped(text: str, room: float, size: float, most_lines: int) -> list[str]:
     """Wrap a text at its spaces to lines that have this room; what exceeds `most_lines` is cut."""
-    lines = labels.wrapped_px(text, room / _NARROWER, size)
+    lines = labels.wrapped_px(text, room, size)
     kept = [cut(line, room, size) for line in lines[:most_lines]]
     if len(lines) > most_lines:
         kept[-1] = cut(f"{lines[most_lines - 1]} {lines[most_lines]}", room, size)

@@ -192,7 +192,7 @@ def _draw(
         left, right = page_width.beside([3, 1], align="top")
         gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
         remedy = (finding.remedy or "") if in_full and finding and fix is None else ""
-        message = improvement.message if in_full else improvement.message.partition(". ")[0]
+        message = improvement.message if in_full else ""
         left.markdown(
             f":{render.COLORS[improvement.kind]}[{render.ICONS[improvement.kind]} "
             f"{improvement.label.capitalize()}] **{plain(improvement.title)}**{gain}  \n"

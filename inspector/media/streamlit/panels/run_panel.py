@@ -10,7 +10,6 @@ from inspector.core.formatting import counted, left_text, seconds_text, whole_se
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
-from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, finished_runs
 from inspector.sections.phases import PHASE_NAMES, phase_label, share
@@ -52,8 +51,7 @@ def show(
         label = "Compile"
     refused = "JAX rejects this layout." if rejected else None
     said = agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran))
-    # On a narrow page, an estimate alone leaves its room to the picture.
-    as_help = page_width.content_px() < page_width.NARROW_PX and not (agreed or impossible or refused)
+    as_help = not (agreed or impossible or refused)  # an estimate alone
     if st.button(
         f"{'Compile' if compiles else 'Run'} again" if ran else label,
         help=said if as_help else None,
