@@ -1,5 +1,6 @@
 """Collectives of compiled programs: by mesh axes, between devices, one by one, and those of one array."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -59,10 +60,25 @@ def section(snapshot: Snapshot, listed: bool = False) -> Section:
     """
     missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
     blocks: list[Block] = [] if missing is None else [missing]
-    for number, program in enumerate(once(snapshot)):
+    alike: dict[object, list[Program]] = {}
+    for program in once(snapshot):
+        alike.setdefault(_sent_by(program), []).append(program)
+    for number, (program, *others) in enumerate(alike.values()):
         inside = of_program(program, snapshot, figures=number == 0, listed=listed)
-        blocks.append(Section(f"collectives-{program.name}", heading(program, snapshot), inside))
+        names = [heading(same, snapshot) for same in (program, *others)]
+        blocks.append(Section(f"collectives-{program.name}", ", ".join(names), inside))
     return Section("collectives", "Collectives", tuple(blocks))
+
+
+def _sent_by(program: Program) -> object:
+    """Return what programs with the same collectives have in common; the name if it has none."""
+    if not program.collectives:
+        return program.name
+    parts = Counter(
+        replace(one, name="", computation="", op_name=one.op_name and one.op_name.partition("/")[2])
+        for one in program.collectives
+    )
+    return program.mesh, program.devices, frozenset(parts.items())
 
 
 def of_program(
@@ -72,7 +88,7 @@ def of_program(
     listed: bool = False,
     computing: bool = False,
 ) -> tuple[Block, ...]:
-    """Return one sentence about a program's collectives, two figures, and a table by mesh axes.
+    """Return one sentence about a program's collectives, the largest moves, and figures with a table.
 
     Args:
       listed: whether to add the table of the largest collectives.
@@ -100,11 +116,10 @@ def of_program(
         for row in rows
     }
     blocks += moves(program, computing)
-    if figures:
-        blocks.append(_figures(program, collectives, rows, snapshot))
+    by_axes = _by_axes(program.name, rows, ranges)
+    blocks.append(_figures(program, collectives, rows, snapshot, by_axes) if figures else by_axes)
     if disagreeing is not None:
         blocks.append(disagreeing)
-    blocks.append(_by_axes(program.name, rows, ranges))
     if listed:
         blocks += largest(program)
     return tuple(blocks)
@@ -460,16 +475,21 @@ def _figures(
     collectives: Sequence[Collective],
     rows: Sequence[Traffic],
     snapshot: Snapshot,
+    by_axes: Table,
 ) -> Columns:
+    """Return the bytes by mesh axes, in text as a table, and those between devices if these differ."""
     of = run_of(program.name)
     mesh = snapshot.mesh_of(program)
     if mesh is not None:  # also the part of a collective that crosses slices
         rows = traffic(by_network(collectives, mesh), networks_apart=True)
     rows = [replace(row, wire_bytes_per_device=row.of_busiest) for row in rows]
     bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
+    bars = replace(bars, in_text=(by_axes,))
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)
+    if len({*sent.sent.sum(axis=1).tolist()}) == 1:  # the bars have what each device sends
+        return Columns(((bars,),))
     devices = Picture.of("traffic_map", "Bytes between devices", traffic_map, sent, mesh, of=of)
     return Columns(((bars,), (devices,)))
 

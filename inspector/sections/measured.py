@@ -1,6 +1,7 @@
 """A measured step next to the prediction for it."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
@@ -45,7 +46,7 @@ def said(measured: MeasuredStep) -> tuple[Block, ...]:
 
 
 def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
-    """Return where both differ most, the bars of both, their parts, and the machine's rates."""
+    """Return where both differ most, the bars of both, and the machine's rates."""
     trace = measured.program.trace
     assert trace is not None
     pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]
@@ -57,8 +58,7 @@ def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
     return (
         *said(measured),
         *([text(not_predicted)] if not_predicted else []),
-        verdict_bars.picture(layouts, key),
-        _parts(measured),
+        replace(verdict_bars.picture(layouts, key), in_text=(_parts(measured),)),
         listing(*pause, *_achieved(measured)),
         *([Folded("Collectives, measured", (_collectives(measured),))] if measured.collectives else []),
         Folded("Longest operations, measured", (_operations(measured),)),

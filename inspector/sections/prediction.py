@@ -41,7 +41,7 @@ from inspector.sections.section import (
     text,
 )
 
-INPUTS = "Inputs of the prediction"
+HOW_COMPUTED, BARS = "How it is computed", "step_parts"
 _VISIBLE_LATENCY = 0.1  # share of the step above which the latency of its collectives is named
 _MOST_ROWS = 20  # operations in the table
 _MOST_ARRAYS = 8  # of a collective
@@ -129,11 +129,14 @@ def _iteration_text(iteration: Iteration) -> str:
     )
 
 
-def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, ...]:
+def blocks(
+    predicted: Predicted, program: Program, mesh: Mesh, terms: tuple[Block, ...] = ()
+) -> tuple[Block, ...]:
     """Return the blocks of the section.
 
     Args:
       program: the one that was predicted, which is not always the one that ran (`program_for_chip`).
+      terms: further blocks about how it is computed.
     """
     simulated, devices = predicted.simulated, mesh.size
     step = assessment.step_of(predicted, program, mesh)
@@ -143,10 +146,10 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
             *_latency(step),
             *_bars(step),
             *pipelines.blocks(program, predicted),
-            *_before_compile(predicted, program),
+            *_folded(*_before_compile(predicted, program), *terms),
         )
     if predicted.seconds is None or simulated is None:
-        return (sentence(predicted, devices), *pipelines.blocks(program))
+        return (sentence(predicted, devices), *pipelines.blocks(program), *_folded(*terms))
     return (
         sentence(predicted, devices),
         *_latency(step),
@@ -154,9 +157,12 @@ def blocks(predicted: Predicted, program: Program, mesh: Mesh) -> tuple[Block, .
         *pipelines.blocks(program, predicted),
         timeline_picture(simulated, program, measured=measured_for(predicted, program)),
         modules_table(predicted, program),
-        Folded("Longest operations", (operations(predicted, program),)),
-        Folded(INPUTS, (basis(predicted, program),)),
+        *_folded(basis(predicted, program), *terms, operations(predicted, program)),
     )
+
+
+def _folded(*inside: Block) -> tuple[Folded, ...]:
+    return (Folded(HOW_COMPUTED, inside),) if inside else ()
 
 
 def _latency(step: Step | None) -> tuple[Block, ...]:
@@ -171,14 +177,12 @@ def _latency(step: Step | None) -> tuple[Block, ...]:
 
 
 def _bars(step: Step | None) -> tuple[Block, ...]:
-    return (
-        () if step is None or not step.parts else (verdict_bars.picture([Layout(step=step)], "step_parts"),)
-    )
+    return () if step is None or not step.parts else (verdict_bars.picture([Layout(step=step)], BARS),)
 
 
 def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:
     inputs = [*_assumed(program), *([] if predicted.outside else [interval_text(predicted)])]
-    return (Folded(INPUTS, (listing(*inputs),)),) if inputs else ()
+    return (listing(*inputs),) if inputs else ()
 
 
 def _assumed(program: Program) -> tuple[str, ...]:

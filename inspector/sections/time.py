@@ -18,6 +18,7 @@ from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import exposed, pipelines, prediction, unknown
 from inspector.sections import measured as measured_section
+from inspector.sections.prediction import HOW_COMPUTED
 from inspector.sections.programs import BEFORE_COMPILE, heading, named, once
 from inspector.sections.section import (
     Block,
@@ -33,7 +34,6 @@ from inspector.sections.section import (
 )
 
 _SUBJECT = "step times are"
-HOW_COMPUTED = "How it is computed"
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
@@ -56,11 +56,10 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
         models = models_of(snapshot, chip)
         inside: list[Block] = []
         for program in once(snapshot):
-            parts: tuple[Block, ...] = ()
-            if program.schedule is not None or program.before_compile:
-                parts = _predicted(snapshot, program, chip)
             terms = how_computed(snapshot, models[program.name])
-            parts = (*parts, terms)
+            parts: tuple[Block, ...] = (Folded(HOW_COMPUTED, terms),)
+            if program.schedule is not None or program.before_compile:
+                parts = _predicted(snapshot, program, chip, terms)
             inside.append(Section(f"modelled-{program.name}", heading(program, snapshot), parts))
         blocks.append(Section("modelled", f"Predicted on {chip.title}", tuple(inside)))
     machine = targets.chip_of(snapshot)
@@ -71,11 +70,13 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
     return Section("time", "Time", (*first, *why, *measured(ran), *by_operation(ran)))
 
 
-def _predicted(snapshot: Snapshot, program: Program, chip: Chip) -> tuple[Block, ...]:
+def _predicted(
+    snapshot: Snapshot, program: Program, chip: Chip, terms: tuple[Block, ...]
+) -> tuple[Block, ...]:
     mesh = snapshot.mesh_of(program)
     assert mesh is not None
     predicted = predicted_in(snapshot, program, chip)
-    return prediction.blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
+    return prediction.blocks(predicted, program_for_chip(snapshot, program, chip), mesh, terms)
 
 
 def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
@@ -88,12 +89,11 @@ def models_of(snapshot: Snapshot, chip: Chip) -> dict[str, Modelled]:
     return models
 
 
-def how_computed(snapshot: Snapshot, model: Modelled) -> Folded:
+def how_computed(snapshot: Snapshot, model: Modelled) -> tuple[Block, ...]:
     """Return the basis of a prediction: each term at the peaks of the chip, and the formulas."""
     if _failed(snapshot, model):
         reason = "the program does not fit into the memory of a device, so the compiler produced none"
-        said = unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}.")
-        return Folded(HOW_COMPUTED, (said,))
+        return (unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}."),)
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
     known = [
         f"Repeated matrix products: {wasted_text(model)}. The program before partitioning does not have this "
@@ -109,7 +109,7 @@ def how_computed(snapshot: Snapshot, model: Modelled) -> Folded:
     program = snapshot.program(model.program)
     if program is not None and program.before_compile:
         blocks.append(text(BEFORE_COMPILE, quiet=True))
-    return Folded(HOW_COMPUTED, (*blocks, *_formulas(model, program)))
+    return (*blocks, *_formulas(model, program))
 
 
 def measured(snapshot: Snapshot) -> tuple[Block, ...]:

@@ -28,7 +28,7 @@ PANELS = (
     ("shard_map", ("Arrays", "Table"), "block_map"),
     ("whole_model", ("Summary",), None),
     ("tree", ("Arrays", "Tree"), "spec_tree"),
-    ("collectives", ("Communication",), "traffic_map"),
+    ("collectives", ("Communication",), "collective_bars"),
     ("effects", ("Improve",), None),
     ("time", ("Time",), "timeline"),
 )

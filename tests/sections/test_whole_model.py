@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -240,31 +241,26 @@ def test_arrays_that_are_not_gathered_again_are_named() -> None:
     assert [move.once for move in moves_of(model)] == [()]
 
 
-def test_a_tile_of_several_arrays_says_how_many() -> None:
-    """Bytes are those of all arrays. A name with more lines leaves room for the number."""
-    names = ("w", "attention_norm_of_layers/scale", "norm/scale")
-    arrays = tuple(
-        samples.array(f"params/layer_{layer}/{name}", shape, (("data",), *[None] * (len(shape) - 1)),
-                      samples.DEFAULT_MESH)
-        for layer in range(8)
-        for name, shape in zip(names, ((2048, 7168), (2048,), (2048,)), strict=True)
-    )  # fmt: skip
-    model = whole_model.of_snapshot(samples.planned(samples.DEFAULT_MESH, *arrays))
-    single = whole_model.of_snapshot(samples.planned(samples.DEFAULT_MESH, *arrays[:3]))
-    assert model is not None and single is not None
-    assert sorted(len(tile.paths) for group in model.groups for tile in group.tiles) == [8, 16]
+def test_bytes_of_several_arrays_name_their_number() -> None:
+    """Names times layers is the number of arrays, else the tile has it."""
+    mesh = samples.DEFAULT_MESH
+
+    def texts(names: Sequence[str], layers: int, width: int) -> list[str]:
+        arrays = tuple(
+            samples.array(f"params/layer_{layer}/{name}", (2048,), (("data",),), mesh)
+            for layer in range(layers)
+            for name in names
+        )
+        model = whole_model.of_snapshot(samples.planned(mesh, *arrays))
+        assert model is not None
+        assert [len(tile.paths) for group in model.groups for tile in group.tiles] == [len(arrays)]
+        return texts_of(draw(model, width_px=width).text)
+
+    numbered = [f"part_{number}/scale" for number in range(4)]
     for width in (400, 800, 1440):
-        texts = texts_of(draw(model, width_px=width).text)
-        assert any("8 arrays" in text for text in texts) and any("16" in text.split() for text in texts)
-        assert not any("arrays" in text for text in texts_of(draw(single, width_px=width).text))
-    layers = model.groups[0]
-    stacked = replace(layers, layers=Dimension(8), tiles=tuple(
-        replace(tile, paths=tile.paths[: len(tile.paths) // 8], layers=8) for tile in layers.tiles
-    ))  # fmt: skip
-    drawn = [draw(replace(model, groups=(group,)), width_px=1440) for group in (layers, stacked)]
-    numbers = [text for text in texts_of(drawn[1].text) if "figures of all" not in text]
-    assert sum("8 layers" in text or text == "16 of 2048" for text in numbers) == 2
-    assert drawn[0].height == drawn[1].height
+        plain = texts(["attention_norm/scale", "norm/scale"], 8, width)
+        assert any("× 8" in text for text in plain) and not any("arrays" in text for text in plain)
+        assert any("32 arrays" in text for text in texts(numbered, 8, width))
 
 
 def texts_of(text: str) -> list[str]:

@@ -50,7 +50,7 @@ def test_what_was_measured_comes_first_then_the_predicted_step(shown, found: Sna
     page = shown(found, chip="v5p")
     assert charts(page) == [
         *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
-        *("step_parts", "timeline"),
+        "timeline",
     ]
     result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
     assert f"At the peaks of 8 devices of TPU v5p: **{bound_text(result)}**" in words(page)

@@ -2,6 +2,7 @@
 
 import streamlit as st
 
+from inspector.assessment import assess
 from inspector.compare.measured import local_runs
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
@@ -33,11 +34,11 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the choice of the chip and the memory of each program. The head says that a layout fits."""
+    """Draw the choice of the chip and the memory of each program. The head says whether a layout fits."""
     chip = chip_choice.draw(snapshot)
     snapshot = for_chip(snapshot, chip)
-    verdict = memory.verdict(snapshot, chip)
-    render.show([*([verdict] if verdict.kind != "success" else []), *memory.programs(snapshot, chip)])
+    verdict = [memory.verdict(snapshot, chip)] if assess(snapshot, chip).memory is None else []
+    render.show([*verdict, *memory.programs(snapshot, chip)])
 
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:
@@ -70,9 +71,6 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         render.show(pipelines.sections(snapshot))
     else:
         _show_prediction(snapshot, name, chip)
-        on_chip = for_chip(snapshot, chip)
-        models = time.models_of(on_chip, chip)
-        render.show([time.how_computed(on_chip, models[name])])
     program = snapshot.program(name)
     render.show(exposed.section(snapshot, chip, [program] if program is not None else []))
 
@@ -105,14 +103,22 @@ def _show_own_run(snapshot: Snapshot) -> None:
 
 
 def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
-    """Draw the predicted step. The timeline is drawn by itself, because a zoom redraws only that."""
+    """Draw the predicted step. The timeline is drawn by itself, because a zoom redraws only that.
+
+    The bars of the program of the head are there, if the page is wide.
+    """
+    on_chip = for_chip(snapshot, chip)
+    models = time.models_of(on_chip, chip)
     program = snapshot.program(name)
     mesh = None if program is None else snapshot.mesh_of(program)
     assert program is not None and mesh is not None
     predicted = predicted_in(snapshot, program, chip)
     program = program_for_chip(snapshot, program, chip)
-    blocks = prediction.blocks(predicted, program, mesh)
-    place = next((n for n, block in enumerate(blocks) if _is_timeline(block)), len(blocks))
+    terms = time.how_computed(on_chip, models[name])
+    blocks = prediction.blocks(predicted, program, mesh, terms)
+    assessed = assess(snapshot, chip).program == name and page_width.content_px() >= page_width.NARROW_PX
+    blocks = tuple(block for block in blocks if not (assessed and _is_picture(block, prediction.BARS)))
+    place = next((n for n, block in enumerate(blocks) if _is_picture(block, "timeline")), len(blocks))
     render.show(blocks[:place])
     if predicted.interval is not None or predicted.outside is not None:
         st.page_link(
@@ -126,5 +132,5 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
     render.show(blocks[place + 1 :])
 
 
-def _is_timeline(block: Block) -> bool:
-    return isinstance(block, Picture) and block.key == "timeline"
+def _is_picture(block: Block, key: str) -> bool:
+    return isinstance(block, Picture) and block.key == key

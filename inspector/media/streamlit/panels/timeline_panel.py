@@ -6,7 +6,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.core.snapshot import Program
-from inspector.figures.timeline import windows
+from inspector.figures.timeline import WHOLE_STEP, windows
 from inspector.machines.prediction.predicted import Predicted
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.parts import chart, render
@@ -25,7 +25,7 @@ class _Shown:
     """The period that the timeline shows, in seconds.
 
     Attributes:
-      step: identifies the timeline; another one begins with the whole step.
+      step: identifies the timeline; another one begins with one iteration of a loop, such as one layer.
       period: None for the whole step.
       number: of the last period that the server has chosen.
     """
@@ -44,9 +44,10 @@ def show(predicted: Predicted, program: Program) -> None:
     periods = windows(predicted.simulated, program, measured)
     end = max(end for _, end in periods.values())
     step = (predicted.program, predicted.chip.name, end)
-    shown: _Shown = state.get(_SHOWN, _Shown(step))
+    one_layer = next((period for name, period in periods.items() if name != WHOLE_STEP), None)
+    shown: _Shown = state.get(_SHOWN, _Shown(step, one_layer))
     if shown.step != step:
-        shown = _Shown(step, None, shown.number + 1)
+        shown = _Shown(step, one_layer, shown.number + 1)
     state[_SHOWN] = shown
 
     def zoom(sent: Any, number: int) -> None:
