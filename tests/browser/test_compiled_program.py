@@ -40,7 +40,6 @@ def test_links_between_collectives_and_arrays(ran):
 
 def test_the_chip_is_in_the_link_and_in_every_tab(ran):
     ran.open_tab("Memory")
-    ran.expect_alert("Choose a chip to see whether it fits")
     ran.field("Chip").click()
     ran.page.get_by_role("option", name="NVIDIA H100 SXM").click()
     ran.wait_for_figure("memory_over_train_step", lambda figure: "H100" in str(figure["layout"]))
