@@ -23,5 +23,6 @@ def step_program(snapshot: Snapshot) -> Program | None:
 
 
 def measured_seconds(program: Program) -> float:
-    """Return the seconds of all measured steps of a program together, 0 without any."""
-    return sum(program.seconds.steps) if program.seconds else 0.0
+    """Return the seconds of all measured or profiled runs of a program together, 0 without any."""
+    steps = sum(program.seconds.steps) if program.seconds else 0.0
+    return steps or (program.trace.seconds if program.trace else 0.0)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, replace
 
 from inspector.core.rules import Rule
-from inspector.layout import Layout, specs_from_rules
+from inspector.layout import Layout, print_mesh, specs_from_rules
 from inspector.layout.mesh_shapes import mesh_shapes
 from inspector.model import ModelEntry
 
@@ -255,3 +255,9 @@ def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
 def matching(layout: Layout) -> Preset | None:
     """Return the preset that describes the layout, if any."""
     return next((preset for preset in fitting(layout.entry) if preset.describes(layout)), None)
+
+
+def title(layout: Layout) -> str:
+    """Return a short name of a layout: its preset or else its model, and its mesh, such as `FSDP 32`."""
+    preset = matching(layout)
+    return f"{preset.name if preset else layout.entry.name} {print_mesh(layout.mesh_shape)}"

@@ -91,7 +91,7 @@ def needed(program: Program, chips: Sequence[str]) -> Section:
         },
         wrap=True,
     )
-    said = text(f"The time of {noun(program.name)} is not predicted yet. A prediction needs:")
+    said = text(f"To predict the time of {noun(program.name)}, state:")
     return Section("prediction-needs", "Predicted step", (said, table, *pipelines.blocks(program)))
 
 

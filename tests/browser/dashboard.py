@@ -150,6 +150,13 @@ class Dashboard:
         """Click the button with this key."""
         self.keyed(key).get_by_role("button").click()
 
+    def open_share(self) -> None:
+        """Open the menu with the files of the page, if it is closed."""
+        body = self.page.get_by_test_id("stPopoverBody")
+        if body.count() == 0:
+            self.main().get_by_role("button", name="Share").click()
+            expect(body).to_be_visible()
+
     def rule_menu(self, position: int, action: str) -> None:
         """Choose from the menu of a rule, counted from 0."""
         self.page.get_by_role("button", name=f"Actions of rule {position + 1}", exact=True).click()

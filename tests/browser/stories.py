@@ -130,12 +130,14 @@ def staff(story: Story, folder: Path) -> dict[str, str]:
         verdict,
         lambda: dashboard.keyed(picture),
     ):
+        dashboard.open_share()
         dashboard.click("enter_screenshot_mode")
         dashboard.wait_for_stillness()
     texts["screenshot"] = main.inner_text()
     link = page.url
     with story.step("staff_4_report"):
         dashboard.click("leave_screenshot_mode")
+        dashboard.open_share()
         dashboard.keyed("report:menu").get_by_role("button").first.click()
         with page.expect_download(timeout=PATIENCE_MS) as download:
             page.get_by_role("button", name="HTML").click()

@@ -21,7 +21,7 @@ BOARD = f"board?pin={quote(f'one~~{SMALL}')}&pin={quote(f'FSDP~~{FSDP}')}"
 # Buttons that open a dialog or a menu, by page.
 OPENING = {
     "": ("Compare", "Save", "Share", "Code", "Pictures"),
-    BOARD: ("Save", "Report", "Open", "FSDP"),
+    BOARD: ("Share", "FSDP"),
 }
 OPENED = "[role=dialog], [data-testid=stPopoverBody]"
 

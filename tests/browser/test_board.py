@@ -116,6 +116,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dash
 
     # The file restores the board. It is saved first, because the menu of the report stays open.
     with board.page.expect_download() as download:
+        board.open_share()
         board.click("download_board")
     path = tmp_path / "board.json"
     download.value.save_as(path)
@@ -124,6 +125,7 @@ def test_three_layouts_are_compared_timed_reported_and_restored(board, open_dash
     assert {pin["snapshot"]["source"]["kind"] for pin in plain["pins"]} == {"cpu", "plan"}
 
     # The report, opened from disk.
+    board.open_share()
     board.keyed("report:menu").get_by_role("button").first.click()
     with page.expect_download(timeout=PATIENCE_MS) as download:
         page.get_by_role("button", name="HTML").click()

@@ -114,8 +114,8 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
             **exposed.json_of(snapshot, None, [program]),
         },
         lambda: [
-            prediction.needed(program, chips),
             *measured.section(snapshot, None, [program]),
+            prediction.needed(program, chips),
             *exposed.section(snapshot, None, [program]),
         ],
     )

@@ -6,10 +6,9 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
-from inspector.layout import Layout
+from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import board_pair
 from inspector.media.streamlit.session import current_layout, finished_runs, pins, planning, screenshot_mode
 from inspector.sections import provenance
 from inspector.service.inspection import Inspection
@@ -38,7 +37,7 @@ def _draw_add(service: Inspection, board: Board) -> None:
         return
     if st.button("Add the current layout", key="pin_current", icon=":material/add:", type="tertiary"):
         snapshot = finished_runs.run_of(service, layout) or planning.planned(service, layout)
-        name = free_name(board_pair.CURRENT, board.names)
+        name = free_name(presets.title(layout), board.names)
         if snapshot is not None and pins.change(lambda board: board.pinned(name, snapshot)):
             st.rerun()
 

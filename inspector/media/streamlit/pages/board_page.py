@@ -22,7 +22,7 @@ from inspector.media.streamlit.compare import (
 )
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, keep_button, report_button
+from inspector.media.streamlit.parts import chart, keep_button, report_button, share_menu
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -86,13 +86,13 @@ def _tools(board: Board) -> None:
     with st.container(horizontal=True, horizontal_alignment=align, vertical_alignment="center", gap="small"):
         if any(targets.chip_of(snapshot) is None for snapshot in board.snapshots):
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
-        report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
-        board_file.draw_download(board)
-        name = pins.kept_name() or free_name(" and ".join(board.names), ())
-        keep_button.show(board, name, key="keep_board", then=pins.open_kept)
-        with st.popover("Open", icon=":material/file_open:", type="tertiary", key="open_board"):
+        with share_menu.popover("share_board"):
+            screenshot_mode.draw_button()
+            report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
+            name = pins.kept_name() or free_name(" and ".join(board.names), ())
+            keep_button.show(board, name, key="keep_board", then=pins.open_kept)
+            board_file.draw_download(board)
             board_file.draw_upload(board)
-        screenshot_mode.draw_button()
 
 
 def _notices() -> None:

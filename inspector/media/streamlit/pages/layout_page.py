@@ -118,9 +118,10 @@ def _draw_main(
         render.show(sharding_errors.refusals(snapshot.programs))
     with summary:
         draw_link = _draw_head(service, layout, planned, run, snapshot, programs)
-        if run is None and not programs.ended and not partitions:
+        if _counts_partitioned(run, layout) and not programs.ended and not partitions:
             # For the head; the figures come first.
-            page_programs.watch(service, layout, totals=programs.known is not None)
+            known = run is not None or programs.known is not None
+            page_programs.watch(service, layout, totals=known)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
             page_programs.watch(service, layout, words="")  # JAX may refuse the programs
     return planned, draw_link
@@ -145,9 +146,14 @@ def _draw_head(
         lambda: run_panel.show(
             service, (layout, planned), ran=run is not None, rejected=rejected, agreed=agreed
         ),
-        computing=run is None and not programs.ended,
+        computing=_counts_partitioned(run, layout) and not programs.ended,
         without_totals=planned if run is None and programs.so_far is not None else None,
     )
+
+
+def _counts_partitioned(run: Snapshot | None, layout: Layout) -> bool:
+    """Return whether figures are those of partitioned programs: of a plan, or of a run on a chosen chip."""
+    return run is None or (layout.machine is None and bool(chip_choice.platforms()))
 
 
 def _programs(

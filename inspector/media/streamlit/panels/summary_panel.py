@@ -81,8 +81,8 @@ def show(
         draw_run()
     with row, screenshot_mode.controls("actions", horizontal=True, gap="small"):
         kept = without_totals or snapshot
-        pin_button.show(kept, _suggested_name(layout), key="pin")
-        keep_button.show(kept, _suggested_name(layout), key="keep")
+        pin_button.show(kept, presets.title(layout), key="pin")
+        keep_button.show(kept, presets.title(layout), key="keep")
         draw_link = share_menu.show(
             subject.model_name(layout),
             kept,
@@ -120,12 +120,6 @@ def _explain(*rows: Facts) -> None:
     with st.popover("Help", icon=":material/help:", type="tertiary"):
         for fact in (fact for row in rows for fact in row.facts if fact.help):
             st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
-
-
-def _suggested_name(layout: Layout) -> str:
-    """Return the suggested name of a pin: the preset or the model, and the mesh."""
-    preset = presets.matching(layout)
-    return f"{preset.name if preset else layout.entry.name} {layouts.print_mesh(layout.mesh_shape)}"
 
 
 def show_opened(name: str, snapshot: Snapshot) -> None:

@@ -5,13 +5,11 @@ import streamlit as st
 from inspector.compare import board as boards
 from inspector.compare.board import Board
 from inspector.core.errors import InvalidInput
-from inspector.layout import Layout
+from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import finished_runs, pins
 from inspector.service.inspection import Inspection
-
-CURRENT = "Current layout"
 
 
 def compare(
@@ -43,7 +41,7 @@ def _with_pair(service: Inspection, current: Layout, name: str, other: Layout, s
     runs = [finished_runs.run_of(service, layout) for layout in (current, other)]
     if not searched and None in runs:
         runs = [None, None]
-    for title, layout, run in zip((CURRENT, name), (current, other), runs, strict=True):
+    for title, layout, run in zip((presets.title(current), name), (current, other), runs, strict=True):
         wanted = (layout.to_json(), run is None)
         pinned = [(pin.snapshot.layout, pin.snapshot.source.kind == "plan") for pin in board.pins]
         position = pinned.index(wanted) if wanted in pinned else len(pinned)

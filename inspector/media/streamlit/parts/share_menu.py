@@ -14,8 +14,7 @@ from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 
 def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:
     """Draw the menu. Return what draws the link in it, once the URL of the page is written."""
-    key = f"share:{screenshot_mode.entered()}:{open_dialog.name()}"
-    with st.popover("Share", icon=":material/share:", type="tertiary", key=key):
+    with popover("share"):
         place = st.empty()
         screenshot_mode.draw_button()
         report_button.show([(name, snapshot)], chip, key="layout_report")
@@ -26,6 +25,12 @@ def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Ca
             "The data of this page as Snapshot JSON, the same as `inspect` writes.",
         )
     return lambda: _draw_link(place)
+
+
+def popover(key: str) -> DeltaGenerator:
+    """Return the place of the menu. It closes when a dialog opens, and in the screenshot mode."""
+    key = f"{key}:{screenshot_mode.entered()}:{open_dialog.name()}"
+    return st.popover("Share", icon=":material/share:", type="tertiary", key=key)
 
 
 def _draw_link(place: DeltaGenerator) -> None:
