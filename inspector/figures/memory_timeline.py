@@ -1,6 +1,6 @@
 """The memory of one device while a program runs, stacked by group, with the peak and a chip's capacity."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +17,8 @@ _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 64, 12, 88
 _LEGEND_Y = -0.16  # of the plot, below the names of the phases
 # A phase is named if it has this share of the width.
 _LEAST_PHASE = 0.09
+# Places where the name of an area can be, and the number of those on each side that it covers.
+_AT, _COVERED = np.linspace(0, 1, 61), 6
 # A phase that begins nearer to the left end, as a share of the width, has no line there.
 _EDGE = 0.02
 # The capacity is drawn if the peak takes at least this share of it.
@@ -45,16 +47,19 @@ def memory_timeline(
     unit, divisor = next(scale for scale in _UNITS if most >= scale[1] or scale[1] == 1)
     count = max(use.instructions - 1, 1)
     places = [round(point / count, 5) for point in use.points]
-    traces = [*_areas(use, places, unit, divisor)]
     notes, top = [note] if note else [], most / divisor
+    limit = []
     if capacity is not None and most >= _LEAST_SHARE * capacity:
         top = max(top, capacity / divisor)
-        traces.append(_line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}"))
+        limit = [_line([0, 1], [capacity / divisor] * 2, "dash", f"{chip}: {bytes_text(capacity)}")]
     elif capacity is not None:
         notes.append(f"one {chip} chip has {bytes_text(capacity)}")
+    top *= 1.12
+    names = [*_area_names(use, places, divisor, top)]
+    traces = [*_areas(use, places, unit, divisor, {name["text"] for name in names}), *limit]
     traces.append(_peak(places[use.peak], most, divisor))
     phases = _phases(use, places)
-    traces += [_line([left] * 2, [0, 1.12 * top], "dot") for _, left, _ in phases if left > _EDGE]
+    traces += [_line([left] * 2, [0, top], "dot") for _, left, _ in phases if left > _EDGE]
     return frame.plot(
         traces,
         width_px,
@@ -64,12 +69,12 @@ def memory_timeline(
         left=_LEFT_PX,
         right=_RIGHT_PX,
         bottom=_BOTTOM_PX,
-        annotations=[_phase_name(*phase) for phase in phases],
+        annotations=[*map(_phase_name, phases), *names],
         showlegend=True,
         legend={**frame.LEGEND_BELOW, "y": _LEGEND_Y, "traceorder": "normal"},
         xaxis=frame.axis(range=[0, 1], showticklabels=False, fixedrange=True),
         yaxis=frame.axis(
-            range=[0, 1.12 * top],
+            range=[0, top],
             title=frame.axis_title(f"{unit} in use", 4),
             nticks=6,
             fixedrange=True,
@@ -77,7 +82,35 @@ def memory_timeline(
     )
 
 
-def _phase_name(name: str, left: float, right: float) -> dict[str, Any]:
+def _area_names(
+    use: MemoryUse, places: Sequence[float], divisor: int, top: float
+) -> Iterator[dict[str, Any]]:
+    """Yield the name of each group inside of its area, where that is highest."""
+    along = np.searchsorted(places, _AT, side="right") - 1
+    below = np.zeros(len(_AT))
+    for group in use.groups:
+        heights = np.asarray(group.bytes)[along] / divisor
+        if (at := _place_of_name(heights, top)) is not None:
+            color = palette.text_on(palette.color_of_group(group.group))
+            yield {
+                "x": _AT[at],
+                "y": below[at] + heights[at] / 2,
+                "text": USE_GROUPS[group.group].heading,
+                "showarrow": False,
+                "font": {"size": frame.NOTE_PX, "color": color},
+            }
+        below += heights
+
+
+def _place_of_name(heights: np.ndarray, top: float) -> int | None:
+    """Return the place where an area has most room for a name in a line; None if it has too little."""
+    least = np.lib.stride_tricks.sliding_window_view(heights, 2 * _COVERED + 1).min(axis=1)
+    at = int(least.argmax())
+    return at + _COVERED if least[at] * _PLOT_PX / top > 1.6 * frame.NOTE_PX else None
+
+
+def _phase_name(phase: tuple[str, float, float]) -> dict[str, Any]:
+    name, left, right = phase
     return {
         "x": (left + right) / 2,
         "y": 0,
@@ -88,8 +121,10 @@ def _phase_name(name: str, left: float, right: float) -> dict[str, Any]:
     }
 
 
-def _areas(use: MemoryUse, places: Sequence[float], unit: str, divisor: int) -> Iterator[go.Scatter]:
-    """Yield the area of each group that can be seen."""
+def _areas(
+    use: MemoryUse, places: Sequence[float], unit: str, divisor: int, named: Collection[str]
+) -> Iterator[go.Scatter]:
+    """Yield the area of each group that can be seen. The legend has those without their name inside."""
     along, least = np.asarray(places, dtype=np.float32), max(use.totals) / 1000
     for group in use.groups:
         if max(group.bytes) >= least:
@@ -98,6 +133,7 @@ def _areas(use: MemoryUse, places: Sequence[float], unit: str, divisor: int) -> 
                 x=along,
                 y=np.asarray(group.bytes, dtype=np.float32) / np.float32(divisor),
                 name=heading,
+                showlegend=heading not in named,
                 stackgroup="memory",
                 mode="lines",
                 line={"width": 0.5, "color": color, "shape": "hv"},

@@ -334,7 +334,7 @@ class _Drawing:
             if length <= 0:
                 continue
             room = length - 6
-            texts = (f"{part.name} {part.text}", part.text, part.name)
+            texts = (f"{part.name} {part.text}",)  # else both are in the legend
             fits = (
                 [text for text in texts if labels.width_px(text, frame.TICK_PX) <= room]
                 if fill.hatch in ("", palette.DOTS)

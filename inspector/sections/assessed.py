@@ -51,8 +51,10 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
         step += ", unchecked"  # its bounds are too long for a label; they are in the bar below
     elif known is not None and known.interval:
         few = known.ends == RANGE
-        of_steps = f"{known.steps} steps " if few else "80% of steps " if known.kind == "measured" else ""
-        step += f", {of_steps}{known.interval}"
+        if known.kind == "measured":  # the number of steps says so
+            step = f"Step, {known.steps if few else '80% of'} steps {known.interval}"
+        else:
+            step += f", {known.interval}"
     sent = assessment.traffic
     traffic = "Traffic"
     if assessment.of_cpu_partition:  # with the share, a tile would cut it off
@@ -158,7 +160,7 @@ def _change(
     if before is None or _rests_on(before) != _rests_on(assessment):
         return None, None
     then, now = of(before), of(assessment)
-    if then is None or now is None or not _differ(then, now):
+    if then is None or now is None or not _differ(then, now) or text(then) == text(now):
         return None, None
     better = None if before.rejected or assessment.rejected else now < then
     return _from_to(text(then), text(now)), better

@@ -126,20 +126,22 @@ def _known(known: Exchange, load: ExpertLoad) -> tuple[Block, ...]:
             "average."
         )
     parts = [text(said, _waits(known))]
-    rows = load.devices or load.tokens
+    rows = load.devices if load.devices and known.collectives else load.tokens
+    if len({*rows}) == 1:
+        return tuple(parts)
+    what = "device" if rows is load.devices else "expert"
     busiest = sorted(range(len(rows)), key=lambda number: -rows[number])
     mean = sum(rows) / len(rows) or 1
     table = Table.of(
         f"expert_load:{known.program}",
         busiest[:_MOST_ROWS],
         {
-            "Device:count" if load.devices else "Expert:count": lambda number: number,
+            f"{what.capitalize()}:count": lambda number: number,
             "Tokens:count": lambda number: rows[number],
             "× equal share": lambda number: f"{rows[number] / mean:.2f}",
         },
     )
     more = len(rows) - _MOST_ROWS
-    what = "device" if load.devices else "expert"
     return (*parts, table, *([text(more_text(more, what), quiet=True)] if more > 0 else ()))
 
 

@@ -249,6 +249,7 @@ def table(result: SearchResult) -> Table:
         listed(result),
         {
             "Layout": lambda candidate: name_of(candidate) + (" (current)" if candidate.current else ""),
+            "Source": stage_text,  # of what follows
             _unit(result): lambda candidate: seconds_text(candidate.step),
             **_program_columns(result),
             Column(
@@ -274,7 +275,6 @@ def table(result: SearchResult) -> Table:
                 "bytes",
                 "State and batch on one device, a lower bound of its memory",
             ): lambda candidate: candidate.state_bytes,
-            "Source": stage_text,
         },
     )
 

@@ -185,7 +185,7 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
 
 def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return the profiled time by kind of operation; empty if nothing was profiled."""
-    profiled = [program for program in snapshot.programs if program.trace is not None]
+    profiled = [program for program in once(snapshot) if program.trace is not None]
     if not profiled or snapshot.mesh is None:
         return ()
     blocks: list[Block] = []

@@ -34,11 +34,12 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
 
 
 def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
-    """Draw the choice of the chip and the memory of each program. The head says whether a layout fits."""
+    """Draw the choice of the chip and the memory of each program. The head says that a layout fits."""
     chip = chip_choice.draw(snapshot)
     snapshot = for_chip(snapshot, chip)
-    verdict = [memory.verdict(snapshot, chip)] if assess(snapshot, chip).memory is None else []
-    render.show([*verdict, *memory.programs(snapshot, chip)])
+    verdict, need = memory.verdict(snapshot, chip), assess(snapshot, chip).memory
+    in_head = verdict.kind != "error" and need is not None and not need.at_least
+    render.show([*([] if in_head else [verdict]), *memory.programs(snapshot, chip)])
 
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:

@@ -156,4 +156,4 @@ def test_names_are_escaped(shown, found: Snapshot) -> None:
     page = shown(with_collectives(found, (hostile,)))
     assert "1 \\<b\\>all" in page.markdown[0].value
     assert charts(page)[0] == "collective_bars"
-    assert page.dataframe[1].value["Source"][0] == hostile.source
+    assert page.dataframe[0].value["Source"][0] == hostile.source
