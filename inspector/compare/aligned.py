@@ -1,4 +1,4 @@
-"""Give arrays the same paths in Snapshots that name them differently.
+"""Give arrays the same paths in Snapshots that name them differently, and plans the same programs.
 
 A checkpoint of a Flax nnx state has the arrays at `…/kernel/value`, the live state at `…/kernel`.
 """
@@ -14,7 +14,18 @@ _ENDS = ("/value", "/raw_value")
 
 
 def aligned(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
-    """Return the Snapshots, without the ends of nnx variables in paths that another one has without them."""
+    """Return the Snapshots, without the ends of nnx variables in paths that another one has without them.
+
+    Plans keep the programs that all of them have: a page partitions the others later.
+    """
+    plans = [{program.name for program in one.programs} for one in snapshots if one.source.kind == "plan"]
+    if common := set.intersection(*plans) if plans else set():
+        snapshots = [
+            replace(one, programs=tuple(program for program in one.programs if program.name in common))
+            if one.source.kind == "plan" and not common.issuperset(program.name for program in one.programs)
+            else one
+            for one in snapshots
+        ]
     paths = [{array.path for array in snapshot.arrays} for snapshot in snapshots]
     count = Counter(path for paths_of_snapshot in paths for path in paths_of_snapshot)
     found = []

@@ -191,7 +191,7 @@ def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
     """Return the bytes in use over one program, and a sentence about its peak."""
     use = program.use
     assert use is not None
-    sentence = f"{_peak_sentence(use)}{_compilers_figure(program, use)}"
+    sentence = _peak_sentence(use)
     return (_over_program(program.program, use, sentence, chip), text(sentence))
 
 
@@ -224,7 +224,9 @@ def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     change = None if program.peak is None else change_text(use.peak_bytes, program.peak)
     if program.peak is None or not change:
         return _total_instead(program, use)
-    sentence = f" The compiler's own figure is {bytes_text(program.peak)} ({change})."
+    sentence = (
+        f"The compiler's own figure of {noun(program.program)} is {bytes_text(program.peak)} ({change})."
+    )
     if program.total is not None and program.peak > program.total:
         sentence += (
             " It counts memory inside of the chip, such as VMEM: "
@@ -238,7 +240,7 @@ def _total_instead(program: Breakdown, use: MemoryUse) -> str:
     if program.total is None or use.peak_bytes <= program.total:
         return ""
     return (
-        f" The compiler reserves {bytes_text(program.total)}: some of these values share memory, which the "
+        f"The compiler reserves {bytes_text(program.total)}: some of these values share memory, which the "
         "schedule does not show."
     )
 
@@ -330,6 +332,8 @@ def _unused(program: Breakdown) -> list[Text]:
 def _numbers(programs: Sequence[Breakdown]) -> Folded:
     hosted = any(part.in_host for program in programs for part in (*program.arguments, *program.outputs))
     note = [text("This compiler's peak counts arrays in host memory.", quiet=True)] * hosted
+    figures = [_compilers_figure(program, program.use) for program in programs if program.use is not None]
+    note += [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
     # A part that a program does not have is 0.

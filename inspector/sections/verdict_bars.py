@@ -68,7 +68,7 @@ def why_no_step(assessment: Assessment) -> str:
     if assessment.rejected is not None or (step is not None and step.parts):
         return ""
     if step is not None:
-        return "The step was measured without a profile, so its parts are unknown: use run --profile."
+        return "The step was measured without a profile, so its parts are unknown."
     if assessment.unknown_step == NO_CHIP:  # the label of the figure says so
         return ""
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""

@@ -386,9 +386,10 @@ class Editor:
         return st.expander(title, key=key, on_change="rerun")
 
     def _draw_side_by_side(self, sizes: list[Size], explained: bool = True) -> None:
-        """Draw the numbers in rows of three, and the switches below. `explained`: each with its meaning."""
+        """Draw the numbers in rows, and the switches below. `explained`: each with its meaning."""
         numbers = [size for size in sizes if not isinstance(size.default, bool)]
-        with st.grid(3, min_column_width=_LEAST_FIELD_PX):
+        # The longer names of further sizes have a mark for their meaning.
+        with st.grid(2 if explained else 3, min_column_width=_LEAST_FIELD_PX):
             for size in numbers:
                 _draw_field(size, explained)
         for size in numbers:
@@ -398,12 +399,12 @@ class Editor:
                 _draw_field(size, explained)
 
     def _draw_size_presets(self, entry: ModelEntry) -> None:
-        """Draw the sizes of published models as presets."""
+        """Draw the sizes of published models as presets, if there are several."""
+        if len(entry.presets) < 2:
+            return
         sizes = current_layout.last_layout().sizes
         names = [size.name for size in entry.presets if entry.sizes_of(size) == dict(sizes)]
         current = names[0] if names else None
-        if current is not None and len(entry.presets) == 1:
-            return  # nothing to choose
 
         def apply(preset: SizePreset) -> None:
             current_layout.put(replace(current_layout.last_layout(), sizes=entry.sizes_of(preset)))

@@ -1,4 +1,6 @@
-"""The page that opens files of a real job: uploads from the user's disk, never paths on the server."""
+"""The page that opens files of a real job: uploads from the user's disk, and folders of recorded programs.
+
+A browser names no path on the server."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.compare import board_link
+from inspector.core import program_run
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, whole_seconds_text
 from inspector.core.snapshot import Snapshot
@@ -20,7 +23,9 @@ from inspector.media.streamlit.session import asked, stated_counts, user, view_l
 from inspector.media.streamlit.streamlit_internals import UploadedFile, release
 from inspector.producers.readers import archive, limits
 from inspector.sections import unknown
+from inspector.service import serving
 from inspector.service.engine import Job, Status
+from inspector.service.program_run import folder_snapshot
 from inspector.service.request import Progress, Request
 
 OPENED = "opened_snapshot"  # (name, Snapshot)
@@ -31,6 +36,7 @@ _PROBLEMS = "open_link_problems"
 _JOB = "import"
 _UPLOADS = "open_uploads"  # counts uploads: each has a new field, because the last one is released
 _MEBIBYTE = 1024**2
+_MOST_RUNS = 20  # folders of recorded programs
 
 KINDS: dict[str, str | None] = {
     "Detect": None,
@@ -50,6 +56,7 @@ def show() -> None:
         if opened is None:
             st.markdown("### Open a file")
             _show_field()
+            _show_runs()
         else:
             with st.expander("Open another file", icon=":material/upload_file:"):
                 _show_field()
@@ -166,7 +173,10 @@ def _request(uploads: Sequence[UploadedFile], kind: str | None, mesh: str, axes:
 
         return asked.in_folder(read)
 
-    return Request(_JOB, start, describe=partial(_progress, name), keep=partial(put, name))
+    def keep(snapshot: Snapshot) -> None:
+        put(snapshot.source.file or name, snapshot)
+
+    return Request(_JOB, start, describe=partial(_progress, name), keep=keep)
 
 
 def _progress(name: str, status: Status) -> Progress:
@@ -176,6 +186,24 @@ def _progress(name: str, status: Status) -> Progress:
         label += f", {done + 1:,} of {of:,}"
         share = done / of
     return Progress(f"{label}: {name}", share, f"{whole_seconds_text(status.elapsed)} elapsed.")
+
+
+def _show_runs() -> None:
+    """Draw a button for each folder that `run` wrote where the server of the only user was started."""
+    runs = [] if serving.current().team else sorted(Path.cwd().glob(f"*/{program_run.FILE}"))
+    for number, file in enumerate(runs[:_MOST_RUNS]):
+        try:
+            script = program_run.read(file.parent).command[0]
+        except InvalidInput:
+            continue
+        label = f"{Path(script).name}, recorded in {file.parent.name}"
+        if st.button(plain(label), key=f"open_run:{number}", icon=":material/folder_open:", type="tertiary"):
+            try:
+                put(Path(script).name, folder_snapshot.read(file.parent))
+            except InvalidInput as error:
+                st.error(plain(str(error)), icon=":material/error:")
+            else:
+                st.rerun()
 
 
 def _show_formats() -> None:

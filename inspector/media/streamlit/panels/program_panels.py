@@ -48,15 +48,9 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     if missing is not None:
         render.show([missing])
         return
-    profiled = time.by_operation(snapshot)
     of_run = measured.section(snapshot, targets.chip_of(snapshot))
-    render.show([*of_run, *time.measured(snapshot), *profiled])
+    render.show([*of_run, *time.measured(snapshot), *time.by_operation(snapshot)])
     _show_own_run(snapshot)
-    if not profiled and snapshot.source.kind in ("cpu", "local"):
-        st.caption(
-            "To see the time by kind of operation, enable *Profile train steps* under *Training and "
-            "measurement* and run again."
-        )
     no_mesh = unknown.no_mesh(snapshot)
     if no_mesh is not None:
         render.show([no_mesh, *pipelines.sections(snapshot), *exposed.section(snapshot, None)])

@@ -10,8 +10,9 @@ from inspector.core.formatting import counted, left_text, seconds_text, whole_se
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, emulation
 from inspector.machines import targets
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import asked, finished_runs
+from inspector.media.streamlit.session import asked, current_layout, finished_runs
 from inspector.sections.phases import PHASE_NAMES, phase_label, share
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
@@ -63,6 +64,9 @@ def show(
     ):
         _start(service, plans)
         st.rerun()
+    if ran and not compiles and not layout.trace and len(plans) == 1:
+        help = "Run it again under JAX's profiler. *Time* then has its operations."
+        buttons.draw("Profile", "profile_button", "timer", _profile, service, plans[0], help=help)
     if not as_help:
         st.caption(said)
     for shown in requests:
@@ -100,6 +104,13 @@ def _start(service: Inspection, plans: tuple[Planned, ...]) -> None:
             _start(service, tuple(waiting))
 
     asked.of(_JOB).again(request(service, layout, planned, then, len(waiting)))
+
+
+def _profile(service: Inspection, plan: Planned) -> None:
+    """Open the layout with a profile of its steps, and run it."""
+    layout = replace(plan[0], trace=True)
+    current_layout.put(layout)
+    _start(service, ((layout, replace(plan[1], layout=layout.to_json())),))
 
 
 def request(

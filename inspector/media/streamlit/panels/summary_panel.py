@@ -73,7 +73,7 @@ def show(
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     state = assessed.state_change(assessment, before)
     changed = any(fact.change and not fact.computing for fact in facts.facts) or "→" in state
-    compared = f" · → from {known[0]}" if known is not None and changed else ""
+    compared = f" · → from {known[0]}" if known is not None and known[0] and changed else ""
     left, controls = page_width.beside([2, 1], align="top")
     with left.container(gap="xsmall"):
         row = _draw_title(snapshot, state, compared)

@@ -31,8 +31,8 @@ def complete(model: str) -> Assessment | None:
 def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] | None:
     """Keep the assessment of a layout. Return the one to compare it with, and the name of its layout.
 
-    That is the last pinned layout of the same model, else the layout before the last edit. Return None if
-    the page did not show that layout: nothing is computed for a comparison.
+    That is the last pinned layout of the same model, else the one before the last edit, without a name.
+    Return None if the page did not show that layout: nothing is computed for a comparison.
     """
     state = st.session_state
     shown: LRUCache[str, Assessment] = state.setdefault(_SHOWN, LRUCache(_MOST))
@@ -51,4 +51,4 @@ def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] |
         ):
             return plain(pin.name), shown[pinned.key()]
     before = state[_BEFORE]
-    return ("the layout before the last edit", shown[before]) if before in shown else None
+    return ("", shown[before]) if before in shown else None
