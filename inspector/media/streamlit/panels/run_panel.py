@@ -53,20 +53,22 @@ def show(
     refused = "JAX rejects this layout." if rejected else None
     said = agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran))
     as_help = not (agreed or impossible or refused)  # an estimate alone
-    if st.button(
-        f"{'Compile' if compiles else 'Run'} again" if ran else label,
-        help=said if as_help else None,
-        key="run_button",
-        type="secondary" if ran or impossible or rejected else "primary",
-        icon=":material/play_arrow:",
-        width="stretch",
-        disabled=impossible is not None or rejected,
-    ):
+    with st.container(horizontal=True, gap="small"):
+        clicked = st.button(
+            f"{'Compile' if compiles else 'Run'} again" if ran else label,
+            help=said if as_help else None,
+            key="run_button",
+            type="secondary" if ran or impossible or rejected else "primary",
+            icon=":material/play_arrow:",
+            width="stretch",
+            disabled=impossible is not None or rejected,
+        )
+        if ran and not compiles and not layout.trace and len(plans) == 1:
+            help = "Run it again under JAX's profiler. *Time* then has its operations."
+            buttons.draw("Profile", "profile_button", "timer", _profile, service, plans[0], help=help)
+    if clicked:
         _start(service, plans)
         st.rerun()
-    if ran and not compiles and not layout.trace and len(plans) == 1:
-        help = "Run it again under JAX's profiler. *Time* then has its operations."
-        buttons.draw("Profile", "profile_button", "timer", _profile, service, plans[0], help=help)
     if not as_help:
         st.caption(said)
     for shown in requests:
