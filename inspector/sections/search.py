@@ -32,8 +32,6 @@ from inspector.sections import verdict_bars
 from inspector.sections.section import (
     Block,
     Column,
-    Fact,
-    Facts,
     Folded,
     Picture,
     Section,
@@ -143,33 +141,17 @@ def picture(result: SearchResult) -> Picture:
     return Picture.of("search_front", words, search_front, result)
 
 
-def summary(result: SearchResult) -> Facts:
-    """Return the best layout, the time that it saves, and the number of candidates."""
-    best, current = result.best_candidate, result.current
-    facts = []
-    if best is not None:
-        label = "Best compiled layout" if predicted_better(result) else "Best layout"
-        label = "Best layout before a compile" if best.stage == "propagated" else label
-        facts.append(Fact(label, name_of(best), rules_text(best)))
-        facts.append(Fact(f"Its {_unit(result).lower()}", seconds_text(best.step), interval_text(best)))
-        compared = current is not None and current.stage == best.stage and not best.current
-        if compared and current is not None and current.seconds and best.seconds:
-            facts.append(
-                Fact(
-                    "Against the current layout",
-                    _against(current, best),
-                    f"{time_text(current)}, {_STAGES[current.stage]}",
-                )
-            )
-    counts = result.counts
-    facts.append(
-        Fact(
-            "Candidates",
-            f"{counts.considered:,}",
-            f"{counts.propagated:,} partitioned, {counts.compiled:,} compiled, {counts.rejected:,} rejected",
-        )
+def summary(result: SearchResult) -> Text:
+    """Return the number of candidates, and the change of the best layout from the current one."""
+    best, current, counts = result.best_candidate, result.current, result.counts
+    words = (
+        f"{counts.considered:,} candidates: {counts.propagated:,} partitioned, {counts.compiled:,} compiled, "
+        f"{counts.rejected:,} rejected."
     )
-    return Facts(tuple(facts))
+    compared = best is not None and current is not None and current.stage == best.stage and not best.current
+    if compared and best is not None and current is not None and current.seconds and best.seconds:
+        words += f" Against the current layout: {_against(current, best)}."
+    return text(words, quiet=True)
 
 
 def _against(current: Candidate, best: Candidate) -> str:

@@ -1,5 +1,6 @@
 """The Search page: what to search, the search while it runs, and its result."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import streamlit as st
@@ -31,6 +32,7 @@ from inspector.media.streamlit.session import (
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import search as section
 from inspector.sections import subject
+from inspector.sections.section import Block
 from inspector.service.request import Progress
 from inspector.service.search import registry
 from inspector.service.search.registry import SearchRequest, Watched
@@ -241,7 +243,7 @@ def _watch(watched: Watched, owner: str) -> None:
     asked.draw("search", progress, lambda: registry.shared().leave(watched, owner))
     result = watched.result()
     if result.candidates:
-        render.show([section.picture(result), section.summary(result), section.table(result)])
+        _show_table(result, [section.picture(result), section.table(result)], None)
 
 
 def _progress(watched: Watched, owner: str) -> Progress | None:
@@ -263,8 +265,9 @@ def _progress(watched: Watched, owner: str) -> Progress | None:
     return Progress(section.progress_text(state), share, note)
 
 
-def _show_result(result: SearchResult, layout: Layout) -> None:
-    listed, best = section.listed(result), result.best_candidate
+def _show_table(result: SearchResult, blocks: Sequence[Block], best: Candidate | None) -> None:
+    """Draw blocks of a result. The layout of the selected row, also while a search runs, can be opened."""
+    listed, layout = section.listed(result), current_layout.last_layout()
 
     def pick(row: int | None) -> None:
         chosen = best if row is None else listed[row]
@@ -281,10 +284,15 @@ def _show_result(result: SearchResult, layout: Layout) -> None:
         )
         render.show([section.why(result, chosen)])
 
+    render.show(blocks, {section.TABLE: pick})
+
+
+def _show_result(result: SearchResult, layout: Layout) -> None:
+    best = result.best_candidate
     render.show(section.head(result))
     if best is not None:
         _actions(best, result, layout, "best")
-    render.show(section.details(result), {section.TABLE: pick})
+    _show_table(result, section.details(result), best)
     downloads.draw(
         "Result",
         lambda: results.dumps(result),

@@ -6,6 +6,8 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.compare.compared import compared
+from inspector.compare.verdict import headline
 from inspector.core.snapshot import Snapshot
 from inspector.figures import stamp
 from inspector.machines.hardware import Chip
@@ -61,6 +63,7 @@ def _show_forms(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: st
 
 
 def _picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
-    """Return the layouts at a glance, as wide as a slide, with their provenance."""
+    """Return the layouts at a glance, as wide as a slide, with their verdict and their provenance."""
     figure = glance.figure(glance.of(pins, chip), screenshot_mode.WIDTH_PX)
-    return stamp.stamped_with(figure, provenance.lines(pins))
+    verdict = [headline(compared(pins, chip)).replace("`", "")] if len(pins) > 1 else []
+    return stamp.stamped_with(figure, [*verdict, *provenance.lines(pins)])
