@@ -70,10 +70,14 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         computing = changeable is not None and snapshot.effects is None
         said = section.summary(rows, snapshot, chip, computing)
         render.show([said, *findings_section.not_checked(snapshot)])
-        for number, improvement in enumerate(rows[:_MAX_SHOWN]):
+        footnotes = [row.message for row in rows if row.is_remark and row.finding and not row.finding.remedy]
+        cards = [row for row in rows if row.message not in footnotes]
+        for number, improvement in enumerate(cards[:_MAX_SHOWN]):
             _draw(f"improve:{number}", improvement, snapshot, layout, in_full=True)
-        if len(rows) > _MAX_SHOWN:
-            st.caption(more_text(len(rows) - _MAX_SHOWN, "improvement"))
+        if len(cards) > _MAX_SHOWN:
+            st.caption(more_text(len(cards) - _MAX_SHOWN, "improvement"))
+        for message in footnotes[:_MAX_SHOWN]:
+            st.caption(render.markdown(with_code(message)))
     if changeable is not None and snapshot.effects is not None and snapshot.effects.changes:
         heading = effects_section.all_heading(snapshot.effects, assess(snapshot, chip))
         drawer = st.expander(heading, key="effects_drawer", on_change="rerun")
