@@ -105,7 +105,7 @@ def test_the_interval_of_a_step_leads_to_the_runs_of_its_chip(open_page):
     with_programs(page)
     page.open_panel("Time")
     step = page.test.metric[1]
-    assert re.fullmatch(r"Step, predicted, \[.+\]\(accuracy\?chip=v5e\)", step.label)
+    assert re.fullmatch(r"Step, predicted, \[.+\]\(accuracy\?chip=v5e \"[^\"]+\"\)", step.label)
     link = next(one for one in page.test.get("page_link") if one.proto.page == "accuracy")
     assert link.proto.query_string == "chip=v5e"
 

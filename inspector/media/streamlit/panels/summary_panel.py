@@ -91,7 +91,8 @@ def show(
         )
         code_panel.draw_button(layout)
         _explain(facts, summary.totals(snapshot))
-    render.show([replace(facts, facts=tuple(replace(fact, help=None) for fact in facts.facts))], _CLICKS)
+    silent = tuple(fact if fact.runs_of else replace(fact, help=None) for fact in facts.facts)
+    render.show([replace(facts, facts=silent)], _CLICKS)
     if not computing and assessment.rejected is None:  # else the reason is above the title
         render.show(_bars(assessment))
         improve_panel.show_worst(snapshot, layout)

@@ -120,12 +120,13 @@ def markdown(parts: Sequence[section.Inline]) -> str:
 
 
 def _label(fact: section.Fact) -> str:
-    """Return the label of a fact, whose interval leads to the runs that it comes from."""
+    """Return the label of a fact. Its interval leads to its runs, and has the help on hover."""
     if fact.runs_of is None:
         return plain(fact.label)
     name, _, interval = fact.label.rpartition(", ")
     address = f"{page_switch.ACCURACY}?{urlencode({chip_choice.KEY: fact.runs_of})}"
-    return f"{plain(name)}, [{plain(interval)}]({address})"
+    said = f' "{plain(fact.help).replace(chr(34), "")}"' if fact.help else ""
+    return f"{plain(name)}, [{plain(interval)}]({address}{said})"
 
 
 def _places(block: section.Block, page: _Page) -> Iterator[tuple[DeltaGenerator, section.Block, _Page]]:
@@ -183,7 +184,7 @@ def _draw(block: section.Block, page: _Page) -> None:
                     fact.change and plain(fact.change),
                     # The color is that of the sign, which the text of a change does not have.
                     _DELTA_COLORS[fact.better],
-                    help=fact.help and plain(fact.help),
+                    help=None if fact.runs_of else fact.help and plain(fact.help),
                     delta_arrow="off",
                 )
                 if on_click is not None:  # the button is as large as the tile
