@@ -233,7 +233,7 @@ def _bounds(snapshot: Snapshot) -> None:
         return
     models = time.models_of(snapshot, CHIP)
     for model in models.values():
-        _draw([time.how_computed(snapshot, model, models.values())])
+        _draw([*time.how_computed(snapshot, model)])
 
 
 def _devices(snapshot: Snapshot) -> None:

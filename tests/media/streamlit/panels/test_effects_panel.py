@@ -14,6 +14,7 @@ from inspector.compare.board import Board
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Change, Effects, LayoutCost
+from inspector.layout import presets
 from inspector.media.streamlit.parts import board_pair
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
@@ -172,7 +173,7 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
             pinned.append(
                 board_pair._with_pair(service, layout, effect.label, layouts.from_json(effect.layout), False)
             )
-            assert pinned[-1].names == ("Current layout", "Remove hidden → model")
+            assert pinned[-1].names == (presets.title(layout), "Remove hidden → model")
             assert pinned[-1].baseline == 0
         assert all(snapshot.programs for snapshot in pinned[-1].snapshots)
     finally:
