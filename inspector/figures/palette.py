@@ -108,7 +108,7 @@ class Fill:
 NOT_KNOWN = Fill(UNKNOWN, "/")
 # The activity of a device in a step without others, by `StepPart.kind`.
 WORK = {
-    "compute": Fill("#565E69"),
+    "compute": Fill("#6A7280"),
     "memory": Fill("#9AA2AD"),
     "copies": Fill("#9AA2AD", "x"),
     "rest": NOT_KNOWN,
