@@ -219,7 +219,7 @@ def _peak_sentence(use: MemoryUse) -> str:
     return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
 
 
-def _compilers_figure(program: Breakdown, use: MemoryUse) -> str:
+def compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
     change = None if program.peak is None else change_text(use.peak_bytes, program.peak)
     if program.peak is None or not change:
@@ -332,7 +332,7 @@ def _unused(program: Breakdown) -> list[Text]:
 def _numbers(programs: Sequence[Breakdown]) -> Folded:
     hosted = any(part.in_host for program in programs for part in (*program.arguments, *program.outputs))
     note = [text("This compiler's peak counts arrays in host memory.", quiet=True)] * hosted
-    figures = [_compilers_figure(program, program.use) for program in programs if program.use is not None]
+    figures = [compilers_figure(program, program.use) for program in programs if program.use is not None]
     note += [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])

@@ -105,7 +105,8 @@ def short(named: Named, chip: Chip | None) -> list[Block]:
         ((_, about),) = subjects
         shown += screen.of_snapshot(about)
         specs = arrays.tree_texts(about.snapshot, arrays.state_arrays(about.snapshot))
-        details.append(Section("specs", "PartitionSpecs", tuple(specs)))
+        details += [Section("specs", "PartitionSpecs", tuple(specs))]
+        details += reshards.sections(about.snapshot, about.chip)
     assumed: set[str] = set()
     for _, about in subjects:
         evidence = assess(about.recorded, about.chip).evidence

@@ -3,7 +3,7 @@
 from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, elements_text, times_text
-from inspector.core.meshes import meshes_text, number_of_devices
+from inspector.core.meshes import devices_of, meshes_text, number_of_devices
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import Totals, counted_program, in_elements, state_title, state_totals
@@ -60,15 +60,14 @@ def totals(snapshot: Snapshot) -> Facts:
 
 
 def line(snapshot: Snapshot, state_per_device: str | None = None) -> Text:
-    """Return the facts of `totals` in one line: `Train state 96 MiB, per device 24 MiB`.
+    """Return the facts of `totals` in one line: `8 devices · Train state 96 MiB, per device 24 MiB`.
 
     state_per_device: the bytes per device if they are to have other words, such as before and now.
     """
     _, once, per_device, _ = totals(snapshot).facts
     copies = state_totals(in_elements(snapshot) or snapshot).copies
     count = device_count(snapshot)
-    # The mesh above the line has their number.
-    devices = "" if snapshot.mesh or count is None else counted(count, "device")
+    devices = devices_of(snapshot) or ("" if count is None else counted(count, "device"))
     if state_per_device is None or per_device.label == _ELEMENTS_PER_DEVICE:
         state_per_device = per_device.value
     sizes = f"{once.label} {once.value}, per device {state_per_device}"

@@ -21,6 +21,7 @@ from inspector.figures.timings import EMULATED, PROFILED
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
 from inspector.media.markdown.render import render
+from inspector.sections import summary
 from inspector.sections.section import Columns
 from inspector.sections.time import flops_counts, measured, section
 
@@ -86,3 +87,4 @@ def test_the_machine_of_a_snapshot_is_not_called_this_one(kind: Kind, where: str
     assert timings.where(snapshot) == where
     said = render(measured(snapshot))
     assert "this machine" not in said and "8 emulated devices" in said and "share the cores" in said
+    assert render([summary.line(snapshot)]).startswith("8 emulated devices")

@@ -103,7 +103,7 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
     if best or computing:
         st.markdown("##### Improvements")
     for number, improvement in enumerate(best):
-        _draw(f"improvement:{number}", improvement, snapshot, layout)
+        _draw(f"improvement:{number}", replace(improvement, message=""), snapshot, layout)
     if computing:
         asked.show_progress(_JOB)
 
@@ -196,7 +196,7 @@ def _draw(
         left, right = page_width.beside([3, 1], align="top")
         gain = f" · {plain(improvement.gain)}" if improvement.gain else ""
         remedy = (finding.remedy or "") if in_full and finding and fix is None else ""
-        message = improvement.message if in_full else ""
+        message = improvement.message if in_full else improvement.message.partition(". ")[0]
         left.markdown(
             f":{render.COLORS[improvement.kind]}[{render.ICONS[improvement.kind]} "
             f"{improvement.label.capitalize()}] **{plain(improvement.title)}**{gain}  \n"

@@ -11,6 +11,7 @@ from inspector.assessment import assess
 from inspector.checks.audit import CODES
 from inspector.core.assessment import Assessment
 from inspector.core.formatting import counted
+from inspector.core.meshes import devices_of
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_width
@@ -109,7 +110,10 @@ def _draw_title(snapshot: Snapshot, state: str, compared: str) -> DeltaGenerator
     one_row = page_width.content_px() >= page_width.NARROW_PX
     if not one_row:  # the sizes are in the fields
         model = f":{color}-badge[{icon} {label}] {model.partition(' · ')[0]} · "
-    st.caption(model + render.markdown(summary.line(snapshot, state).parts) + compared)
+    line = render.markdown(summary.line(snapshot, state).parts)
+    if devices_of(snapshot) in title:
+        line = line.removeprefix(f"{devices_of(snapshot)} · ")
+    st.caption(model + line + compared)
     row = st.container(horizontal=one_row, vertical_alignment="center", gap="small")
     if one_row:
         row.badge(label, icon=icon, color=color)

@@ -115,7 +115,7 @@ def test_a_zip_of_a_checkpoint(
     values = [metric.value.replace("\\", "") for metric in page.metric]
     assert values[:3] == [f"≥ {held}", "unknown", "unknown"] and len(values) == 4
     (line,) = [said for caption in page.caption if "per device" in (said := caption.value.replace("\\", ""))]
-    assert all(text in line for text in (whole, held, copies))
+    assert all(text in line for text in ("8 devices", whole, held, copies))
     assert folders() <= before, "the upload's folder is gone"
 
 

@@ -59,7 +59,7 @@ def said(elements) -> str:
 
 def test_findings_have_level_array_and_message(shown, faulty: Snapshot) -> None:
     page = shown(faulty, of="findings")
-    text = said(page.markdown)
+    text = said(page.markdown) + said(page.caption)
     for finding in audit.audited(faulty).findings:
         assert finding.message.replace("_", " ")[:40] in text.replace("_", " ")
     assert "1 warning, 2 notes" in text
