@@ -333,15 +333,10 @@ class _Drawing:
         ):
             if length <= 0:
                 continue
-            room = length - 6
-            texts = (f"{part.name} {part.text}",)  # else both are in the legend
-            fits = (
-                [text for text in texts if labels.width_px(text, frame.TICK_PX) <= room]
-                if fill.hatch in ("", palette.DOTS)
-                else []
-            )
-            written = fits[0] if fits and (start == x or not inside) else ""
-            if written == texts[0]:
+            text = f"{part.name} {part.text}"  # else both are in the legend
+            fits = fill.hatch in ("", palette.DOTS) and labels.width_px(text, frame.TICK_PX) <= length - 6
+            written = text if fits and (start == x or not inside) else ""
+            if written:
                 self.named.add(part.name)
             self._draw_bar(
                 start, top, length, BAR_PX, fill, part.hover,

@@ -29,12 +29,8 @@ def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
     """Return the number of checks without findings, by evidence."""
     if not audit.questions(snapshot):
         return "No check applies."
-    return f"{checks_text(snapshot)} of {_SEEN[stage]} found nothing."
-
-
-def checks_text(snapshot: Snapshot) -> str:
-    """Return the number of checks that apply to a Snapshot: `12 checks`."""
-    return counted(len(audit.questions(snapshot)), "check")
+    checks = counted(len(audit.questions(snapshot)), "check")
+    return f"{checks} of {_SEEN[stage]} found nothing."
 
 
 def title(finding: Finding) -> str:

@@ -197,7 +197,7 @@ def of_finding(finding: Finding) -> Improvement:
 
 def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> Section:
     """Return the ranked list, with the findings of identical layers as one, and the effects folded below."""
-    rows = _merged(snapshot, chip)
+    rows = ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
     blocks: list[Block] = [summary(rows, snapshot, chip), *findings.not_checked(snapshot)]
     if rows:
         blocks.append(Listing(tuple(map(sentence, rows[:most]))))
@@ -208,16 +208,6 @@ def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> 
         inside = effects.details(snapshot.effects, assessed)
         blocks.append(Folded(effects.all_heading(snapshot.effects, assessed), inside))
     return Section("findings", "Findings and improvements", tuple(blocks))
-
-
-def count_text(snapshot: Snapshot, chip: Chip | None = None) -> str:
-    """Return the number of findings and changes of `section`: `2 warnings, 1 note`."""
-    rows = _merged(snapshot, chip)
-    return ", ".join(_counts(rows)) or f"nothing found by {findings.checks_text(snapshot)}"
-
-
-def _merged(snapshot: Snapshot, chip: Chip | None) -> list[Improvement]:
-    return ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
 
 
 def summary(

@@ -445,18 +445,6 @@ def use_text(layout: Layout) -> str:
     return ", ".join([*texts, *(f"{otherwise} → {axis}" for axis in idle)]) or "nothing"
 
 
-def time_text(candidate: Candidate) -> str:
-    """Return the time of a step with its interval."""
-    if candidate.measured is not None:
-        return f"{seconds_text(candidate.measured)} measured"
-    if candidate.seconds is None:
-        least = candidate.at_least
-        return candidate.reason or ("unknown" if least is None else f"at least {seconds_text(least)}")
-    if candidate.low is None or candidate.high is None:
-        return f"{seconds_text(candidate.seconds)}, interval unknown"
-    return f"{seconds_text(candidate.seconds)} ({interval_text(candidate)})"
-
-
 def interval_text(candidate: Candidate) -> str:
     """Return the ends of the interval of a predicted time."""
     if candidate.measured is not None:

@@ -21,6 +21,7 @@ from inspector.core.snapshot import (
     Array,
     Mesh,
     MeshAxis,
+    Program,
     Snapshot,
     Spec,
 )
@@ -205,3 +206,16 @@ def test_a_restored_nnx_state_is_compared_with_the_live_one(tmp_path) -> None:
     assert command_line.main(["compare", *map(str, file), "-o", str(out)]) == 0
     (compared,) = json.loads(out.read_text())["differences"]
     assert compared["arrays"] == []
+
+
+def test_plans_are_compared_by_the_programs_that_all_of_them_have() -> None:
+    both = dataclasses.replace(
+        samples.planned(samples.DEFAULT_MESH), programs=(Program("train_step"), Program("apply"))
+    )
+    first = dataclasses.replace(both, programs=both.programs[:1])
+    assert [[program.name for program in one.programs] for one in aligned([both, first])] == [
+        ["train_step"],
+        ["train_step"],
+    ]
+    compiled = dataclasses.replace(both, source=dataclasses.replace(both.source, kind="cpu"))
+    assert aligned([compiled, first]) == (compiled, first)

@@ -191,18 +191,15 @@ def _progress(name: str, status: Status) -> Progress:
 def _show_runs() -> None:
     """Draw a button for each folder that `run` wrote where the server of the only user was started."""
     runs = [] if serving.current().team else sorted(Path.cwd().glob(f"*/{program_run.FILE}"))
-    for number, file in enumerate(runs[:_MOST_RUNS]):
-        try:
-            script = program_run.read(file.parent).command[0]
-        except InvalidInput:
-            continue
-        label = f"{Path(script).name}, recorded in {file.parent.name}"
-        if st.button(plain(label), key=f"open_run:{number}", icon=":material/folder_open:", type="tertiary"):
+    for number, folder in enumerate(file.parent for file in runs[:_MOST_RUNS]):
+        label = plain(f"Recorded program in {folder.name}")
+        if st.button(label, key=f"open_run:{number}", icon=":material/folder_open:", type="tertiary"):
             try:
-                put(Path(script).name, folder_snapshot.read(file.parent))
+                snapshot = folder_snapshot.read(folder)
             except InvalidInput as error:
                 st.error(plain(str(error)), icon=":material/error:")
             else:
+                put(snapshot.source.file or folder.name, snapshot)
                 st.rerun()
 
 

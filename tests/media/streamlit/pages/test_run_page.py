@@ -56,3 +56,19 @@ def test_without_a_folder_the_page_says_how_to_get_one(monkeypatch: pytest.Monke
     monkeypatch.delenv(program_run.FOLDER_VARIABLE, raising=False)
     page = AppTest.from_string(PAGE, default_timeout=PATIENCE).run()
     assert len(page.info) == 1 and not page.exception
+
+
+def test_folders_of_recorded_programs_can_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "train-run"
+    (folder / "programs").mkdir(parents=True)
+    snapshot.write(FOUND, folder / program_run.SNAPSHOT)
+    snapshot.write(replace(FOUND, arrays=()), folder / COMPILED.file)
+    run = ProgramRun(("train.py",), "2026-11-22T12:00:00+00:00", programs=(COMPILED,), ended="exit 0")
+    program_run.write(run, folder)
+    script = "from inspector.media.streamlit.pages import open_page\nopen_page.show()"
+    page = AppTest.from_string(script, default_timeout=PATIENCE).run()
+    page.button(key="open_run:0").click().run()
+    assert not page.exception and not page.error
+    _, opened = page.session_state["opened_snapshot"]
+    assert [array.path for array in opened.arrays] == ["state/w"]
