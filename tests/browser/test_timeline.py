@@ -9,6 +9,7 @@ from playwright.sync_api import Locator, expect
 
 from benchmarks.processes import until
 from inspector.core import snapshot
+from inspector.core.snapshot import Snapshot
 from tests.browser.dashboard import PATIENCE, Dashboard
 from tests.machines.prediction.schedules import long_step
 
@@ -18,17 +19,28 @@ KEY = "timeline"
 PIXEL = 1 / 1_000  # of the width, at most; the browser rounds the place of the pointer
 
 
-@pytest.fixture
-def opened(open_tab, server) -> Dashboard:
+def opened_step(open_tab, server, step: Snapshot) -> Dashboard:
     dashboard = Dashboard(open_tab(), server.url)
     dashboard.page.goto(f"{server.url}/open")
-    content = snapshot.dumps(long_step()).encode()
+    content = snapshot.dumps(step).encode()
     file = {"name": "long.json", "mimeType": "application/json", "buffer": content}
     dashboard.page.locator("input[type=file]").first.set_input_files(file)
     dashboard.open_tab("Time")
     dashboard.wait_for_figure(KEY)
     dashboard.wait_for_stillness()
     return dashboard
+
+
+@pytest.fixture
+def opened(open_tab, server) -> Dashboard:
+    return opened_step(open_tab, server, long_step())
+
+
+def test_a_step_that_is_mostly_one_loop_begins_with_one_iteration(open_tab, server) -> None:
+    dashboard = opened_step(open_tab, server, long_step(40, times=1_000))
+    start, end = period(dashboard)
+    dashboard.main().get_by_role("button", name="Whole step").click()
+    dashboard.wait_for_figure(KEY, lambda figure: _length(figure) > 10 * (end - start))
 
 
 def plot(dashboard: Dashboard) -> Locator:
@@ -137,7 +149,7 @@ def test_a_bar_of_several_operations_and_the_buttons_zoom(opened: Dashboard) -> 
     wait_for_period(opened, start, end)
     opened.main().get_by_role("button", name="Whole step").click()
     wait_for_period(opened, *whole)
-    opened.main().get_by_role("button", name="One layer").click()
+    opened.main().get_by_role("button", name=re.compile("One iteration")).click()
     opened.wait_for_figure(KEY, lambda figure: 0 < _length(figure) < 0.2 * whole[1])
 
 

@@ -24,10 +24,11 @@ def schedule(*operations: ScheduledOperation, **others: tuple[ScheduledOperation
     )
 
 
-def long_step(operations: int = 6_000) -> Snapshot:
+def long_step(operations: int = 6_000, times: int = 4) -> Snapshot:
     """Return a Snapshot whose train step is this many operations on a TPU v5e.
 
-    Some take 200 times as long as others. A tenth of them are the body of a loop.
+    Some take 200 times as long as others. A tenth of them are the body of a loop that runs
+    this often.
     """
     draw = random.Random(0)
     every = tuple(
@@ -40,7 +41,7 @@ def long_step(operations: int = 6_000) -> Snapshot:
         for number in range(operations)
     )
     body = operations // 10
-    loop = ScheduledOperation("while.1", "while", runs=("body",), times=4)
+    loop = ScheduledOperation("while.1", "while", runs=("body",), times=times)
     program = Program(
         "train_step", schedule=schedule(*every[body:], loop, body=every[:body]), stage="compiled"
     )

@@ -25,7 +25,8 @@ class _Shown:
     """The period that the timeline shows, in seconds.
 
     Attributes:
-      step: identifies the timeline; another one begins with one iteration of a loop, such as one layer.
+      step: identifies the timeline; another one begins with one iteration, such as one layer, if the
+        others take most of it.
       period: None for the whole step.
       number: of the last period that the server has chosen.
     """
@@ -44,7 +45,9 @@ def show(predicted: Predicted, program: Program) -> None:
     periods = windows(predicted.simulated, program, measured)
     end = max(end for _, end in periods.values())
     step = (predicted.program, predicted.chip.name, end)
+    further = sum(span.end - span.start for span in predicted.simulated.spans if span.basis == "loop")
     one_layer = next((period for name, period in periods.items() if name != WHOLE_STEP), None)
+    one_layer = one_layer if further > end / 2 else None
     shown: _Shown = state.get(_SHOWN, _Shown(step, one_layer))
     if shown.step != step:
         shown = _Shown(step, one_layer, shown.number + 1)
