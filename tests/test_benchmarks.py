@@ -168,6 +168,7 @@ COMPILED_FOR = {
 }  # fmt: skip
 
 
+@pytest.mark.timeout(3600)  # faults, above all, kill and start many servers
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in CHEAP else pytest.mark.nightly) for name in SMALLEST]
 )

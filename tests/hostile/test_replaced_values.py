@@ -263,6 +263,7 @@ def test_a_list_of_another_length_is_shown_or_refused(draw: random.Random) -> No
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)
 @pytest.mark.skipif(not EXAMPLES, reason="takes ten minutes: HOSTILE_EXAMPLES=1 runs it")
 def test_every_list_of_another_length_is_shown_or_refused() -> None:
     for _, _, document in LENGTHS:

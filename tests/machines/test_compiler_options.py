@@ -196,13 +196,12 @@ def _task(name: str, value: str) -> None:
 def _jobs(name: str, value: str) -> None:
     """The requests of a worker that compile."""
     from inspector.producers.compile import compile_layout, run_layout
-    from inspector.producers.learn import checkpoint, time_together
+    from inspector.producers.learn import time_together
 
     plain = LAYOUT.to_json() | {"compiler_options": {name: value}}
     jobs: list[Callable[[], Any]] = [
         lambda: compile_layout.compile_job({"layout": plain | {"target": "tpu:v5e:1x2"}}, _report),
         lambda: run_layout.run_job({"layout": plain}, _report),
-        lambda: checkpoint.restore({"layout": plain}, _report),
         lambda: time_together.time_together({"layouts": [[0, plain]], "untimed": [], "rounds": 6}, _report),
     ]  # fmt: skip
     for job in jobs:
