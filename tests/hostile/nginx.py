@@ -67,7 +67,7 @@ class Nginx:
             )
         )
         program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-        assert program, "this test needs nginx, as CONTRIBUTING says"
+        assert program, "nginx is missing, which run.py installs"
         self._process = subprocess.Popen([program, "-p", str(folder), "-c", str(folder / "nginx.conf")])
         processes.until(self._listens, "nginx")
 
