@@ -1,6 +1,6 @@
 """The answers of an assessment: does it fit, how long is a step, what does it send, and what is wrong."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -92,14 +92,14 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
 
 
 def while_computing(
-    assessment: Assessment, last: Assessment | None, before: Assessment | None, totals: bool
+    assessment: Assessment, last: Sequence[str] | None, before: Assessment | None, totals: bool
 ) -> Facts:
     """Return the four answers of a plan while its programs are partitioned.
 
     Answers that need the programs are those of another layout, and say so. The others are final.
 
     Args:
-      last: the last assessment of a layout of the same model with programs. None if there is none.
+      last: the last answers for a layout of the same model with programs. None if there are none.
       before: the assessment that final answers are compared with; None if there is none.
       totals: whether the totals of the programs are known, so that only findings are not.
     """
@@ -113,13 +113,7 @@ def while_computing(
         totals,
         False,
     )
-    computed: list[str | None] = [None] * len(now)
-    if last is not None:
-        known = last.memory, last.step, last.traffic, last.findings
-        computed = [
-            fact.value if figure is not None else None
-            for fact, figure in zip(of_assessment(last).facts, known, strict=True)
-        ]
+    computed = [None if value.startswith("unknown") else value for value in last or ["unknown"] * len(now)]
     facts = zip(now, _COMPUTED, computed, final, strict=True)
     return Facts(
         tuple(fact if is_final else _computing(label, value) for fact, label, value, is_final in facts),

@@ -442,8 +442,6 @@ def test_every_door_has_the_same_sentence(tmp_path: Path, capsys: pytest.Capture
         (own,) = plain["collectives"]
         assert (plain["count"], plain["seconds"]) == (1, own["seconds"])
         assert (own["name"], own["sentence"]) == ("start", sentence)
-    for ending in ("md", "html"):
-        report = tmp_path / f"report.{ending}"
-        printed("report", str(file), "-o", str(report))
-        text = html.unescape(re.sub(r"<[^>]+>", "", report.read_text())).replace("`", "").replace("\\", "")
-        assert sentence in text, ending
+    report = tmp_path / "report.html"
+    printed("report", str(file), "-o", str(report))
+    assert sentence in html.unescape(re.sub(r"<[^>]+>", "", report.read_text())).replace("`", "")

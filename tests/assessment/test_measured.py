@@ -144,11 +144,8 @@ def test_a_chip_leaves_what_was_measured_on_emulated_devices(tpu: Snapshot) -> N
     )
     assert for_chip(emulated, V5E).programs[0].before_compile
 
-    def measured_parts(section: Section) -> list[Table]:
-        inside = [
-            part for part in section.blocks if isinstance(part, Section) and part.key == "measured-step"
-        ]
-        return [table for part in inside for table in part.blocks if isinstance(table, Table)]
+    def measured_parts(section: Section) -> list[Section]:
+        return [part for part in section.blocks if isinstance(part, Section) and part.key == "measured-step"]
 
     without_chip = measured_parts(time.section(emulated, None))
     assert without_chip and without_chip == measured_parts(time.section(emulated, V5E))
@@ -161,9 +158,9 @@ def test_the_markdown_report_has_the_measured_parts(tpu: Snapshot) -> None:
     step = assess(tpu).step
     assert step is not None and len(step.parts) > 2
     alone = reports.content([("a", tpu)], ".md")
-    for part in step.parts:
+    for part in sorted(step.parts, key=lambda part: -part.seconds)[:3]:
         name = part_text(part, measured=True)
-        assert f"| {name} | {seconds_text(part.seconds)} |" in alone
+        assert f" {name} {seconds_text(part.seconds)}" in alone
     compared_with = "time the layouts together"
     assert compared_with not in alone and "it has no such arrays" not in alone
     assert compared_with in reports.content([("a", tpu), ("b", tpu)], ".md")

@@ -181,8 +181,7 @@ def texts(
     one_chip = hardware.CHIPS.get(chip or "")
     for count in (1, 2):
         named = [(path.stem, snapshot) for path in paths[:count]]
-        markdown = report.content(named, ".md", one_chip)
-        yield "markdown" + "s" * (count - 1), f"{markdown}\n{bars(markdown)}"
+        yield "markdown" + "s" * (count - 1), report.content(named, ".md", one_chip)
         page = re.sub(
             r"<script.*?</script>|<style.*?</style>", "", report.content(named, ".html", one_chip), flags=re.S
         )
@@ -247,18 +246,6 @@ def columns(table: str) -> str:
     starts = [match.start() for match in re.finditer(r"(?:^|(?<=  ))\S", head)]
     ends = [*starts[1:], max(len(head), len(row))]
     return "\n".join(f"{head[a:b].strip()}  {row[a:b].strip()}" for a, b in zip(starts, ends, strict=True))
-
-
-def bars(markdown: str) -> str:
-    """Return the table with bars as a line for each of its amounts."""
-    lines = markdown.splitlines()
-    start = next(place for place, line in enumerate(lines) if line.startswith("| Layout |"))
-    head, *rows = (
-        [cell.strip() for cell in line.strip("| ").split(" | ")]
-        for line in lines[start : start + 4]
-        if line.startswith("| ") and "---" not in line
-    )
-    return "\n".join(f"{name}  {cell}" for row in rows for name, cell in zip(head, row, strict=True))
 
 
 def test_the_reader_of_this_test_reads_names_and_amounts() -> None:

@@ -113,9 +113,10 @@ def counted(snapshot: Snapshot, facts: Facts) -> Facts:
     rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
     number = sum(not improvement.is_remark for improvement in rows)
     *others, last = facts.facts
-    value = formatting.counted(number, "improvement") if number else last.value
+    if number:  # the change since the last edit is that of the findings
+        last = replace(last, value=formatting.counted(number, "improvement"), change=None)
     computing = snapshot.effects is None and asked.of(_JOB).job is not None
-    return replace(facts, facts=(*others, replace(last, value=value, computing=computing)))
+    return replace(facts, facts=(*others, replace(last, computing=computing)))
 
 
 def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:

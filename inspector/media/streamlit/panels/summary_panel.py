@@ -69,7 +69,7 @@ def show(
         facts = assessed.while_computing(assessment, last, before, totals)
     else:
         facts = improve_panel.counted(snapshot, assessed.of_assessment(assessment, before))
-        last_shown.keep_complete(layout.model, assessment)
+        last_shown.keep_complete(layout.model, [fact.value for fact in facts.facts])
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     state = assessed.state_change(assessment, before)

@@ -3,6 +3,8 @@
 It compares the layout with one of them, and shows the last one while the next is computed.
 """
 
+from collections.abc import Sequence
+
 import streamlit as st
 from cachetools import LRUCache
 
@@ -13,19 +15,19 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins
 
 _SHOWN, _NOW, _BEFORE = "assessments_shown", "assessed_layout", "assessed_layout_before"
-_COMPLETE = "assessment_complete"  # the model, and its last assessment with all that is computed
+_COMPLETE = "answers_complete"  # the model, and the last answers for it of which nothing more is computed
 _MOST = 100
 
 
-def keep_complete(model: str, assessment: Assessment) -> None:
-    """Keep the assessment of a layout of this model, of which nothing more is computed."""
-    st.session_state[_COMPLETE] = model, assessment
+def keep_complete(model: str, answers: Sequence[str]) -> None:
+    """Keep the four answers for a layout of this model, of which nothing more is computed."""
+    st.session_state[_COMPLETE] = model, answers
 
 
-def complete(model: str) -> Assessment | None:
-    """Return the last complete assessment if it is of a layout of this model, else None."""
-    of_model, assessment = st.session_state.get(_COMPLETE, (None, None))
-    return assessment if of_model == model else None
+def complete(model: str) -> Sequence[str] | None:
+    """Return the last complete answers if they are for a layout of this model, else None."""
+    of_model, answers = st.session_state.get(_COMPLETE, (None, None))
+    return answers if of_model == model else None
 
 
 def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] | None:
