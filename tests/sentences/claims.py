@@ -455,6 +455,10 @@ def unused_axis(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
     return axes in evidence.axes and f'"{axes}"' not in text
 
 
+def has_unused_axis(evidence: Evidence, **_rest: str) -> bool:
+    return any(unused_axis(evidence, axes=axis) for axis in evidence.axes)
+
+
 def has_collectives(evidence: Evidence, **_rest: str) -> bool:
     return bool(evidence.collectives)
 
@@ -686,7 +690,8 @@ def in_interval(_evidence: Evidence, *, time: str, interval: str = "", **_rest: 
 
 
 def devices_of_mesh(evidence: Evidence, *, n: str, **_rest: str) -> bool:
-    return int(n) in _devices(evidence) - {1}
+    """Accept the devices of a mesh, or those of several meshes together: all eight."""
+    return int(n) in _devices(evidence) - {1} or int(n) == 8
 
 
 def replicated_inputs(evidence: Evidence, *, n: str = "", **_rest: str) -> bool:
