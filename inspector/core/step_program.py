@@ -1,5 +1,6 @@
 """The program of a step: the one whose time, traffic and FLOPs decide between layouts."""
 
+from inspector.core import assumed
 from inspector.core.snapshot import Program, Snapshot
 
 # `init` runs once, so it does not count when choosing a layout.
@@ -12,14 +13,22 @@ def step_program(snapshot: Snapshot) -> Program | None:
 
     It is the train step, else the inference, else the decode step. Of other programs, such as those of a
     user's script, whose names say nothing, it is the one whose measured steps take longest together, else the
-    one with the most FLOPs on a device, and the first one if no FLOPs are known.
+    one with the most FLOPs on a device, and the first one if no FLOPs are known. A loop of unknown trip count
+    counts with one iteration.
     """
     if snapshot.source.file is None:
         for name in STEPS:
             if (program := snapshot.program(name)) is not None:
                 return program
     others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
-    return max(others, key=lambda one: (measured_seconds(one), one.flops_per_device or 0.0), default=None)
+    return max(others, key=lambda one: (measured_seconds(one), known_flops(one) or 0.0), default=None)
+
+
+def known_flops(program: Program) -> float | None:
+    """Return the FLOPs on a device, of a loop of unknown trip count those of one iteration; None if unknown."""
+    if program.flops_per_device is not None or not program.open_choices:
+        return program.flops_per_device
+    return assumed.once(program).flops_per_device
 
 
 def measured_seconds(program: Program) -> float:

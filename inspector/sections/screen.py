@@ -16,7 +16,7 @@ from inspector.core.formatting import bytes_text, counted, seconds_text, share_t
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
-from inspector.core.step_program import measured_seconds, step_program
+from inspector.core.step_program import known_flops, measured_seconds, step_program
 from inspector.core.totals import state_title, state_totals
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.machines import targets
@@ -90,8 +90,10 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     why = "with the most FLOPs"
     if measured_seconds(program):
         why = "whose measured steps take longest"
-    elif program.flops_per_device is None:
+    elif known_flops(program) is None:
         why = "that comes first"
+    elif any(one.flops_per_device is None for one in about.snapshot.programs):
+        why = "with the most known FLOPs, in one iteration of each loop of unknown length"
     if about.recorded.layout is None:
         title = heading(program, about.snapshot)
         yield text("Step and traffic are those of ", Strong(title), f", of {count} programs the one {why}.")
@@ -250,7 +252,7 @@ def found(about: Subject) -> Iterator[Block]:
     if items:
         yield Section("findings", "Findings", (Listing(items),))
     if not items:
-        yield text("No findings." if not left else f"{counted(left, 'finding')}, about less than 1%.")
+        yield text("No findings." if not left else f"{counted(left, 'finding')} not shown.")
 
 
 def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
