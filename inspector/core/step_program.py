@@ -25,7 +25,7 @@ def step_program(snapshot: Snapshot) -> Program | None:
 
 
 def known_flops(program: Program) -> float | None:
-    """Return the FLOPs on a device, of a loop of unknown trip count those of one iteration; None if unknown."""
+    """Return the FLOPs on a device, one iteration of loops of unknown trip count; None if unknown."""
     if program.flops_per_device is not None or not program.open_choices:
         return program.flops_per_device
     return assumed.once(program).flops_per_device

@@ -5,7 +5,7 @@ from inspector.core.step_program import known_flops, step_program
 
 
 def _loop(each: float) -> Program:
-    """Return a program with 9,144 FLOPs outside of a loop of unknown trip count, and `each` in an iteration."""
+    """Return a program with 9,144 FLOPs outside of a loop, and `each` in an iteration."""
     parts = (WorkPart((), 9144.0, (), 8.0), WorkPart(("while.1",), each, (), 8.0))
     work = Work(None, (), None, parts=parts)
     return Program(
