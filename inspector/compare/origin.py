@@ -2,7 +2,7 @@
 
 import json
 
-from inspector.core.snapshot import Snapshot
+from inspector.core.snapshot import ArgumentUse, Snapshot
 from inspector.core.sources import SOURCES
 from inspector.core.statistics import sum_known
 from inspector.machines import targets
@@ -33,5 +33,34 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
 
 
 def parameters(snapshot: Snapshot) -> int | None:
-    """Return the number of parameters of the model, or None if it is unknown."""
-    return sum_known(array.elements for array in snapshot.arrays if array.group == "params")
+    """Return the number of parameters of the model, or None if it is unknown.
+
+    In a program of a user, names prove nothing: all that it takes as parameters must be used as weights. An
+    array that no program takes, such as a copy of the initial values, is none of them.
+    """
+    counted = [array for array in snapshot.arrays if array.group == "params"]
+    if snapshot.layout is None and (uses := _uses(snapshot)):
+        counted = [array for array in counted if array.path in uses]
+        if any(uses[array.path] != "weight" for array in counted):
+            return None
+    return sum_known(array.elements for array in counted)
+
+
+def trains_some(snapshot: Snapshot) -> bool:
+    """Return whether a program that updates its weights has other floating-point arrays of unknown use."""
+    uses = _uses(snapshot)
+    return "moment" in uses.values() and any(
+        array.path in uses and uses[array.path] is None and "float" in array.dtype
+        for array in snapshot.arrays
+        if array.group == "other"
+    )
+
+
+def _uses(snapshot: Snapshot) -> dict[str, ArgumentUse | None]:
+    """Return the use of each input of a program, by path; a proved use counts before an unknown one."""
+    uses: dict[str, ArgumentUse | None] = {}
+    for program in snapshot.programs:
+        for sharding in program.shardings:
+            if sharding.role == "input":
+                uses[sharding.path] = sharding.use or uses.get(sharding.path)
+    return uses

@@ -108,14 +108,14 @@ def elements_text(count: int | None) -> str:
     return counted(count, "element")
 
 
-def parameters_text(count: int | None) -> str:
+def parameters_text(count: int | None, name: str = "parameter") -> str:
     """Return the number of parameters: `8.03B parameters`, `640 parameters`; "" for None and 0."""
     if not count:
         return ""
     for size, letter in ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K")):
         if count >= size:
-            return f"{count / size:.3g}{letter} parameters"
-    return counted(count, "parameter")
+            return f"{count / size:.3g}{letter} {name}s"
+    return counted(count, name)
 
 
 def exact_bytes_text(count: int | None) -> str:

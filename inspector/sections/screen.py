@@ -321,7 +321,7 @@ def _arrays(snapshot: Snapshot) -> Iterator[Block]:
                     len(arrays),
                     size,
                     largest.path,
-                    spec_text(largest.first.spec),
+                    "one device" if len(largest.first.shards or ()) == 1 else spec_text(largest.first.spec),
                 )
             )
     rows.sort(key=lambda row: -row[2])

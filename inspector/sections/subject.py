@@ -73,7 +73,8 @@ def model(snapshot: Snapshot) -> str:
 def of_model(snapshot: Snapshot) -> str:
     """Return the number of parameters and the sizes that differ: `8.03B parameters · batch 32`, or ""."""
     sizes = changed_sizes(layout_of(snapshot))
-    return " · ".join(filter(None, (parameters_text(origin.parameters(snapshot)), sizes)))
+    name = "trained parameter" if origin.trains_some(snapshot) else "parameter"
+    return " · ".join(filter(None, (parameters_text(origin.parameters(snapshot), name), sizes)))
 
 
 def model_name(layout: Layout) -> str:

@@ -1,0 +1,33 @@
+"""Tests that only arrays that a program proves to be weights are counted as parameters."""
+
+from inspector.compare import origin
+from inspector.core.snapshot import ArgumentUse, Array, Group, Program, ProgramArray, Snapshot, Source
+
+
+def _snapshot(*arrays: tuple[str, Group, int], **uses: ArgumentUse | None) -> Snapshot:
+    """Return a recorded program with arrays of a path, group and size, and the uses of its inputs."""
+    inputs = tuple(ProgramArray("input", path, (), (), True, use=use) for path, use in uses.items())
+    program = Program("step", stage="compiled", collectives=(), shardings=inputs)
+    live = tuple(Array(path, group, (size,), "float32") for path, group, size in arrays)
+    return Snapshot(Source("capture", None, "2026-01-01"), None, None, live, (program,))
+
+
+def test_a_copy_that_no_program_takes_is_no_parameter() -> None:
+    snapshot = _snapshot(("state", "params", 5), ("params", "params", 7), state="weight")
+    assert origin.parameters(snapshot) == 5
+
+
+def test_a_name_alone_proves_no_parameter() -> None:
+    arrays: tuple[tuple[str, Group, int], ...] = (("weights", "params", 6), ("model", "params", 4))
+    assert origin.parameters(_snapshot(*arrays, weights=None, model="weight")) is None
+    assert origin.parameters(_snapshot(*arrays, weights="weight", model="weight")) == 10
+
+
+def test_frozen_weights_are_not_trained() -> None:
+    arrays: tuple[tuple[str, Group, int], ...] = (
+        ("adapter", "params", 4), ("moment", "opt_state", 4), ("base", "other", 64),
+    )  # fmt: skip
+    for base, moment, some in ((None, "moment", True), ("data", "moment", False), (None, None, False)):
+        snapshot = _snapshot(*arrays, adapter="weight", moment=moment, base=base)
+        assert origin.parameters(snapshot) == 4
+        assert origin.trains_some(snapshot) is some
