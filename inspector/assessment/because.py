@@ -153,8 +153,12 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> s
     return f"{names} {network}: {took} of {whole_step}{also}."
 
 
-def latency_text(part: StepPart) -> str:
-    """Return that latency is the cost of a part, and what fewer and larger collectives would take."""
+def latency_text(part: StepPart, runs: int | None = None) -> str:
+    """Return that latency is the cost of a part, and what fewer and larger collectives would take.
+
+    runs: how many collectives the program runs, before a compiler combines them.
+    """
+    origin = f"combined from {runs:,}" if runs and runs > part.messages else "after combining"
     count, seconds = part.larger
     size = f" of {bytes_text(round(part.bytes / part.messages))}" if part.bytes else ""
     whole = part.seconds + part.hidden
@@ -162,9 +166,8 @@ def latency_text(part: StepPart) -> str:
     if part.hidden > _VISIBLE * whole:
         waits = f", and the step waits {seconds_text(part.seconds)} for them"
     return (
-        f"latency is the cost: {counted(part.messages, 'collective')}{size} take {seconds_text(whole)}"
-        f"{waits}. "
-        f"Without any bytes they would take {seconds_text(part.latency)}. "
+        f"latency is the cost: {counted(part.messages, 'collective')}{size}, {origin}, are predicted to take "
+        f"{seconds_text(whole)}{waits}. "
         f"As {counted(count, 'larger collective')}, where the program allows it, the same bytes "
         f"would take {seconds_text(seconds)}."
     )

@@ -1,6 +1,7 @@
 """The predicted step: its seconds and interval, its parts, and its inputs."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -8,8 +9,9 @@ from inspector import assessment
 from inspector.compiled.op_name import PHASES, phase_text
 from inspector.core.assessment import Step
 from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
-from inspector.core.program_names import noun
+from inspector.core.program_names import noun, title
 from inspector.core.snapshot import Mesh, Program, Snapshot
+from inspector.core.traffic import traffic
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
 from inspector.figures.verdict_bars import Layout
@@ -24,6 +26,7 @@ from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicte
 from inspector.machines.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.sections import pipelines, unknown, verdict_bars
 from inspector.sections.causes import of_origins
+from inspector.sections.programs import once
 from inspector.sections.section import (
     Block,
     Cell,
@@ -57,7 +60,8 @@ def section(snapshot: Snapshot, name: str, chip: Chip) -> Section:
     assert mesh is not None
     predicted = predicted_in(snapshot, program, chip)
     inside = blocks(predicted, program_for_chip(snapshot, program, chip), mesh)
-    return Section("prediction", "Predicted step", inside)
+    several = f" of {title(name)}" if len(once(snapshot)) > 1 else ""
+    return Section("prediction", f"Predicted step{several}", inside)
 
 
 def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
@@ -143,7 +147,7 @@ def blocks(
     if predicted.seconds is not None and simulated is None:
         return (
             sentence(predicted, devices),
-            *_latency(step),
+            *_latency(step, program),
             *_bars(step),
             *pipelines.blocks(program, predicted),
             *_folded(*_before_compile(predicted, program), *terms),
@@ -152,7 +156,7 @@ def blocks(
         return (sentence(predicted, devices), *pipelines.blocks(program), *_folded(*terms))
     return (
         sentence(predicted, devices),
-        *_latency(step),
+        *_latency(step, program),
         *_bars(step),
         *pipelines.blocks(program, predicted),
         timeline_picture(simulated, program, measured=measured_for(predicted, program)),
@@ -165,13 +169,17 @@ def _folded(*inside: Block) -> tuple[Folded, ...]:
     return (Folded(HOW_COMPUTED, inside),) if inside else ()
 
 
-def _latency(step: Step | None) -> tuple[Block, ...]:
+def _latency(step: Step | None, program: Program) -> tuple[Block, ...]:
     """Return a sentence for each set of mesh axes whose latency is a visible part of the step."""
     if step is None:
         return ()
+    runs: Counter[tuple[str, bool]] = Counter()
+    for row in traffic(program.collectives or (), networks_apart=True):
+        runs["+".join(row.mesh_axes or ()), row.network is not None] += row.executions or 0
+    of_parts = ((part, runs[part.axes or "", part.kind == "between"]) for part in step.parts)
     return tuple(
-        text(f"Over {assessment.axes_text(part.axes)}, {assessment.latency_text(part)}")
-        for part in step.parts
+        text(f"Over {assessment.axes_text(part.axes)}, {assessment.latency_text(part, count)}")
+        for part, count in of_parts
         if part.is_latency and part.seconds > _VISIBLE_LATENCY * step.seconds
     )
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector.assessment import assess, because
+from inspector.assessment import assess, because, latency_text
 from inspector.core import typed_json
 from inspector.core.assessment import Assessment, MemoryNeed, Step, StepPart
 from inspector.core.formatting import bytes_text, seconds_text
@@ -189,8 +189,18 @@ def test_many_small_messages_have_latency_as_their_reason() -> None:
     assert count == int(sending / 5.8e-6) == 31
     assert sending < seconds < 2 * sending + 5.8e-6
     why = because(assessed(None, part, StepPart("compute", 1e-3)))
-    for named in ("`x`", "latency", "4,000", "2.0 KiB", seconds_text(latency), "31", seconds_text(seconds)):
+    for named in (
+        "`x`",
+        "latency",
+        "4,000",
+        "2.0 KiB",
+        seconds_text(latency + sending),
+        "31",
+        seconds_text(seconds),
+    ):
         assert named in why
+    assert seconds_text(latency) not in why  # the model's own number is no fact of the program
+    assert "9,000" in latency_text(part, 9000) and "4,000" in latency_text(part, 9000)
     # Exchanges with 40 different partners are no fewer than 40 collectives, and 4,000 are not combined.
     assert replace(part, kinds=40).larger == (40, pytest.approx(sending + 40 * 5.8e-6))
     assert not replace(part, kinds=4000).is_latency

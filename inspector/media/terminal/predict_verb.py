@@ -24,7 +24,7 @@ from inspector.sections.programs import main_first
     "predict",
     "predict the time of a step from the compiler's schedule, with an interval from published runs",
     SNAPSHOT,
-    argument("--program", metavar="NAME", help="such as train_step, the default if there is one"),
+    argument("--program", metavar="NAME", help="such as train_step; the one of `show` by default"),
     CHIP,
     shared.assumptions,
     argument(

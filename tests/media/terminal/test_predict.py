@@ -21,6 +21,7 @@ from inspector.core.snapshot import (
     Source,
     Work,
 )
+from inspector.core.step_program import step_program
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main, options
@@ -190,3 +191,16 @@ def test_a_program_without_a_schedule_has_no_timeline_file(path, tmp_path, capsy
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "--trace" in error and "unexpected" not in error
     assert not trace.exists()
+
+
+def test_the_program_is_that_of_show_and_has_its_name_beside_others(path, capsys):
+    result = snapshot.read(path)
+    (program,) = result.programs
+    others = [replace(program, name=name, fingerprint=name) for name in ("evaluate", "train")]
+    for several in ([program], others):
+        written = replace(result, programs=tuple(several))
+        Path(path).write_text(snapshot.dumps(written))
+        assert main(["predict", path]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        chosen = step_program(written)
+        assert (chosen.name in first) == (len(several) > 1)
