@@ -133,6 +133,10 @@ def _repeated(
     """Return the finding about arrays that the devices of an axis repeat. `unknown` ends its message."""
     groups, name = {array.group for array in arrays}, axis.name
     count = counted(len(arrays), "array")
+    if any(array.shape and context.is_replicated(array) for array in context.state) and not any(
+        context.is_replicated(array) for array in arrays
+    ):
+        count += " that other axes shard"  # those that none shards are not among them
     message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
     if groups & {"params", "opt_state"}:
         # The compiler can also use the axis on its own, for values between inputs and outputs.

@@ -148,6 +148,19 @@ def test_the_reason_for_replication(rules: str, why: str) -> None:
     assert parameters and all(why in parameter.message for parameter in parameters)
 
 
+@pytest.mark.parametrize("embedded", [True, False])
+def test_arrays_that_an_axis_repeats_are_said_to_be_some_if_others_are_on_all_devices(embedded: bool) -> None:
+    arrays = [
+        array("params/wx", (512, 512), (None, ("model",)), 2),
+        array("batch/x", (64, 8), (("data",), None), 4),
+    ]
+    arrays += [array("params/embed", (512, 64), (None, None))] if embedded else []
+    note = the(made({"data": 4, "model": 2}, *arrays), "state-repeated-over-axis")
+    # Only wx is counted, with and without embed, which no axis shards.
+    assert " 1 array" in note.message
+    assert ("that other axes shard" in note.message) is embedded
+
+
 def test_a_replicated_embedding_and_its_moments_come_first() -> None:
     """marin#7987: a replicated embedding and its moments took most of the memory of every GPU."""
     table, block = (32_000, 512), (512, 2048)
