@@ -39,11 +39,11 @@ def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     path = tmp_path / "run.json"
     assert main(["inspect", str(layout), "--target", "plan", "--effects", "-o", str(path)]) == 0
     effects = snapshots.read(path).effects
-    assert effects is not None and len(effects.changes) == 9
+    assert effects is not None and len(effects.changes) == 13
     monkeypatch.setattr("inspector.media.terminal.effects.computed", None)
     capsys.readouterr()
     assert main(["explain", str(path), "--effects", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["changes"]) == 9
+    assert len(json.loads(capsys.readouterr().out)["changes"]) == 13
     assert main(["show", str(path), "--section", "findings"]) == 0
     assert "Remove hidden → model" in capsys.readouterr().out
 
