@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Fix, optimizer_state, replicated, too_large
+from inspector.checks.audit import Fix, gathering_constraints, optimizer_state, replicated, too_large
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout.changes import SMALL
@@ -36,6 +36,8 @@ COMPUTING = "Changes are being computed."
 _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
     optimizer_state.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
 }
+# Findings whose repair leaves the mesh and the parameters as they are, as changes of the kinds in SMALL do.
+_KEEPS_PARAMETERS = (replicated.MOMENT, optimizer_state.NOT_FOLLOWING, gathering_constraints.CODE)
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ def _order(
     share = max(work, audit.share_of_memory(size, snapshot)) if small or not timed else work
     if not share:
         return 4, 0.0
-    return 1 if small and not by_memory else 2 if timed else 3, -share
+    return 1 if small and not by_memory else 2 if timed else 3, -audit.rounded(share)
 
 
 def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tuple[int, float]:
@@ -143,7 +145,7 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
         return 0, -audit.weight(mistake[0], snapshot) - (mistake[0].code in too_large.CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(audit.weight(finding, snapshot) for finding in mistake)
-    place, share = _order(work, size, snapshot, by_memory, small=False)
+    place, share = _order(work, size, snapshot, by_memory, mistake[0].code in _KEEPS_PARAMETERS)
     return place + (place == 4 and level == "note"), share
 
 

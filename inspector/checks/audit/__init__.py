@@ -14,6 +14,6 @@ from inspector.checks.audit.checks import (
 )
 from inspector.checks.audit.coverage import gaps
 from inspector.checks.audit.fixes import Fix, may_fix, replanned, smallest_change
-from inspector.checks.audit.ranking import share_of_memory, weight
+from inspector.checks.audit.ranking import rounded, share_of_memory, weight
 from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text
 from inspector.layout.plan import merged_by_logical_axis

@@ -27,7 +27,7 @@ from inspector.checks.audit import (
     unused_rules,
 )
 from inspector.checks.audit.context import LEAST_SHARE, AuditContext, with_arrays_of_other_meshes
-from inspector.checks.audit.ranking import weight
+from inspector.checks.audit.ranking import rounded, weight
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Finding, Mesh, Snapshot
@@ -334,8 +334,9 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding, snapshot: Snapshot) -> tuple[Any, ...]:
-    share = weight(finding, snapshot)
-    return finding.level != "error", -share, -(finding.bytes or 0), _LEVELS.index(finding.level)
+    # Of findings that save the same, a warning is the cause of what a note counts.
+    share = rounded(weight(finding, snapshot))
+    return finding.level != "error", -share, _LEVELS.index(finding.level), -(finding.bytes or 0)
 
 
 def _repeated(unequal: list[tuple[int, frozenset[int], int]]) -> Iterator[int]:

@@ -16,6 +16,15 @@ def weight(finding: Finding, snapshot: Snapshot) -> float:
     return max(share_of_memory(finding.bytes or 0, snapshot), work, traffic)
 
 
+def rounded(share: float) -> float:
+    """Return a share with three digits, so that two that nobody can tell apart are equal.
+
+    >>> rounded(0.50146), rounded(0.50138), rounded(0.0000123)
+    (0.501, 0.501, 1.23e-05)
+    """
+    return float(f"{share:.3g}")
+
+
 def share_of_memory(size: float, snapshot: Snapshot) -> float:
     """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
     whole = _bytes_of_arrays(snapshot)
