@@ -1,7 +1,7 @@
 """Memory of a program on one device: by group of arrays, held on several devices, and against a chip."""
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -121,9 +121,10 @@ class Breakdown:
             return ()
         code = [(CODE, self.code)] if self.code_on_device and self.code else []
         if self.use is not None and self.use.points:
-            shares = [
-                (USE_GROUPS[group.group].heading, group.bytes[self.use.peak]) for group in self.use.groups
-            ]
+            # The schedule of emulated devices counts arguments in host memory as if they were on the device.
+            host = Counter({part.group: part.bytes or 0 for part in self.arguments if part.in_host})
+            sizes = {group.group: group.bytes[self.use.peak] for group in self.use.groups}
+            shares = [(USE_GROUPS[name].heading, max(size - host[name], 0)) for name, size in sizes.items()]
             return _adding_up((*shares, *code), needed)
         if self.peak is None:
             return tuple(segments(self))

@@ -170,6 +170,27 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
     assert of(replicated, "table-gathered") == []
 
 
+@pytest.mark.parametrize("of_input", [False, True])
+def test_a_kept_gather_names_an_array_only_if_it_gathers_its_data(mesh, of_input: bool) -> None:
+    """An activation is made from `w`, but has none of its data."""
+    everywhere, by_row = NamedSharding(mesh, P()), NamedSharding(mesh, P("x"))
+
+    def step(w, x):
+        def loss(w):
+            rows = w if of_input else jax.lax.with_sharding_constraint(jnp.tanh(x @ w), by_row)
+            gathered = jax.lax.with_sharding_constraint(rows, everywhere)
+            return jnp.sum(jnp.tanh(jnp.tanh(gathered) @ gathered.T) ** 2)
+
+        return w - 0.1 * jax.grad(loss)(w)
+
+    w = placed(mesh, (64, 64), "x") if of_input else placed(mesh, (64, 64))
+    snapshot = inspect(step, w, placed(mesh, (64, 64), "x"))
+    gathers = snapshot.programs[0].kept_gathers
+    assert gathers
+    for gather in gathers:
+        assert "step/input/w" in gather.arrays if of_input else gather.arrays == ()
+
+
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("form", ["scan", "unrolled", "checkpoint"])
 def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: str) -> None:
@@ -206,6 +227,9 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
     # No value before the first layer needs a gradient, so an unrolled program does not keep its weight.
     kept = layers if form == "scan" else layers - 1
     (finding,) = findings
+    assert {path for gather in snapshot.programs[0].kept_gathers for path in gather.arrays} == {
+        "<lambda>/input/stack"
+    }
     assert finding.bytes == (kept - 1) * weight
     assert sum(kept_gather.bytes for kept_gather in snapshot.programs[0].kept_gathers) == kept * weight
     temporaries = [

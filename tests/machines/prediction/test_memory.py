@@ -18,7 +18,9 @@ from inspector.assessment import assess
 from inspector.core.sharding import shards
 from inspector.core.snapshot import (
     Array,
+    GroupUse,
     Memory,
+    MemoryUse,
     Program,
     ProgramArray,
     Shard,
@@ -337,6 +339,18 @@ def test_aliased_outputs_are_not_the_largest_part() -> None:
     )  # fmt: skip
     assert breakdown.largest == ("optimizer state", 20)
     assert breakdown.total == 35 and breakdown.not_donated == 0
+
+
+def test_arguments_in_host_memory_are_no_part_of_device_memory() -> None:
+    groups = (GroupUse("params", (16,)), GroupUse("opt_state", (32,)), GroupUse("temporary", (80,)))
+    use = MemoryUse(1, (0,), ("unknown",), groups, 0, ())
+    for in_host, parts in ((False, {"parameters": 16, "optimizer state": 32}), (True, {"parameters": 16})):
+        arguments = Part("params", 1, 16), Part("opt_state", 1, 32, in_host)
+        total = sum(parts.values()) + 80
+        breakdown = Breakdown("p", arguments, (), 0, 80, 0, None, False, 0, use)
+        assert breakdown.total == total == sum(size for _, size in breakdown.parts)
+        state = {name: size for name, size in breakdown.parts if name in ("parameters", "optimizer state")}
+        assert state == parts
 
 
 def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:
