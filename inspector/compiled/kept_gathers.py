@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Frame, Value
 from inspector.compiled.hlo.live_values import DEVICE, Buffer, LiveValues
-from inspector.compiled.hlo.module import Instruction
 from inspector.compiled.hlo.opcodes import SAME_DATA, WRITES
 from inspector.compiled.op_name import BACKWARD, phases_of
 from inspector.core.snapshot import Collective, KeptGather
 
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
-_PART = SAME_DATA | {"cast", "slice", "element", "collective", "fusion", "call"}
 _MOST_STEPS = 12  # from a value to the copy of it that is kept
 _MOST = 100  # in a record
 
@@ -64,24 +62,8 @@ class _Reader:
             size = sum(buffer.bytes for key, buffer in kept.items() if key not in counted)
             counted |= kept.keys()
             if size:
-                paths = gather.arrays if self._is_of_input(computation, instruction) else ()
-                yield KeptGather(gather.name, size, gather.payload_bytes, paths or (), gather.source)
-
-    def _is_of_input(self, computation: str, instruction: Instruction) -> bool:
-        """Return whether an all-gather gathers the data of one input of the program, or a part of it."""
-        gather = Value(Frame(self._module.by_name[computation]), instruction)
-        waiting, seen = self._backward.operands(gather), set[tuple[object, ...]]()
-        while waiting:
-            value = waiting.pop()
-            key = value.frame.calls, id(value.instruction), value.path
-            if key in seen:
-                continue
-            seen.add(key)
-            sources = self._backward.sources(value, _PART)
-            if not sources and not (value.instruction.does == "parameter" and value.frame.computation.entry):
-                return False
-            waiting += sources
-        return True
+                paths, source = gather.arrays or (), gather.source
+                yield KeptGather(gather.name, size, gather.payload_bytes, paths, source)
 
     def _kept(self, result: Buffer) -> list[Buffer]:
         """Return the buffers with this value, or with copies of it, that the backward pass reads."""

@@ -152,7 +152,8 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
         largest = kept[0]
         paths = list(dict.fromkeys(path for gather in kept for path in gather.arrays))
         more = f", and {counted(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
-        of = f" of {and_text(paths[:_MOST_PATHS])}" if 0 < len(paths) <= _MOST_PATHS else ""
+        is_named = 0 < len(paths) <= _MOST_PATHS and all(gather.arrays for gather in kept)
+        of = f" of {and_text(paths)}" if is_named else ""
         message = (
             f"{who} keeps {bytes_text(whole)} of gathered values{of} on each device, from its "
             f"forward pass to its backward pass: the result of {largest.collective}{_at(largest.source)}, "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -9,7 +11,8 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.checks.audit import audit
+from inspector.core.snapshot import Finding, KeptGather, Mesh, MeshAxis, Program, Snapshot, Source
 from inspector.producers.recorded.inspected import inspect
 
 
@@ -170,25 +173,15 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
     assert of(replicated, "table-gathered") == []
 
 
-@pytest.mark.parametrize("of_input", [False, True])
-def test_a_kept_gather_names_an_array_only_if_it_gathers_its_data(mesh, of_input: bool) -> None:
-    """An activation is made from `w`, but has none of its data."""
-    everywhere, by_row = NamedSharding(mesh, P()), NamedSharding(mesh, P("x"))
-
-    def step(w, x):
-        def loss(w):
-            rows = w if of_input else jax.lax.with_sharding_constraint(jnp.tanh(x @ w), by_row)
-            gathered = jax.lax.with_sharding_constraint(rows, everywhere)
-            return jnp.sum(jnp.tanh(jnp.tanh(gathered) @ gathered.T) ** 2)
-
-        return w - 0.1 * jax.grad(loss)(w)
-
-    w = placed(mesh, (64, 64), "x") if of_input else placed(mesh, (64, 64))
-    snapshot = inspect(step, w, placed(mesh, (64, 64), "x"))
-    gathers = snapshot.programs[0].kept_gathers
-    assert gathers
-    for gather in gathers:
-        assert "step/input/w" in gather.arrays if of_input else gather.arrays == ()
+@pytest.mark.parametrize("arrays", [("params/w",), ()])
+def test_kept_values_have_names_only_if_all_of_them_do(arrays: tuple[str, ...]) -> None:
+    """Of two kept gathers, one can be of an activation."""
+    gathers = KeptGather("a", 2**30, 2**30, ("params/w",)), KeptGather("b", 2**30, 2**30, arrays)
+    mesh = Mesh((MeshAxis("x", 2),), devices=(0, 1))
+    program = Program("step", stage="compiled", kept_gathers=gathers)
+    snapshot = Snapshot(Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,))
+    (finding,) = of(replace(snapshot, findings=audit(snapshot)), "gathered-value-kept")
+    assert ("params/w" in finding.message) == bool(arrays)
 
 
 @pytest.mark.nightly_but_first
