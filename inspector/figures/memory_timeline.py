@@ -91,13 +91,14 @@ def _area_names(
     for group in use.groups:
         heights = np.asarray(group.bytes)[along] / divisor
         if (at := _place_of_name(heights, top)) is not None:
-            color = palette.text_on(palette.color_of_group(group.group))
+            fill = palette.color_of_group(group.group)
             yield {
                 "x": _AT[at],
                 "y": below[at] + heights[at] / 2,
                 "text": USE_GROUPS[group.group].heading,
                 "showarrow": False,
-                "font": {"size": frame.NOTE_PX, "color": color},
+                "bgcolor": fill,
+                "font": {"size": frame.NOTE_PX, "color": palette.text_on(fill)},
             }
         below += heights
 

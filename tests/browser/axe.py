@@ -25,7 +25,7 @@ _ALTERNATIVES = """() => [...document.querySelectorAll('.js-plotly-plot')].filte
         return [one.closest('[class*=st-key-]').className.match(/st-key-([\\w-]+)/)[1],
                 image ? image.getAttribute('aria-label') : '']; })"""
 
-# The texts of visible figures on the ground of the page, with a contrast (WCAG 2) below 4.5.
+# The texts of visible figures with a contrast (WCAG 2) below 4.5 to their own ground, or to that of the page.
 _FAINT = """() => {
     const light = color => { const [r, g, b] = color.match(/[\\d.]+/g).map(Number).map(one => one / 255)
         .map(one => one <= 0.04045 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4);
@@ -34,7 +34,10 @@ _FAINT = """() => {
     return [...document.querySelectorAll('.js-plotly-plot :is(.gtitle, .annotation-text, .legendtext,'
         + ' .xtick text, .ytick text, .xtitle, .ytitle)')].filter(one => one.getBoundingClientRect().width)
         .filter(one => { const own = light(getComputedStyle(one).fill);
-            return Math.max(own, ground) / Math.min(own, ground) < 4.5; })
+            const box = getComputedStyle(one.closest('.annotation')?.querySelector('rect.bg') ?? one);
+            const filled = +box.fillOpacity && box.fill !== getComputedStyle(one).fill;
+            const under = filled ? light(box.fill) : ground;
+            return Math.max(own, under) / Math.min(own, under) < 4.5; })
         .map(one => one.textContent + ' ' + getComputedStyle(one).fill);
 }"""
 

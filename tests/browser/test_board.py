@@ -188,7 +188,7 @@ def test_one_click_leaves_an_open_pin_menu(open_dashboard):
     dashboard.open_board()
     dashboard.go_to("Layout")
     dashboard.wait_for_figure("block_map")
-    expect(dashboard.page).to_have_url(f"{dashboard.url}/?mesh=4x2&layers=2&depth=64")
+    expect(dashboard.page).to_have_url(f"{dashboard.url}/?mesh=4x2&layers=2&depth=64&tab=arrays")
 
 
 def test_the_pin_menu_closes_and_a_notice_opens_the_board(open_dashboard):

@@ -15,7 +15,7 @@ def test_a_change_opens_on_the_board_next_to_the_current_layout(open_dashboard) 
     dashboard.open_tab("Improve")
     expect(dashboard.main()).to_contain_text("changes tried on the train step")
     rows = dashboard.page.locator("[class*=st-key-row-improve-]")
-    expect(rows.filter(has_text="Change").first).to_contain_text("traffic −")
+    expect(rows.filter(has_text="traffic −").first).to_contain_text("Change")
     dashboard.keyed("effects_drawer").locator("summary").click()
     table = dashboard.keyed("effects").locator("canvas").first
     expect(table).to_be_visible()
