@@ -1,0 +1,38 @@
+"""The lines of each package. A change that needs more raises its number, where its readers see it."""
+
+from collections import Counter
+
+from tests.paths import ROOT
+
+# The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
+MOST_LINES = {
+    "": 47,
+    "assessment": 1500,
+    "checks": 4556,
+    "compare": 7706,
+    "compiled": 13153,
+    "core": 8721,
+    "figures": 7792,
+    "guides": 1907,
+    "layout": 3198,
+    "machines": 6255,
+    "media": 15181,
+    "model": 428,
+    "producers": 22244,
+    "sections": 9465,
+    "service": 7168,
+    "testing": 281,
+}
+MOST_MODULES = 706
+
+
+def test_no_package_grows() -> None:
+    package = ROOT / "inspector"
+    files = [path for path in package.rglob("*.py") if "built_in" not in path.parts]  # a link to models/
+    lines: Counter[str] = Counter()
+    for path in files:
+        folder, *inner = path.relative_to(package).parts
+        lines[folder if inner else ""] += len(path.read_text().splitlines())
+    assert lines.keys() == MOST_LINES.keys()
+    assert {name: count for name, count in lines.items() if count > MOST_LINES[name]} == {}
+    assert len(files) <= MOST_MODULES
