@@ -178,6 +178,14 @@ def test_a_part_of_repeated_work_is_an_operation_with_flops_and_not_tiny() -> No
     assert "most of it in `dot`." in found.message and " 9 FLOP" not in found.message
 
 
+def test_repeated_work_of_several_primitives_has_the_name_of_their_opcode() -> None:
+    def optimizer(gradient: jax.Array) -> jax.Array:
+        return 0.1 * gradient**3 + 0.9 * gradient * gradient
+
+    (found,) = findings("repeated-work", jax.jit(optimizer), array((512, 512)))
+    assert "integer_pow" not in found.message
+
+
 @pytest.mark.parametrize(("peak", "listed"), [(8 * 2**20, True), (200 * 2**20, False)])
 def test_less_than_a_hundredth_of_what_a_device_needs_is_no_finding(peak: int, listed: bool) -> None:
     snapshot = inspect(jax.jit(lambda x: x * 2), array((512, 512)))

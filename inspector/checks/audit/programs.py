@@ -251,10 +251,10 @@ def _repeated_text(part: RepeatedWork) -> str:
 
 
 def _operation(part: RepeatedWork) -> str:
-    names = parse_op_name(part.op_name)
-    primitive = (names[0].primitive if names else None) or part.operation
-    # XLA can merge a transpose into the product after it, and keep its name. It has no FLOPs.
-    return f"`{part.operation if TABLE[primitive].does in MOVES else primitive}`"
+    primitive = parse_op_name(part.op_name)[0].primitive or part.operation
+    # A product can have the name of a merged transpose; mul and integer_pow are one opcode, and it counted.
+    by_opcode = TABLE[primitive].does in MOVES or TABLE[part.operation].does == "elementwise"
+    return f"`{part.operation if by_opcode else primitive}`"
 
 
 def has_work(context: AuditContext) -> bool:
