@@ -36,7 +36,6 @@ def test_a_search_shows_the_best_layouts_and_opens_one(open_dashboard) -> None:
     dashboard.click("start_search")
     table = dashboard.keyed("search").locator("canvas").first
     expect(table).to_be_visible()
-    expect(dashboard.main()).to_contain_text("Candidates")
     expect(dashboard.main()).to_contain_text("is the best layout before a compile")
     dashboard.wait_for_figure("search_front")
     for window in dashboard.in_windows():

@@ -33,7 +33,7 @@ from tests.paths import ROOT
 
 ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
 # Programs of others, and what a shell does itself.
-FOREIGN = {"pip", "docker", "dask", "touch", "source", "pytest", "streamlit"}
+FOREIGN = {"pip", "docker", "dask", "touch", "source", "pytest", "streamlit", "chmod", "printf"}
 PYTHON = {"python", "python3"}
 # What replaces options of long commands: a plan has shapes of any size and needs no compiler.
 SMALL = {"--target": "plan", "--steps": "1", "--budget": "0", "--sizes": None, "--dask": None}

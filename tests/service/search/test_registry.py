@@ -99,6 +99,7 @@ def test_searches_run_one_after_another_and_an_owner_has_a_bound(server: Server)
     until(lambda: server.places(second, other) == [0, 2])
     assert not first.running and first.stopped and first.result() == FOUND
     assert server.searches.get(request("1")) is first, "what it found is kept"
+    until(lambda: len(server.events) == 3)  # the second one has begun, so it has an end
     server.searches.leave(second, "ann")
     third.search.end()
     until(lambda: server.places(other) == [0] and len(server.events) == 7)
