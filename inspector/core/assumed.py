@@ -243,8 +243,7 @@ def with_costs_of_model(program: Program, costs: KernelCosts) -> Program:
 
 def least(program: Program) -> Program:
     """Return a program that runs each loop of unknown trip count once, and no branch."""
-    loops = {choice.name: 1 for choice in program.open_choices if choice.kind == "loop"}
-    return replace(_without_branches(assume(program, Assumed(loops))), assumptions=program.assumptions)
+    return _without_branches(once(program))
 
 
 def once(program: Program) -> Program:

@@ -1,6 +1,7 @@
 """The program of a step: the one whose time, traffic and FLOPs decide between layouts."""
 
 from inspector.core import assumed
+from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Program, Snapshot
 
 # `init` runs once, so it does not count when choosing a layout.
@@ -8,6 +9,7 @@ ONCE = ("init",)
 STEPS = ("train_step", "apply", "decode")
 
 
+@once_per_snapshot
 def step_program(snapshot: Snapshot) -> Program | None:
     """Return the program of a step; None without programs.
 
@@ -26,9 +28,8 @@ def step_program(snapshot: Snapshot) -> Program | None:
 
 def known_flops(program: Program) -> float | None:
     """Return the FLOPs on a device, one iteration of loops of unknown trip count; None if unknown."""
-    if program.flops_per_device is not None or not program.open_choices:
-        return program.flops_per_device
-    return assumed.once(program).flops_per_device
+    unknown = program.flops_per_device is None and program.open_choices
+    return (assumed.once(program) if unknown else program).flops_per_device
 
 
 def measured_seconds(program: Program) -> float:

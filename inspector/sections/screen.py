@@ -73,7 +73,7 @@ def of_snapshot(about: Subject) -> list[Block]:
         replace(picture, in_text=(_answers(about, program, assessment),)),
         *_reason(assessment),
         *_moves(about, program),
-        *found(about),
+        *main_findings(about),
         *_programs(about),
         *_arrays(about.snapshot),
     ]
@@ -238,7 +238,7 @@ def _share(finding: Finding, about: Subject) -> float | None:
     return max(shares, default=None)
 
 
-def found(about: Subject) -> Iterator[Block]:
+def main_findings(about: Subject) -> Iterator[Block]:
     """Yield the findings that matter, each with its fix, and the changes that save most."""
     every = audit.ranked(about.recorded)
     shown = matter(every, about)
