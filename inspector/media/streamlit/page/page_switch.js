@@ -2,6 +2,7 @@
 // the browser's history: with two, *Back* would lead to the bare URL, and the page would write it again. So a page
 // adds an entry only after an act of the user, and one for each.
 let wentBack // tells the server that *Back* or *Forward* has changed the URL of the same page
+let presses = 0 // of these buttons
 // What *Back* or *Forward* has opened. What the page before sends by itself until the new one has come asks the
 // server for the page before, whose run would write its URL over this one. Only the user can leave this page.
 let opened // its URL, until the user acts
@@ -52,8 +53,8 @@ function ended({ page, query }) {
   if (opened === location.href) history.replaceState({}, "", location.pathname + (query && `?${query}`))
 }
 
-export default function ({ data, setTriggerValue }) {
-  wentBack = () => setTriggerValue("back", true)
+export default function ({ data, setStateValue }) {
+  wentBack = () => setStateValue("presses", ++presses)
   if (waits) ended(data)
   if (history.pushState.joins) return
   keepTyped()

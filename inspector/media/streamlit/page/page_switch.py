@@ -1,7 +1,6 @@
 """Links and switches to other pages of the session."""
 
 import itertools
-from collections.abc import Callable
 from typing import NoReturn
 
 import streamlit as st
@@ -10,6 +9,7 @@ from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.streamlit_internals import StreamlitPage, query_string
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
+_KEY = "page_switch"
 _NEXT = "page_of_next_run"
 _runs = itertools.count()
 
@@ -35,19 +35,23 @@ def follow() -> None:
         to(url_path)
 
 
-def join_entries(url_path: str, on_back: Callable[[], None]) -> None:
+def join_entries(url_path: str) -> None:
     """Draw the invisible component that makes a page and its URL one entry of the browser's history.
 
     Draw it at the end of a page, whose URL the browser then has if *Back* or *Forward* opened it.
-
-    Args:
-      url_path: that of the page.
-      on_back: a callback for when *Back* or *Forward* of the browser has changed the URL of the same page.
     """
     # With a number, the browser notices each run.
     data = {"run": next(_runs), "page": url_path, "query": query_string()}
     component = page_files.component("page_switch")
-    component(data=data, key="page_switch", width=1, height=1, on_back_change=on_back)
+    component(data=data, key=_KEY, width=1, height=1, on_presses_change=lambda: None)
+
+
+def presses() -> object:
+    """Return how often *Back* or *Forward* of the browser has changed the URL of the same page.
+
+    None before the first time, and after a run without the component, such as one that another page replaced.
+    """
+    return (st.session_state.get(_KEY) or {}).get("presses")
 
 
 def _unregistered() -> None:

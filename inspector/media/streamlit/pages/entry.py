@@ -93,5 +93,5 @@ if (compared := compare_page()).title != compare.title:  # the page has opened a
     main_pages[main_pages.index(compare)] = compared
     st.navigation(pages, position="top")
 kept_pins.draw()
-page_switch.join_entries(page.url_path, back_button.note)
+page_switch.join_entries(page.url_path)
 back_button.forget()

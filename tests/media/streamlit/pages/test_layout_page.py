@@ -417,7 +417,7 @@ def test_the_back_button_counts_also_if_another_run_comes_before_the_end(open_pa
     page.type("field:mesh", "8x1")
     page.test.query_params.clear()
     page.test.query_params["mesh"] = "4x2"
-    page.test.session_state["back_button_pressed"] = True  # as the page says, and the run does not
+    page.test.session_state["page_switch"] = {"presses": 1}  # as the page says, and the run does not
     page.test.run()
     assert page.value("field:mesh") == "4x2"
     page.test.query_params["mesh"] = "2x4"
