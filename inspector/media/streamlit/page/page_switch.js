@@ -15,10 +15,19 @@ const LINKS = ["stTopNavLink", "stSidebarNavLink", "stPageLink-NavLink", "stLogo
   .map((name) => `[data-testid="${name}"]`)
   .join()
 const MOST_WAIT_MS = 1000
-let unsent = false // whether something was typed since the last run began
+const FIELDS = ["stTextInput", "stNumberInput", "stTextArea"].map((name) => `[data-testid="${name}"]`).join()
+let typed = false // whether a field has text that it has not sent
+let unsent = false // whether a run for a text that a field has sent has not begun
 
 function keepTyped() {
-  addEventListener("input", () => (unsent = true), true)
+  const sends = ({ target }) => {
+    if (!typed || !target.closest?.(FIELDS)) return
+    typed = false
+    unsent = true
+  }
+  addEventListener("input", ({ target }) => (typed = typed || Boolean(target.closest?.(FIELDS))), true)
+  addEventListener("focusout", sends, true)
+  addEventListener("keydown", (event) => event.key === "Enter" && sends(event), true)
   const begun = ([{ target }]) => target.dataset.testScriptState === "running" && (unsent = false)
   const state = { attributeFilter: ["data-test-script-state"], subtree: true }
   new MutationObserver(begun).observe(document.body, state)
