@@ -47,10 +47,7 @@ def join_entries(url_path: str) -> None:
 
 
 def presses() -> object:
-    """Return how often *Back* or *Forward* of the browser has changed the URL of the same page.
-
-    None before the first time, and after a run without the component, such as one that another page replaced.
-    """
+    """Return how often *Back* or *Forward* has changed the URL of the same page, None if nothing says so."""
     return (st.session_state.get(_KEY) or {}).get("presses")
 
 
