@@ -138,7 +138,6 @@ def staff(story: Story, folder: Path) -> dict[str, str]:
     with story.step("staff_4_report"):
         dashboard.click("leave_screenshot_mode")
         dashboard.open_share()
-        dashboard.keyed("report:menu").get_by_role("button").first.click()
         with page.expect_download(timeout=PATIENCE_MS) as download:
             page.get_by_role("button", name="HTML").click()
     report = folder / "report.html"

@@ -79,7 +79,6 @@ def test_every_place_has_the_same_figures(layout_page: Dashboard, tmp_path: Path
         assert text in table, (name, text)
         assert text in picture, (name, text)
     layout_page.open_share()
-    layout_page.keyed("report:menu").get_by_role("button").first.click()
     with layout_page.page.expect_download(timeout=PATIENCE_MS) as download:
         layout_page.page.get_by_role("button", name="HTML").click()
     path = tmp_path / "report"

@@ -22,7 +22,7 @@ from inspector.media.streamlit.compare import (
 )
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, keep_button, report_button, share_menu
+from inspector.media.streamlit.parts import chart, keep_button, report_downloads, share_menu
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -88,7 +88,7 @@ def _tools(board: Board) -> None:
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
         with share_menu.popover("share_board"):
             screenshot_mode.draw_button()
-            report_button.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
+            report_downloads.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
             name = pins.kept_name() or free_name(" and ".join(board.names), ())
             keep_button.show(board, name, key="keep_board", then=pins.open_kept)
             board_file.draw_download(board)

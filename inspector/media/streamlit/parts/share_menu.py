@@ -7,7 +7,7 @@ import streamlit as st
 
 from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
-from inspector.media.streamlit.parts import downloads, open_dialog, report_button
+from inspector.media.streamlit.parts import downloads, open_dialog, report_downloads
 from inspector.media.streamlit.session import screenshot_mode
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 
@@ -17,7 +17,7 @@ def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Ca
     with popover("share"):
         place = st.empty()
         screenshot_mode.draw_button()
-        report_button.show([(name, snapshot)], chip, key="layout_report")
+        report_downloads.show([(name, snapshot)], chip, key="layout_report")
         downloads.of_snapshot(
             snapshot,
             file_name,

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.media import report
-from inspector.media.streamlit.parts import picture_buttons, report_button
+from inspector.media.streamlit.parts import picture_buttons, report_downloads
 from tests.media import hostile
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
@@ -15,12 +15,12 @@ NAME = "<img src=x onerror=alert(1)> $x$ [a](b)"
 
 SCRIPT = """
 import streamlit as st
-from inspector.media.streamlit.parts import chart, report_button
+from inspector.media.streamlit.parts import chart, report_downloads
 from inspector.figures.block_map import block_map
 from tests.media import hostile
 
 pins = [("one", hostile.snapshot("a")), (st.session_state["name"], hostile.snapshot("b"))]
-report_button.show(pins, key="report", baseline=1)
+report_downloads.show(pins, key="report", baseline=1)
 with chart.of(lambda: ['its provenance']):
     chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "bytes", alt="Bytes")
 chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "unstamped", alt="Bytes")
@@ -41,25 +41,20 @@ def labels(page: AppTest) -> list[str]:
     return [one.proto.label for one in page.get("download_button")]
 
 
-def test_no_download_before_a_click() -> None:
+def test_a_page_has_all_forms_and_the_baseline() -> None:
     page = opened()
-    assert labels(page) == []
+    assert labels(page) == ["HTML", "Markdown", "PNG", "SVG"]
+    assert page.caption[0].value.replace("\\", "") == f"Report (baseline: {NAME})"
+    assert r"\<img" in page.caption[0].value
     # The figure outside `chart.of` has no provenance, so it has no Pictures button.
     assert len(figures(page)) == 2
-    assert [button.key for button in page.button] == ["report:menu", "pictures"]
-
-
-def test_dialogs_have_all_formats_and_the_baseline() -> None:
-    page = opened("report:menu")
-    assert labels(page) == ["HTML", "Markdown", "PNG", "SVG"]
-    assert page.caption[0].value.replace("\\", "") == f"{NAME}, one (baseline: {NAME})"
-    assert r"\<img" in page.caption[0].value
-    assert labels(opened("pictures")) == ["PNG", "SVG"]
+    assert [button.key for button in page.button] == ["pictures"]
+    assert labels(opened("pictures"))[-2:] == ["PNG", "SVG"]
 
 
 def test_a_missing_browser_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BROWSER_PATH", "/nonexistent/chrome")
-    page = opened("report:menu")
+    page = opened()
     assert labels(page) == ["HTML", "Markdown"]
     assert "none was found" in page.caption[-1].value
 
@@ -76,7 +71,7 @@ def test_the_page_shows_why_a_picture_failed() -> None:
 
 def test_the_picture_has_every_layout_and_its_provenance() -> None:
     pins = [("one", hostile.snapshot("a")), (NAME, hostile.snapshot("a", (None, ("modela",))))]
-    figure = report_button._picture(pins, None)
+    figure = report_downloads._picture(pins, None)
     texts = [annotation.text for annotation in figure.layout.annotations]
     assert sum(text.startswith("one (baseline)") for text in texts) == 3
     assert not [text for text in texts if "<img" in text]

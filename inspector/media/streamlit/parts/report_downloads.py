@@ -1,4 +1,4 @@
-"""The button and the dialog that download a report: HTML, Markdown, or one picture."""
+"""The buttons that download a report: HTML, Markdown, or one picture."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,7 +13,7 @@ from inspector.figures import stamp
 from inspector.machines.hardware import Chip
 from inspector.media import report
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import downloads, open_dialog, picture_buttons
+from inspector.media.streamlit.parts import downloads, picture_buttons
 from inspector.media.streamlit.session import screenshot_mode
 from inspector.sections import glance, provenance
 
@@ -30,24 +30,11 @@ def show(
     key: str = "report",
     baseline: int = 0,
 ) -> None:
-    """Draw the button. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
+    """Draw the buttons. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
     if not pins:
         return
-    ordered = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
-    open_dialog.draw(
-        "Report",
-        "description",
-        "Download a report",
-        lambda: _show_forms(ordered, chip, key),
-        key,
-        key=f"{key}:menu",
-        help="Download a report for review.",
-    )
-
-
-def _show_forms(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None, key: str) -> None:
-    names = ", ".join(name for name, _ in pins)
-    st.caption(plain(names) + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
+    pins = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
+    st.caption("Report" + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
     with st.container(horizontal=True, gap="small"):
         for suffix, (label, mime, meaning) in _FORMS.items():
             downloads.draw(
