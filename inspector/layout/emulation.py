@@ -38,16 +38,23 @@ def why_not_emulated(devices: int) -> str | None:
     )
 
 
+def why_too_large(needed: int, available: int, what: str) -> str | None:
+    """Return why `what`, which needs `needed` bytes, does not fit a machine with `available` bytes."""
+    limit = int(available * USABLE_SHARE)
+    if needed <= limit:
+        return None
+    return (
+        f"{what} needs about {bytes_text(needed)} for all emulated devices, but at most "
+        f"{bytes_text(limit)} is allowed ({USABLE_SHARE:.0%} of the free memory); make the sizes "
+        "smaller or replicate less"
+    )
+
+
 def refuse_too_large(needed: int, available: int, what: str) -> None:
     """Refuse to run `what` if it does not fit.
 
     Raises:
       InvalidInput: `needed` bytes exceed the usable share of `available` bytes.
     """
-    limit = int(available * USABLE_SHARE)
-    if needed > limit:
-        raise InvalidInput(
-            f"{what} needs about {bytes_text(needed)} for all emulated devices, but at most "
-            f"{bytes_text(limit)} is allowed ({USABLE_SHARE:.0%} of the free memory); make the sizes "
-            "smaller or replicate less"
-        )
+    if (reason := why_too_large(needed, available, what)) is not None:
+        raise InvalidInput(reason)

@@ -295,6 +295,16 @@ class Inspection:
 
         return Request(layout.key(), start, known, layout=layout)
 
+    def why_not_run(self, layout: Layout, planned: Snapshot) -> str | None:
+        """Return why this machine cannot run or compile the layout, or None if it can."""
+        if layout.machine is not None:
+            return targets.missing_compiler(layout.machine)
+        if layout.is_local:
+            return None  # the worker knows the memory of local devices
+        return emulation.why_not_emulated(layout.devices) or emulation.why_too_large(
+            emulation.state_bytes_in_a_step(planned), self._available(), "A train step of this layout"
+        )
+
     def _run(self, layout: Layout, planned: Snapshot, unsafe: Options) -> Job[Snapshot]:
         """Start a run or compile.
 
@@ -304,19 +314,14 @@ class Inspection:
         refuse_indivisible(planned)
         payload: dict[str, Any] = {"layout": layout.to_json()}
         variables = compiler_options.unsafe_variables(unsafe)
+        if (reason := self.why_not_run(layout, planned)) is not None:
+            raise InvalidInput(reason)
         if layout.machine is not None:
-            if (missing := targets.missing_compiler(layout.machine)) is not None:
-                raise InvalidInput(missing)
             if (state := self.state(layout).known()) is not None:
                 payload["state"] = typed_json.encode(state)
             # A compile allocates nothing on its one emulated device.
             environment = Environment(1, (*targets.environment(layout.machine), *variables))
         else:
-            if (reason := emulation.why_not_emulated(layout.devices)) is not None:
-                raise InvalidInput(reason)
-            if not layout.is_local:  # the worker knows the memory of local devices
-                needed = emulation.state_bytes_in_a_step(planned)
-                emulation.refuse_too_large(needed, self._available(), "a train step of this layout")
             payload["memory"] = self._memory
             environment = Environment(layout.devices, variables, layout.processes, local=layout.is_local)
 

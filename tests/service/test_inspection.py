@@ -12,6 +12,7 @@ import pytest
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
+from inspector.layout import emulation as machine
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -127,8 +128,6 @@ def test_the_estimate_is_at_least_what_the_compiler_counts_for_the_state(
     layout = small(depth="256")
     planned = service.plan(layout)
     snapshot = service.run(layout, planned).answer()
-    from inspector.layout import emulation as machine
-
     memory = snapshot.program("train_step").memory
     state_in_and_out = (memory.arguments + memory.outputs) * 8
     assert machine.state_bytes_in_a_step(plan(layout, service.state(layout).known())) >= state_in_and_out
@@ -166,6 +165,18 @@ def test_a_missing_compiler_is_refused_with_what_installs_it(
     layout = small(target="gpu:h100:8")
     with pytest.raises(InvalidInput, match=r"pip install .jax\[cuda13-local\]"):
         service.run(layout).start()
+
+
+def test_a_layout_that_memory_cannot_hold_is_refused_before_a_worker_starts(monkeypatch) -> None:
+    layout = small()
+    with contextlib.closing(Inspection(run_workers=1)) as service:
+        planned = service.plan(layout)
+        needed = machine.state_bytes_in_a_step(planned)
+        for available, fits in ((needed / machine.USABLE_SHARE + 1, True), (needed, False)):
+            monkeypatch.setattr(service, "_available", lambda available=available: available)
+            assert (service.why_not_run(layout, planned) is None) == fits
+        with pytest.raises(InvalidInput, match="replicate less"):
+            service.run(layout, planned).start()
 
 
 def test_a_run_is_never_answered_from_what_was_kept(service: Inspection) -> None:

@@ -6,8 +6,7 @@ from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout, emulation
-from inspector.machines import targets
+from inspector.layout import Layout
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
 from inspector.media.streamlit.session import asked, pins, screenshot_mode
@@ -27,7 +26,7 @@ def show(service: Inspection, board: Board) -> None:
                 asked.show_progress(_job(layout))
             else:
                 asked.show_failure(_job(layout), layout.key())
-                if _can_run(layout):
+                if service.why_not_run(layout, planned) is None:
                     left.append((layout, planned))
         if left and st.button(
             f"Compile all {len(left)}" if len(left) > 1 else "Compile",
@@ -54,12 +53,6 @@ def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
         if pin.snapshot.source.kind == "plan" and layout is not None:
             plans.setdefault(layout.key(), (pin.name, layout, pin.snapshot))
     return [*plans.values()]
-
-
-def _can_run(layout: Layout) -> bool:
-    if layout.machine is not None:
-        return targets.missing_compiler(layout.machine) is None
-    return emulation.why_not_emulated(layout.devices) is None
 
 
 def _start(service: Inspection, layout: Layout, planned: Snapshot) -> None:

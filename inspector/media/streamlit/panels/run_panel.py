@@ -8,8 +8,7 @@ import streamlit as st
 
 from inspector.core.formatting import counted, left_text, seconds_text, whole_seconds_text
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout, emulation
-from inspector.machines import targets
+from inspector.layout import Layout
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, current_layout, finished_runs
@@ -43,11 +42,7 @@ def show(
         return
     layout = plans[0][0]
     compiles = layout.machine is not None
-    impossible = emulation.why_not_emulated(
-        max((layout.devices for layout, _ in plans if layout.machine is None), default=0)
-    )
-    if layout.machine is not None and (missing := targets.missing_compiler(layout.machine)):
-        impossible = missing
+    impossible = next(filter(None, (service.why_not_run(*planned) for planned in plans)), None)
     if compiles:
         label = "Compile"
     refused = "JAX rejects this layout." if rejected else None
