@@ -97,14 +97,7 @@ def _key(conflict: Conflict) -> Hashable:
         conflict.operation,
         conflict.source,
         tuple(
-            (
-                side.value,
-                side.shape,
-                side.dtype,
-                side.spec,
-                side.used,
-                frozenset(_rules(side.origins)),
-            )
+            (side.value, side.shape, side.dtype, side.spec, side.used, frozenset(_rules(side.origins)))
             for side in conflict.sides
         ),
     )

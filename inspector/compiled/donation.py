@@ -11,8 +11,7 @@ from dataclasses import replace
 
 from inspector.core import dtypes, sharding
 from inspector.core.formatting import bytes_text, shape_text
-from inspector.core.memory_kinds import in_host_memory
-from inspector.core.meshes import is_emulated
+from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.snapshot import (
     Array,
     Donation,
@@ -52,7 +51,7 @@ def donatable_bytes(program: Program, by_path: Mapping[str, Array], mesh: Mesh |
     known = dict.fromkeys(sizes, False)
     for value in program.shardings:
         array = by_path.get(value.path)
-        if not value.used or array is None or (in_host_memory(array, mesh) and not is_emulated(mesh)):
+        if not value.used or array is None or is_in_host(array, value, mesh):
             continue
         size = bytes_in_program(array, value, mesh)
         if size is None:
@@ -63,6 +62,11 @@ def donatable_bytes(program: Program, by_path: Mapping[str, Array], mesh: Mesh |
     if not all(known.values()):
         return None
     return sum(size * count for size, count in (sizes["input"] & sizes["output"]).items())
+
+
+def is_in_host(array: Array, argument: ProgramArray, mesh: Mesh | None) -> bool:
+    """Return whether a program takes or returns an array in host memory. It can be elsewhere afterwards."""
+    return in_host_memory(replace(array, memory_kind=argument.memory_kind or memory_kind(array)), mesh)
 
 
 def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) -> int | None:

@@ -39,7 +39,11 @@ def group_of_input(path: str, use: ArgumentUse | None) -> Group | None:
 
 
 def with_roles(snapshot: Snapshot) -> Snapshot:
-    """Return the Snapshot with a group for each array of the group `other` whose role is known."""
+    """Return the Snapshot with a group for each array of the group `other` whose role is known.
+
+    Of the live arrays of a job, those that none of its programs takes or returns have no role: an array
+    with the name of a parameter can be an old copy of it.
+    """
     uses = {
         sharding.path: sharding.use
         for role in ("output", "input")  # a state can have one path as both
@@ -50,6 +54,12 @@ def with_roles(snapshot: Snapshot) -> Snapshot:
     arrays = [_by_use(array, uses.get(array.path)) for array in snapshot.arrays]
     if any(array.group == "other" for array in arrays):
         arrays = [*_mirrored(_paired(arrays))]
+    used = {sharding.path for program in snapshot.programs for sharding in program.shardings}
+    if snapshot.most_alive_bytes is not None and used:
+        arrays = [
+            array if array.path in used or array.group not in _OF_INPUTS else replace(array, group="other")
+            for array in arrays
+        ]
     groups = {array.path: array.group for array in arrays}
     programs = tuple(
         program if program.memory_use is None else replace(program, memory_use=_with_groups(program, groups))

@@ -13,14 +13,7 @@ from inspector.core.evidence import Evidence, Stage
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.snapshot.effects import Answer
 from inspector.core.statistics import LEAST_FOR_SHARE
-from inspector.core.typed_json import (
-    OMIT_DEFAULT,
-    OMIT_NONE,
-    Amount,
-    NonNegativeInt,
-    PositiveInt,
-    Record,
-)
+from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, Amount, NonNegativeInt, PositiveInt, Record
 
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
 

@@ -5,15 +5,7 @@ import math
 from inspector.core.snapshot import Array
 
 # Bits per element, as XLA packs them. JAX and NumPy count one byte for each.
-BITS = {
-    "int1": 1,
-    "uint1": 1,
-    "int2": 2,
-    "uint2": 2,
-    "int4": 4,
-    "uint4": 4,
-    "float4_e2m1fn": 4,
-}
+BITS = {"int1": 1, "uint1": 1, "int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4_e2m1fn": 4}
 
 
 def is_packed(array: Array) -> bool:

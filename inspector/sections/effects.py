@@ -12,17 +12,7 @@ from inspector.core.snapshot import Change, Effects, LayoutCost
 from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.machines import hardware
 from inspector.sections.programs import BEFORE_COMPILE
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Inline,
-    Listing,
-    Section,
-    Strong,
-    Table,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Inline, Listing, Section, Strong, Table, text
 
 TABLE = "effects"
 HEADING = "Effect of each rule, constraint and mesh axis"
@@ -63,12 +53,7 @@ _WIRE = _Measure(TRAFFIC, "traffic", lambda cost: cost.wire_total, bytes_text)
 _STATE = _Measure(
     "Train state per device", "train state per device", lambda cost: cost.state_bytes, bytes_text
 )
-_MEMORY = _Measure(
-    "Memory of a device",
-    "memory of a device",
-    lambda cost: cost.peak_bytes,
-    bytes_text,
-)
+_MEMORY = _Measure("Memory of a device", "memory of a device", lambda cost: cost.peak_bytes, bytes_text)
 
 
 def section(effects: Effects, assessed: Assessment | None = None) -> Section:
@@ -221,10 +206,7 @@ def _over(axes: str) -> Callable[[LayoutCost], float | None]:
 
 def _axes(effects: Effects) -> list[str]:
     """Return the mesh axes with traffic, those of the current layout first, then by the largest traffic."""
-    costs = [
-        effects.current,
-        *(change.cost for change in effects.changes if change.cost is not None),
-    ]
+    costs = [effects.current, *(change.cost for change in effects.changes if change.cost is not None)]
     found = dict.fromkeys(axes for cost in costs for axes in cost.wire_bytes)
 
     def rank(axes: str) -> tuple[bool, int]:

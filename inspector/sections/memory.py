@@ -330,10 +330,8 @@ def _unused(program: Breakdown) -> list[Text]:
 
 
 def _numbers(programs: Sequence[Breakdown]) -> Folded:
-    hosted = any(part.in_host for program in programs for part in (*program.arguments, *program.outputs))
-    note = [text("This compiler's peak counts arrays in host memory.", quiet=True)] * hosted
     figures = [compilers_figure(program, program.use) for program in programs if program.use is not None]
-    note += [text(figure, quiet=True) for figure in figures if figure]
+    note = [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
     # A part that a program does not have is 0.

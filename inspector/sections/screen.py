@@ -208,7 +208,7 @@ def _moves(about: Subject, program: Program | None) -> Iterator[Block]:
 
 
 def matter(found: Sequence[Finding], about: Subject) -> list[Finding]:
-    """Return the findings about 1% of memory, traffic or work, errors, and warnings without a size.
+    """Return the findings about 1% of memory, traffic, work or the step, errors, and warnings without a size.
 
     Errors come first, then warnings, and of each level those about most.
     """
@@ -224,8 +224,12 @@ def matter(found: Sequence[Finding], about: Subject) -> list[Finding]:
 
 
 def _share(finding: Finding, about: Subject) -> float | None:
-    """Return the largest share of memory, traffic or work that a finding is about; None if it has no size."""
-    need = assess(about.recorded, about.chip).memory
+    """Return the largest share of memory, traffic or work that a finding is about; None if it has no size.
+
+    Of messages it is the share of the step that communication over their mesh axes takes, if that is known.
+    """
+    assessment = assess(about.recorded, about.chip)
+    need, step = assessment.memory, assessment.step
     shares = []
     if finding.bytes:
         share = audit.share_of_memory(finding.bytes, about.recorded)
@@ -235,6 +239,10 @@ def _share(finding: Finding, about: Subject) -> float | None:
         shares.append(finding.wire_bytes / max(*sent, finding.wire_bytes))
     if finding.ratio and finding.ratio > 1:
         shares.append(1 - 1 / finding.ratio)
+    if finding.code == audit.SMALL_MESSAGES:
+        axes = "+".join(finding.axes or ())
+        taken = [part.seconds / step.seconds for part in step.parts if part.axes == axes] if step else []
+        shares.append(sum(taken) if taken else LEAST)
     return max(shares, default=None)
 
 

@@ -82,15 +82,13 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
     unclear = [array for array in placed if array.group in STATE_GROUPS and _may_use_axes(array)]
     using = any(axis.name in _used(array) for array in placed) or _in_programs(context, axis.name)
     known = using or _knows_batch(context)
-    # Arrays that are replicated on all devices have separate findings, and so have gradients.
-    repeated = [
+    repeated = [  # gradients have separate findings
         array
         for array in context.state
-        if array.spec is not None
-        and axis.name not in _used(array)
-        and not (using and context.is_replicated(array))
-        and array.path not in gradients
+        if array.spec is not None and axis.name not in _used(array) and array.path not in gradients
     ]
+    if using and all(map(context.is_replicated, repeated)):
+        return None  # arrays that are replicated on all devices have separate findings
     saved = sum(_saved(context, array, axis.name) for array in repeated)
     if not using and known and not unclear:
         return _unused(context, axis, saved, len(repeated))
@@ -133,10 +131,6 @@ def _repeated(
     """Return the finding about arrays that the devices of an axis repeat. `unknown` ends its message."""
     groups, name = {array.group for array in arrays}, axis.name
     count = counted(len(arrays), "array")
-    if any(array.shape and context.is_replicated(array) for array in context.state) and not any(
-        context.is_replicated(array) for array in arrays
-    ):
-        count += " that other axes shard"  # those that none shards are not among them
     message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
     if groups & {"params", "opt_state"}:
         # The compiler can also use the axis on its own, for values between inputs and outputs.

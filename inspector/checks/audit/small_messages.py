@@ -29,7 +29,8 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         if messages < max(_LEAST_MESSAGES, LEAST_SHARE * everything / LATENCY_BYTES):
             continue
         largest = max(small, key=lambda collective: collective.payload_bytes or 0)
-        at = f" at {largest.source}" if largest.source else ""
+        which = ", the largest" if len({collective.source for collective in small}) > 1 else ""
+        at = f"{which} at {largest.source}" if largest.source else ""
         message = (
             f"{subject(program.name)} sends {messages} messages of at most "
             f"{bytes_text(largest.payload_bytes)} to neighbors{at}. Until one arrives, the slowest "

@@ -3,7 +3,8 @@
 import functools
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from inspector.compiled.hlo import collective_parts, ragged_rows, replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
@@ -16,7 +17,7 @@ from inspector.compiled.hlo.mesh_groups import (
     in_each_slice,
     parts_of_axes,
 )
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_shapes
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
 from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.requesters import request_of
 from inspector.compiled.hlo.shapes import Shape, total_bytes
@@ -28,15 +29,13 @@ from inspector.core.tpu_slices import DCN, slices_of
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed
+_MOST_KINDS = 50  # of collectives in a computation whose order is read
 _SIZE = re.compile(r"\d{1,18}")
 _GENERATED = re.compile(r'\bis_spmd_generated\s*+=\s*+"?true\b')
 
 
 def collectives(
-    module: Module,
-    mesh: Mesh | None = None,
-    analysis: Analysis | None = None,
-    room: Room | None = None,
+    module: Module, mesh: Mesh | None = None, analysis: Analysis | None = None, room: Room | None = None
 ) -> tuple[Collective, ...]:
     """Return each collective in the order of the text, an asynchronous one at its start.
 
@@ -59,13 +58,44 @@ def collectives(
     if not instructions:
         return ()
     room = room or Room()
+    depths = _depths(dict.fromkeys(computation for computation, _ in instructions))
     return tuple(
-        _collective(analysis, computation, instruction, mesh, room)
+        replace(
+            _collective(analysis, computation, instruction, mesh, room),
+            depth=depths.get((computation.name, instruction.name)),
+        )
         if instruction.opcode in BY_OPCODE
         else _between_slices(analysis, between[computation.name, instruction.name], mesh, room)
         for computation, instruction in instructions
         if (computation.name, instruction.name) not in analysis.chains.carried_on
     )
+
+
+def _depths(computations: Iterable[Computation]) -> dict[tuple[str, str], int]:
+    """Return `Collective.depth` of collectives, but none in a computation with too many kinds of them."""
+    depths: dict[tuple[str, str], int] = {}
+    for computation in computations:
+        kinds = {
+            instruction.name: (BY_OPCODE[instruction.opcode].name, _written(instruction))
+            for instruction in computation.instructions
+            if instruction.opcode in BY_OPCODE
+        }
+        if len({*kinds.values()}) > _MOST_KINDS:
+            continue
+        # Of each value, by kind: the longest chain of collectives that it needs.
+        chains: dict[str | None, Mapping[tuple[str, str], int]] = {}
+        for instruction in computation.instructions:
+            needed: Mapping[tuple[str, str], int] = {}
+            for chain in filter(None, map(chains.get, operand_names(instruction))):
+                if needed and needed is not chain:
+                    chain = {**needed, **{kind: max(n, needed.get(kind, 0)) for kind, n in chain.items()}}
+                needed = chain
+            if (kind := kinds.get(instruction.name)) is not None:
+                depths[computation.name, instruction.name] = needed.get(kind, 0)
+                needed = {**needed, kind: needed.get(kind, 0) + 1}
+            if needed:
+                chains[instruction.name] = needed
+    return depths
 
 
 def positions_of(module: Module, instruction: Instruction) -> Groups | None:
@@ -182,11 +212,7 @@ def _payload_bytes(computation: Computation, instruction: Instruction, group: in
 
 
 def _collective(
-    analysis: Analysis,
-    computation: Computation,
-    instruction: Instruction,
-    mesh: Mesh | None,
-    room: Room,
+    analysis: Analysis, computation: Computation, instruction: Instruction, mesh: Mesh | None, room: Room
 ) -> Collective:
     module, operation = analysis.module, BY_OPCODE[instruction.opcode]
     groups, pairs = _partners(module, instruction, mesh, room)

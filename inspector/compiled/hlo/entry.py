@@ -62,7 +62,7 @@ def inputs(module: Module) -> tuple[EntryValue, ...] | None:
     entry = module.by_name.get(module.entry or "")
     if entry is None or not entry.complete:
         return None
-    meshes, (laid_out, _) = named_meshes(module), _layouts(module)
+    meshes, (laid_out, _) = named_meshes(module), layouts(module)
     parameters = entry.parameters
     if set(parameters) != set(range(len(parameters))):
         return None
@@ -78,7 +78,7 @@ def outputs(module: Module) -> tuple[EntryValue, ...] | None:
     entry = module.by_name.get(module.entry or "")
     if entry is None or entry.root is None:
         return None
-    return _in_memory(_values(entry.root, named_meshes(module)), _layouts(module)[1])
+    return _in_memory(_values(entry.root, named_meshes(module)), layouts(module)[1])
 
 
 def donated(module: Module) -> frozenset[int]:
@@ -87,7 +87,7 @@ def donated(module: Module) -> frozenset[int]:
     return frozenset(int(number) for number in _ALIAS.findall(written))
 
 
-def _layouts(module: Module) -> tuple[list[Shape], list[Shape]]:
+def layouts(module: Module) -> tuple[list[Shape], list[Shape]]:
     """Return the shapes of inputs and outputs in the header, which alone has their memory spaces."""
     match = _LAYOUT.match(module.attributes.get("entry_computation_layout", ""))
     if match is None:

@@ -236,12 +236,7 @@ def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, result: Shape
     return MULTIPLY_ADD * count
 
 
-_PRODUCTS = {
-    "dot": _dot,
-    "scaled-dot": _dot,
-    "ragged-dot": _ragged_dot,
-    "convolution": _convolution,
-}
+_PRODUCTS = {"dot": _dot, "scaled-dot": _dot, "ragged-dot": _ragged_dot, "convolution": _convolution}
 # By prefix of the target: gemm, lt$matmul and lt$matmul$f8, and convolutions with fused epilogues.
 _LIBRARY = (
     ("__cublas$gemm", _library_dot),
@@ -392,10 +387,7 @@ def _select_and_scatter(operation: _Operation) -> int | None:
         return None
     places = math.prod(dimension.size for dimension in window)
     return sum_known(
-        [
-            operation.applications(count * (places - 1), "select"),
-            operation.applications(count, "scatter"),
-        ]
+        [operation.applications(count * (places - 1), "select"), operation.applications(count, "scatter")]
     )
 
 

@@ -18,6 +18,7 @@ from inspector.compiled.hlo.accesses import arrays_in_place
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
+from inspector.compiled.hlo.entry import layouts
 from inspector.compiled.hlo.module import Computation, Instruction, Path, operand_names
 from inspector.compiled.hlo.opcodes import UPDATES
 from inspector.compiled.hlo.shapes import Shape
@@ -129,6 +130,12 @@ class Reader(Forward[int]):
         for number, leaf in enumerate(leaves(result)):
             buffer = self._buffers[self._find(leaf)]
             buffer.result, buffer.last = number, len(self._order) - 1
+        given = [leaf for _, value in sorted(self._arguments.items()) for leaf in leaves(value)]
+        # The instructions of a program for CPUs do not have the memory spaces of arguments and results.
+        for values, shapes in zip((given, leaves(result)), layouts(self._module), strict=True):
+            for leaf, shape in zip(values, shapes, strict=False):
+                if shape.memory_space == HOST:
+                    self._buffers[self._find(leaf)].shape = shape
         self._donate(result)
         kept = [self._buffers[value] for value, same in enumerate(self._same) if same == value]
         if self._reuse:

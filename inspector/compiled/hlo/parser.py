@@ -6,14 +6,7 @@ from typing import NoReturn
 from inspector.compiled.hlo import text as lexical
 from inspector.compiled.hlo.fused_collectives import with_reduce_scatters
 from inspector.compiled.hlo.module import Computation, Instruction, Module
-from inspector.compiled.hlo.text import (
-    ATTRIBUTES,
-    DEEPEST,
-    GROUP,
-    NAME,
-    SHAPE,
-    STRING,
-)
+from inspector.compiled.hlo.text import ATTRIBUTES, DEEPEST, GROUP, NAME, SHAPE, STRING
 from inspector.core.errors import InvalidInput, shown
 
 _SPACE = re.compile(r"\s*+")

@@ -33,15 +33,7 @@ from inspector.compiled.hlo.varying import (
     runs_before_partitioning,
     runs_of_devices,
 )
-from inspector.core.snapshot import (
-    KernelCalls,
-    MatmulFlops,
-    Mesh,
-    RepeatedWork,
-    Spec,
-    Work,
-    WorkPart,
-)
+from inspector.core.snapshot import KernelCalls, MatmulFlops, Mesh, RepeatedWork, Spec, Work, WorkPart
 
 # Custom calls that compute nothing. Some of them move data.
 _COMPUTE_NOTHING = ANNOTATIONS | {
@@ -113,10 +105,7 @@ def work_of_all_devices(module: Module) -> Work:
 
 
 def repeated_work(
-    module: Module,
-    analysis: Analysis,
-    mesh: Mesh | None,
-    specs: Sequence[Spec | None] | None = None,
+    module: Module, analysis: Analysis, mesh: Mesh | None, specs: Sequence[Spec | None] | None = None
 ) -> tuple[RepeatedWork, ...] | None:
     """Return the FLOPs of one device that others compute as well, the most FLOPs first.
 

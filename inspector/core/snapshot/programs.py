@@ -134,6 +134,8 @@ class Collective(Record):
       use: Where it runs, or what its result is for: the condition of a loop, with other collectives in the
         loop or without, a callback on the host, or a sum over the iterations of a loop. None if this was not
         looked for.
+      depth: Number of collectives with its operation and devices that have to end before it, one by one,
+        in one run of its computation. Those of one depth can be combined. None if unknown.
     """
 
     op: str
@@ -164,6 +166,7 @@ class Collective(Record):
     requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
     call: str | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[CollectivePart, ...] | None = field(default=None, metadata=OMIT_NONE)
+    depth: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def axis_names(self) -> tuple[str, ...]:

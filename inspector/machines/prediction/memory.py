@@ -1,16 +1,15 @@
 """Memory of a program on one device: by group of arrays, held on several devices, and against a chip."""
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.donation import bytes_in_program, donatable_bytes
+from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_in_host
 from inspector.core import dtypes, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.assessment import MemoryKind
-from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import (
     Array,
@@ -121,11 +120,7 @@ class Breakdown:
             return ()
         code = [(CODE, self.code)] if self.code_on_device and self.code else []
         if self.use is not None and self.use.points:
-            # The schedule of emulated devices counts arguments in host memory as if they were on the device.
-            host = Counter({part.group: part.bytes or 0 for part in self.arguments if part.in_host})
-            sizes = {group.group: group.bytes[self.use.peak] for group in self.use.groups}
-            shares = [(USE_GROUPS[name].heading, max(size - host[name], 0)) for name, size in sizes.items()]
-            return _adding_up((*shares, *code), needed)
+            return _adding_up((*_at_peak(self.use), *code), needed)
         if self.peak is None:
             return tuple(segments(self))
         arguments = [(part.name, part.bytes) for part in self.arguments if part.bytes and not part.in_host]
@@ -263,8 +258,7 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
     program = step_program(snapshot)
     use = None if program is None else program.memory_use
     if program is not None and program.before_compile and use is not None and use.points:
-        shares = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
-        return _adding_up(shares, needed)
+        return _adding_up(_at_peak(use), needed)
     state = state_segments(snapshot)
     if state is not None and sum(size for _, size in state) == needed:
         return tuple(state)
@@ -285,8 +279,7 @@ def parts_of_estimate(program: Program, state: int, needed: int) -> dict[MemoryK
     use = program.memory_use
     if use is None or not use.points:
         return {"state": min(state, needed), "unknown": max(needed - state, 0)}
-    shares = [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
-    return _by_kind(_adding_up(shares, needed))
+    return _by_kind(_adding_up(_at_peak(use), needed))
 
 
 _STATE_HEADINGS = frozenset(ARRAY_GROUPS[group].heading for group in (*STATE_AND_BATCH, "cache"))
@@ -316,6 +309,11 @@ def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
     if sizes is None:
         return None
     return [(ARRAY_GROUPS[group].heading, number) for group, number in sizes.items() if number]
+
+
+def _at_peak(use: MemoryUse) -> list[tuple[str, int]]:
+    """Return (name, bytes) of each group of values at the peak."""
+    return [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
 
 
 def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str, int], ...]:
@@ -519,8 +517,7 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
         if sharding.role != role or not sharding.used or array is None:
             continue
         number = bytes_in_program(array, sharding, mesh)
-        # An array that is alive at the end can have been moved since the program took it.
-        in_host = in_host_memory(replace(array, memory_kind=sharding.memory_kind or memory_kind(array)), mesh)
+        in_host = is_in_host(array, sharding, mesh)
         # Other compilers count host memory apart.
         if number is not None and (not in_host or is_emulated(mesh)):
             sizes[array.group, in_host].append(number)

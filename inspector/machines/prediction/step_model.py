@@ -5,7 +5,7 @@ most their sum, if none do. A figure with an unknown input is unknown.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,6 +37,8 @@ from inspector.machines.prediction.simulation import SIGNS, CollectiveKind, exec
 Kind = Literal["compute", "memory", "communication"]
 # Of collectives: operation, executions, direction of a permute, and the link that they use.
 Payload = tuple[str, float, str | None, Link]
+# Of collectives that a compiler can combine: these, their computation, and their depth in it.
+Combinable = tuple[Payload, str | None, int | None]
 
 # XLA combines collectives up to this size: the default of xla_gpu_all_gather_combine_threshold_bytes and of
 # those of other operations (debug_options_flags.cc).
@@ -58,7 +60,7 @@ class Term:
     formula: with numbers filled in. basis: its inputs, or why it is unknown.
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     inside, between: expected seconds of a communication on the links of a slice, and on the network between
-      slices (`collective_cost`). XLA combines collectives of one operation up to `COMBINED_BYTES`.
+      slices (`collective_cost`). XLA combines independent collectives up to `COMBINED_BYTES`.
     messages, latency: the number of collectives then, and their seconds without any bytes.
     kinds: the operations and partners of these.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
@@ -330,9 +332,8 @@ def _along(
         why = link.assumption if link else "the link of these axes is missing"
         return Term(name, "communication", None, "", why, axes, wire)
     seconds: dict[str, float] = {}
-    # By operation, executions, the direction of a permute, and the link.
     payloads: dict[Payload, float] = {}
-    instructions: dict[Payload, int] = {}
+    independent: dict[Combinable, list[int]] = {}  # their payloads
     largest: dict[str, tuple[int, Estimate]] = {}
     # Layers have collectives of the same size.
     times: dict[tuple[str, int, int | None], Estimate] = {}
@@ -353,7 +354,8 @@ def _along(
         seconds[collective.op] = seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         runs = collective.op, collective.executions, shift_of(collective), part
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
-        instructions[runs] = instructions.get(runs, 0) + 1
+        place = None if collective.depth is None else collective.computation
+        independent.setdefault((runs, place, collective.depth), []).append(collective.payload_bytes)
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
             largest[collective.op] = collective.payload_bytes, time
     formula = " + ".join(
@@ -372,7 +374,7 @@ def _along(
         basis,
         axes,
         wire,
-        *_expected(payloads, instructions, constants),
+        *_expected(independent, constants),
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
         kinds=frozenset(kind_of(collective) for collective in collectives if collective.executions),
@@ -389,13 +391,12 @@ def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -
 
 
 def _expected(
-    payloads: Mapping[Payload, float], instructions: Mapping[Payload, int], constants: Constants
+    independent: Mapping[Combinable, Sequence[int]], constants: Constants
 ) -> tuple[float, float, float, float]:
     """Return the expected seconds inside and between slices, the number of messages, and their latency."""
     inside = between = messages = latency = 0.0
-    for runs, payload in payloads.items():
-        op, times, _, link = runs
-        sent = instructions[runs]
+    for ((op, times, _, link), _, _), sizes in independent.items():
+        sent, payload = len(sizes), sum(sizes)
         if OPERATIONS[op].route == "ring":
             sent = min(sent, math.ceil(max(payload, 1) / COMBINED_BYTES))
         cost = expected(op, payload / sent, link, constants)

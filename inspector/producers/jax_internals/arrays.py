@@ -10,6 +10,7 @@ from typing import Any
 
 from jax._src.array import ArrayImpl as ArrayImpl
 from jax._src.core import physical_aval as physical_aval
+from jax._src.random.prng import PRNGKeyArray as PRNGKeyArray
 from jax._src.sharding_impls import physical_sharding as physical_sharding
 
 
@@ -21,6 +22,11 @@ def has_host_copy(array: ArrayImpl) -> bool:
 def parts(array: ArrayImpl) -> Sequence[Any]:
     """Return the arrays on one device each, without making any."""
     return array._arrays
+
+
+def typed_keys(dtype: Any, data: Any) -> Any:
+    """Return typed keys that hold this key data, without a copy. Public functions would run an operation."""
+    return PRNGKeyArray(dtype._impl, data)
 
 
 def key_implementation(dtype: Any) -> str:

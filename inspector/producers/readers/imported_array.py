@@ -80,12 +80,7 @@ class ImportedArrays:
         self.arrays.append(array)
 
     def snapshot(
-        self,
-        kind: Kind,
-        what: str,
-        processes: int = 1,
-        step: int | None = None,
-        saved: str | None = None,
+        self, kind: Kind, what: str, processes: int = 1, step: int | None = None, saved: str | None = None
     ) -> Snapshot:
         """Return the Snapshot of the arrays and findings. `step` and `saved` are those of its source."""
         source = Source(kind, None, now(), processes=processes, file=what, step=step, saved=saved)
@@ -105,10 +100,7 @@ class ImportedArrays:
         if saved.shards is not None:
             shards = saved.shards if len(saved.shards) <= self._shards_left else None
             if shards is None:
-                return (
-                    array,
-                    f"has more than {limits.MOST_SHARDS:,} shards with the arrays before it",
-                )
+                return (array, f"has more than {limits.MOST_SHARDS:,} shards with the arrays before it")
             self._shards_left -= len(shards)
         elif spec is not None and mesh is not None:
             if shape is not None:
@@ -149,10 +141,7 @@ class ImportedArrays:
 
 
 def _array(
-    path: str,
-    stored: Stored,
-    logical_axes: tuple[str | None, ...] | None = None,
-    group: Group | None = None,
+    path: str, stored: Stored, logical_axes: tuple[str | None, ...] | None = None, group: Group | None = None
 ) -> Array:
     """Return the record without a sharding. By default the path determines the group."""
     group = group or group_of_path(path) or "other"

@@ -60,37 +60,31 @@ class LiveArrays:
         self._arguments: dict[int, tuple[Any, str]] = {}  # id -> (weak reference, path)
         self._outputs: dict[str, list[tuple[Signature, str, str]]] = {}
         self._older: dict[str, dict[int, Any]] = {}  # program -> arrays from before its first run
+        self._dtypes: dict[str, Any] = {}  # by path, as the program has it: typed keys are not their data
         self._numbers: dict[Signature, int] = {}
         self._seen: dict[int, Any] = {}  # id -> weak reference to an array of the last capture
         self.share_of_new = 1.0
 
     def compiled(
-        self,
-        name: str,
-        executable: MeshExecutable,
-        paths: ArgumentPaths,
-        trees: Iterable[tuple[str, Any]],
+        self, name: str, executable: MeshExecutable, paths: ArgumentPaths, trees: Iterable[tuple[str, Any]]
     ) -> None:
         """Remember the arguments of the call that compiles a program, and the outputs of the program."""
         first = name not in self._outputs
         for argument, tree in trees:
             for path, array in _arrays(argument, tree):
                 held = _held(array)
-                self._remember(held, path)
+                self._remember(held, path, array.dtype)
                 if first:
                     self._older.setdefault(name, {})[id(held)] = weakref.ref(held)
         inputs = paths.inputs
         self._outputs.pop(name, None)
-        self._outputs[name] = [
-            (
-                _held_signature(aval, sharding),
-                path,
-                _input_of(path, inputs) or "/".join(filter(None, (name, "output", path))),
-            )
-            for aval, sharding, path in zip(
-                executable.out_avals, output_shardings(executable), paths.outputs, strict=False
-            )
-        ]
+        self._outputs[name] = outputs = []
+        for aval, sharding, output in zip(
+            executable.out_avals, output_shardings(executable), paths.outputs, strict=False
+        ):
+            path = _input_of(output, inputs) or "/".join(filter(None, (name, "output", output)))
+            outputs.append((_held_signature(aval, sharding), output, path))
+            self._dtypes[path] = aval.dtype
 
     def captured(
         self, trees: Iterable[tuple[str, Any]], final: bool = False
@@ -117,7 +111,7 @@ class LiveArrays:
         for key in list(left):
             reference, path = self._arguments.get(key, (None, ""))
             if reference is not None and reference() is left[key]:
-                _add(named, path, left.pop(key))
+                _add(named, path, self._typed(path, left.pop(key)))
                 counts[BY_ARGUMENT] = counts.get(BY_ARGUMENT, 0) + 1
         _move(left, named, counts, _variables(), BY_VARIABLE)
         # A result with a name is of its run all the same: the equal run before is that of another program.
@@ -125,7 +119,7 @@ class LiveArrays:
         matched = self._matched(every)
         for path, key in matched:
             if key in left:
-                _add(named, path, left.pop(key))
+                _add(named, path, self._typed(path, left.pop(key)))
                 counts[BY_OUTPUT] = counts.get(BY_OUTPUT, 0) + 1
         for place, array in enumerate(left.values()):
             _add(named, f"unnamed/{place}", array)
@@ -158,13 +152,20 @@ class LiveArrays:
         self.share_of_new = sum(new) / max(sum(sizes), 1)
         self._seen = {id(array): weakref.ref(array) for array in live}
 
-    def _remember(self, array: jax.Array, path: str) -> None:
+    def _remember(self, array: jax.Array, path: str, dtype: Any) -> None:
         key = id(array)
+        self._dtypes[path] = dtype
 
         def forget(_: object) -> None:
             self._arguments.pop(key, None)
 
         self._arguments[key] = (weakref.ref(array, forget), path)
+
+    def _typed(self, path: str, data: Any) -> Any:
+        """Return an array with the dtype that the program has under this path."""
+        dtype = self._dtypes[path]
+        is_key = jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) and data.dtype == "uint32"
+        return arrays.typed_keys(dtype, data) if is_key else data
 
     def _matched(self, left: dict[int, Any]) -> list[tuple[str, int]]:
         """Return a path for arrays that are, in order of creation, the outputs of one run of a program.

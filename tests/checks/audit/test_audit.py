@@ -26,6 +26,7 @@ from inspector.checks.audit import (
 from inspector.checks.audit.context import parameters_of_moments
 from inspector.checks.audit.unused_rules import shadowing
 from inspector.core import snapshot, typed_json
+from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import (
     Array,
     Collective,
@@ -149,16 +150,16 @@ def test_the_reason_for_replication(rules: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("embedded", [True, False])
-def test_arrays_that_an_axis_repeats_are_said_to_be_some_if_others_are_on_all_devices(embedded: bool) -> None:
+def test_arrays_that_no_axis_shards_are_among_those_that_an_axis_repeats(embedded: bool) -> None:
     arrays = [
         array("params/wx", (512, 512), (None, ("model",)), 2),
         array("batch/x", (64, 8), (("data",), None), 4),
     ]
     arrays += [array("params/embed", (512, 64), (None, None))] if embedded else []
     note = the(made({"data": 4, "model": 2}, *arrays), "state-repeated-over-axis")
-    # Only wx is counted, with and without embed, which no axis shards.
-    assert " 1 array" in note.message
-    assert ("that other axes shard" in note.message) is embedded
+    held = sum(one.bytes_per_device for one in arrays if one.path.startswith("params/"))
+    assert note.count == 1 + embedded and note.bytes == held * 3 // 4
+    assert f" {bytes_text(held)} of " in note.message
 
 
 def test_a_replicated_embedding_and_its_moments_come_first() -> None:

@@ -134,7 +134,6 @@ def test_a_finding_gives_the_bytes_that_its_fix_saves() -> None:
     "fields",
     [
         {"rules": "batch=data"},
-        {"model": "transformer", "axes": "data,tensor"},
         {"model": "transformer", "axes": "data,tensor", "rules": "batch=data,mlp=tensor"},
     ],
 )

@@ -11,7 +11,10 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inspector.machines import hardware
 from inspector.producers.recorded.inspected import inspect
+from inspector.sections import screen
+from inspector.sections.catalogue import Subject
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -57,6 +60,9 @@ def test_messages_of_one_row(steps: int, rows: int, columns: int, messages: int 
     assert len(findings) == (messages is not None)
     if messages is not None:
         assert f" {messages} messages " in findings[0].message
+        # The two permutes are in two lines, so the line is only that of the largest.
+        lines = {c.source for c in program.collectives if c.op == "collective-permute"}
+        assert len(lines) == 2 and f", the largest at {findings[0].source}." in findings[0].message
 
 
 @pytest.mark.parametrize(("count", "product", "noted"), [(40, 64, True), (8, 64, False), (40, 2**15, False)])
@@ -75,3 +81,13 @@ def test_messages_outside_of_a_loop_are_counted_too(count: int, product: int, no
     arrays = [jax.ShapeDtypeStruct(shape, "float32", sharding=on) for shape in ((8, 4), (product, product))]
     snapshot = inspect(step, *arrays)
     assert any(finding.code == "small-messages" for finding in snapshot.findings) == noted
+
+
+def test_messages_that_take_most_of_a_step_are_on_the_first_screen() -> None:
+    """Neither on an unknown chip nor on one are they among the findings that are not shown."""
+    u = jax.ShapeDtypeStruct((64, 512), "float32", sharding=NamedSharding(MESH, P("x")))
+    snapshot = inspect(stencil(16, 1), u)
+    (finding,) = [finding for finding in snapshot.findings if finding.code == "small-messages"]
+    assert finding.bytes is None and finding.wire_bytes is None
+    for chip in (None, hardware.chip("v5e")):
+        assert screen.matter(snapshot.findings, Subject.of(snapshot, chip)) == [finding]

@@ -451,3 +451,28 @@ def test_axes_of_pairs() -> None:
     assert axes_of_pairs(((0, 5),), GRID) == ("data", "model")
     assert axes_of_pairs((), GRID) == axes_of_pairs(((3, 3),), GRID) == ()
     assert axes_of_pairs(((0, 8),), GRID) is None
+
+
+@for_all(
+    st.lists(st.tuples(st.sampled_from(["{0,1}", "{1,0}", None]), st.sets(st.integers(0, 9))), max_size=10)
+)
+def test_the_depth_is_the_longest_path_of_equal_collectives(nodes: list[tuple[str | None, set[int]]]) -> None:
+    """An instruction has groups, or none if it is an addition, and the earlier ones that it adds."""
+    sources = [[number for number in needs if number < place] for place, (_, needs) in enumerate(nodes)]
+    lines = []
+    for place, (groups, _) in enumerate(nodes):
+        operands = ", ".join(f"%v{number}" for number in sources[place]) or "%p"
+        lines.append(
+            f"%v{place} = f32[8] fusion({operands}), kind=kLoop"
+            if groups is None
+            else f"%v{place} = f32[8] all-reduce({operands}), replica_groups={{{groups}}}, to_apply=%add"
+        )
+    body = "\n".join(("%p = f32[8] parameter(0)", *lines))
+    (module,) = hlo.parse(f"HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n{body}\n}}\n")
+
+    def before(place: int, groups: str | None) -> int:
+        own = [before(number, groups) + (nodes[number][0] == groups) for number in sources[place]]
+        return max(own, default=0)
+
+    expected = {f"v{place}": before(place, groups) for place, (groups, _) in enumerate(nodes) if groups}
+    assert {c.name: c.depth for c in hlo.collectives(module)} == expected

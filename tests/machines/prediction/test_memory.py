@@ -15,12 +15,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector.assessment import assess
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.memory_use import memory_use
 from inspector.core.sharding import shards
 from inspector.core.snapshot import (
     Array,
-    GroupUse,
     Memory,
-    MemoryUse,
     Program,
     ProgramArray,
     Shard,
@@ -342,15 +343,22 @@ def test_aliased_outputs_are_not_the_largest_part() -> None:
 
 
 def test_arguments_in_host_memory_are_no_part_of_device_memory() -> None:
-    groups = (GroupUse("params", (16,)), GroupUse("opt_state", (32,)), GroupUse("temporary", (80,)))
-    use = MemoryUse(1, (0,), ("unknown",), groups, 0, ())
-    for in_host, parts in ((False, {"parameters": 16, "optimizer state": 32}), (True, {"parameters": 16})):
-        arguments = Part("params", 1, 16), Part("opt_state", 1, 32, in_host)
-        total = sum(parts.values()) + 80
-        breakdown = Breakdown("p", arguments, (), 0, 80, 0, None, False, 0, use)
-        assert breakdown.total == total == sum(size for _, size in breakdown.parts)
-        state = {name: size for name, size in breakdown.parts if name in ("parameters", "optimizer state")}
-        assert state == parts
+    """A text of a program for CPUs has the memory space, 5, only in its header."""
+    text = (
+        "HloModule m, is_scheduled=true, "
+        "entry_computation_layout={(f32[8]{0}, f32[64]{0:S(5)})->(f32[8]{0}, f32[64]{0:S(5)})}\n\n"
+        "ENTRY %main (a: f32[8], b: f32[64]) -> (f32[8], f32[64]) {\n"
+        "  %a = f32[8]{0} parameter(0)\n  %b = f32[64]{0} parameter(1)\n"
+        "  %c = f32[8]{0} negate(%a)\n  %d = f32[64]{0} negate(%b)\n"
+        "  ROOT %r = (f32[8]{0}, f32[64]{0}) tuple(%c, %d)\n}\n"
+    )
+    for in_host, size in ((True, 8), (False, 8 + 64)):
+        (module,) = hlo.parse(text if in_host else text.replace(":S(5)", ""))
+        use = memory_use(Analysis(module))
+        assert use is not None and use.peak_bytes == 2 * 4 * size
+    arguments = Part("params", 1, 32), Part("opt_state", 1, 256, True)
+    breakdown = Breakdown("p", arguments, (Part("opt_state", 1, 256, True),), 0, 0, 0, None, False, 0, None)
+    assert breakdown.total == 32 == sum(size for _, size in breakdown.parts)
 
 
 def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:

@@ -293,3 +293,18 @@ def test_repeated_products_are_those_of_the_devices_of_the_program() -> None:
     assert rows["Train step, repeated matrix products"].answers[0].value == pytest.approx(share)
     findings = [finding for finding in audit.audited(snapshot).findings if finding.code == "repeated-work"]
     assert [finding.ratio for finding in findings] == [pytest.approx(1 / (1 - share))]
+
+
+def test_only_independent_collectives_are_one_message() -> None:
+    """A chain of three takes three starts, and so do two loops with one each, run as often as the chain."""
+
+    def messages(*depths: tuple[str, int | None]) -> float:
+        collectives = (
+            dataclasses.replace(collective(payload=8), computation=computation, depth=depth)
+            for computation, depth in depths
+        )
+        return modelled(program(*collectives), MESH, CHIPS["v5e"]).terms[2].messages
+
+    assert messages(("main", 0), ("main", 0), ("main", 0)) == messages(("main", None), ("body", None)) == 3
+    assert messages(("main", 0), ("main", 1), ("main", 2)) == 9
+    assert messages(("main", 0), ("body", 0)) == 6

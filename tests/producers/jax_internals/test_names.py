@@ -254,6 +254,9 @@ def test_typed_keys_have_the_shape_and_sharding_of_their_data() -> None:
     physical = arrays.physical_sharding(keys.aval, sharding)
     assert physical.is_equivalent_to(data.sharding, data.ndim)
     assert arrays.key_implementation(keys.dtype) == str(jax.random.key_impl(keys))
+    typed = arrays.typed_keys(keys.dtype, data)
+    assert typed.dtype == keys.dtype and typed.shape == keys.shape
+    assert (jax.random.key_data(typed) == data).all()
 
 
 def test_an_error_on_explicit_axes_has_the_operation_and_its_operands() -> None:

@@ -86,12 +86,7 @@ class EditedComputation:
         number = at.name.rpartition(".")[2]
         default = f"{opcode}.{number}" if number.isdecimal() else opcode
         written = Instruction(
-            self.free_name(name or default),
-            opcode,
-            shape_text,
-            _written(operands),
-            attributes_text,
-            False,
+            self.free_name(name or default), opcode, shape_text, _written(operands), attributes_text, False
         )
         self.instructions[written.name] = written
         self._places[written.name] = self._places.get(at.name, at.name)
@@ -194,10 +189,7 @@ class EditedComputation:
                     self._append(name, order)
         instructions = tuple(self.instructions[name]._replace(root=name == self._root) for name in order)
         return Computation(
-            self._computation.name,
-            self._computation.entry,
-            instructions,
-            self._computation.complete,
+            self._computation.name, self._computation.entry, instructions, self._computation.complete
         )
 
     def _append(self, name: str, order: dict[str, None]) -> None:
