@@ -217,12 +217,7 @@ def _array_text(array: LockedArray) -> str:
 def _facts(old: LockedArray, new: LockedArray) -> list[str]:
     facts = [
         f"{what} {name(to_text(was))} → {name(to_text(now))}"
-        for what, to_text in (
-            ("spec", spec_text),
-            ("shape", shape_text),
-            ("dtype", name),
-            ("group", name),
-        )
+        for what, to_text in (("spec", spec_text), ("shape", shape_text), ("dtype", name), ("group", name))
         if (was := getattr(old, what)) != (now := getattr(new, what))
     ]
     texts = [

@@ -2,14 +2,14 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
 from inspector.core.grouping import by_key
 from inspector.core.rules import rule_behind
 from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Collective, Conflict, Origin, Program, Snapshot
+from inspector.core.snapshot import Array, Collective, Conflict, ConflictSide, Origin, Program, Snapshot
 from inspector.core.traffic import wire_bytes_of_run
 
 
@@ -89,6 +89,30 @@ def wire_bytes_of_conflicts(program: Program) -> int | None:
         if key in keys
     ]
     return wire_bytes_of_run(*parts) if parts else None
+
+
+CONSTRAINT = "constraint "  # how the source of a sharding begins, before the line of a constraint
+
+
+def omitted_axes(conflict: Conflict) -> Iterator[tuple[str, ConflictSide, int, str]]:
+    """Yield each mesh axis of an operand along which no device computes, because a constraint omits it.
+
+    Each is the constraint, the operand, its dimension and the axis. All shardings of the one result come from
+    this constraint, and no other operand and no result has the axis.
+    """
+    operands = [side for side in conflict.sides if side.value.startswith("operand")]
+    results = [side for side in conflict.sides if side.value.startswith("result")]
+    places = {origin.from_ for result in results for origin in result.origins or ()}
+    if len(results) != 1 or len(places) != 1 or not (place := places.pop()).startswith(CONSTRAINT):
+        return
+    used = {axis for side in conflict.sides for axes in (*side.used, *results[0].spec) for axis in axes or ()}
+    for operand in operands:
+        for dimension, axes in enumerate(operand.spec):
+            for axis in axes or ():
+                names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
+                # If it shards the operand, the result has its sharding by propagation.
+                if axis not in used and place not in names:
+                    yield place, operand, dimension, axis
 
 
 def _key(conflict: Conflict) -> Hashable:

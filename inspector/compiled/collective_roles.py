@@ -24,12 +24,7 @@ ROLES: Mapping[str, str] = {
     OTHER_ARRAYS: "Exchanges of the batch, caches and arrays of other groups, and sums outside of the model, "
     "such as a norm of all gradients.",
 }
-_GROUPS = {
-    "params": PARAMETERS,
-    "opt_state": OPTIMIZER,
-    "gradient": GRADIENTS,
-    "activation": ACTIVATIONS,
-}
+_GROUPS = {"params": PARAMETERS, "opt_state": OPTIMIZER, "gradient": GRADIENTS, "activation": ACTIVATIONS}
 EXPERT = re.compile(r"expert|(?<![a-z])moe(?![a-z])", re.IGNORECASE)
 
 

@@ -109,10 +109,7 @@ def _unused(program: Program, by_path: Mapping[str, Array], mesh: Mesh | None) -
 
 
 def _reason(
-    array: Array,
-    size: int | None,
-    outputs: Sequence[tuple[Array, ProgramArray]],
-    mesh: Mesh | None,
+    array: Array, size: int | None, outputs: Sequence[tuple[Array, ProgramArray]], mesh: Mesh | None
 ) -> str:
     """Return why no output is written over a donated input, as a clause."""
     every = {bytes_in_program(other, output, mesh) for other, output in outputs}

@@ -17,7 +17,7 @@ from inspector.core.traffic import inputs_of, outputs_of, parts_of
 
 # Name of a collective, and the number of its part; None for one that is not combined.
 PartKey = tuple[str, int | None]
-_ARRAYS = 8  # how much more equal arrays say than equal names and sizes
+_ARRAYS = 10  # how much more equal arrays say than equal names and sizes
 
 
 def numbered_parts(collective: Collective) -> Iterator[tuple[PartKey, Collective]]:
@@ -34,9 +34,7 @@ def parts_of_conflict(conflict: Conflict) -> tuple[PartKey, ...]:
 
 
 def matched_conflicts(
-    conflicts: Sequence[Conflict],
-    partitioned: Sequence[Collective],
-    compiled: Sequence[Collective],
+    conflicts: Sequence[Conflict], partitioned: Sequence[Collective], compiled: Sequence[Collective]
 ) -> tuple[Conflict, ...]:
     """Return the conflicts of a partitioned program with the collectives of the compiled one.
 
@@ -82,10 +80,7 @@ def _matches(
 
 def _fit(partitioned: Collective, compiled: Collective) -> int:
     """Return how well a part of a compiled collective fits a partitioned one; 0 if it does not."""
-    if partitioned.network != compiled.network and None not in (
-        partitioned.network,
-        compiled.network,
-    ):
+    if partitioned.network != compiled.network and None not in (partitioned.network, compiled.network):
         return 0
     if not set(partitioned.axis_names) & set(compiled.axis_names):
         return 0
@@ -100,9 +95,9 @@ def _fit(partitioned: Collective, compiled: Collective) -> int:
     # A gather can be a sum of shards and zeros, which the same array proves.
     if not same_kind and not fit:
         return 0
-    named = _fit_of_names(partitioned.op_name, compiled.op_name)
     # A compiler can name a collective after a transpose of the same line.
-    named = named or int(partitioned.source == compiled.source is not None)
+    named = _fit_of_names(partitioned.op_name, compiled.op_name)
+    named += int(partitioned.source == compiled.source is not None)
     if not fit and not named:
         return 0
     size = partitioned.payload_bytes == compiled.payload_bytes is not None
@@ -111,13 +106,17 @@ def _fit(partitioned: Collective, compiled: Collective) -> int:
 
 
 def _fit_of_names(first: str | None, second: str | None) -> int:
-    """Return 3 for the same operations, 2 for a common one, 1 for one of another phase, 0 for none."""
+    """Return 4 for the same operations, 3 for a common one, 2 for one of another phase.
+
+    Return 1 for a primitive of the same name in another module, and 0 for none.
+    """
     if not first or not second:
         return 0
     if first == second:
-        return 3
+        return 4
     names = [parse_op_name(name) for name in (first, second)]
     if set(names[0]) & set(names[1]):
-        return 2
+        return 3
     places = [{(op.module, op.primitive) for op in ops if op.module} for ops in names]
-    return 1 if places[0] & places[1] else 0
+    primitives = [{op.primitive for op in ops if op.primitive} for ops in names]
+    return 2 if places[0] & places[1] else int(bool(primitives[0] & primitives[1]))

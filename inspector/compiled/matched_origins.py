@@ -14,7 +14,7 @@ from dataclasses import replace
 from inspector.compiled.matched_conflicts import matched_conflicts
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, Conflict, Origin, Program
+from inspector.core.snapshot import Collective, CollectivePart, Conflict, Origin, Program
 
 
 def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
@@ -33,7 +33,12 @@ def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> 
 
 def _with_causes(program: Program, collectives: tuple[Collective, ...], before: Program) -> Program:
     known = _by_place(before.collectives or ())
-    matched = tuple(_with_origins(collective, known) for collective in collectives)
+    operations: dict[Hashable, set[str | None]] = defaultdict(set)
+    for other in before.collectives or ():
+        operations[_serves(other, other.op_name)].add(other.operation)
+    matched = tuple(
+        _with_operation(_with_origins(collective, known), operations) for collective in collectives
+    )
     conflicts = program.conflicts
     if conflicts is None and before.conflicts is not None:
         conflicts = matched_conflicts(before.conflicts, before.collectives or (), collectives)
@@ -106,6 +111,27 @@ def _with_origins(collective: Collective, known: Mapping[Hashable, Sequence[Coll
             if origin.mesh_axis in axes:
                 origins.setdefault((origin.mesh_axis, origin.from_), replace(origin, steps=None))
     return replace(collective, origins=tuple(origins.values())) if origins else collective
+
+
+def _serves(collective: Collective, op_name: str | None) -> Hashable:
+    return _kind(collective.op), op_name, collective.mesh_axes, collective.axis_parts
+
+
+def _with_operation(collective: Collective, proved: Mapping[Hashable, set[str | None]]) -> Collective:
+    """Return a collective with the operations that the partitioned program proves, and for each part.
+
+    A compiler writes some operations as loops of others.
+    """
+
+    def operation(part: Collective | CollectivePart) -> str | None:
+        known = proved.get(_serves(collective, part.op_name), set()) if part.op_name else set()
+        return (next(iter(known)) if len(known) == 1 else None) or part.operation
+
+    if len(collective.parts or ()) < 2:
+        return replace(collective, operation=operation(collective))
+    parts = tuple(replace(part, operation=operation(part)) for part in collective.parts or ())
+    names = {part.operation for part in parts}
+    return replace(collective, parts=parts, operation=names.pop() if len(names) == 1 else None)
 
 
 def _kind(op: str) -> str:

@@ -47,13 +47,7 @@ USE_GROUPS: dict[UseGroup, ArrayGroup] = {
 # Keys of a path that name a group, by how certain they are. MaxText and Orbax write them in quotes.
 _KEYS: tuple[dict[str, Group], ...] = (
     {"params": "params", "opt_state": "opt_state"},
-    {
-        "weights": "params",
-        "opt": "opt_state",
-        "optimizer": "opt_state",
-        "optimizer_state": "opt_state",
-        "momentum": "opt_state",
-    },
+    {"opt": "opt_state", "optimizer": "opt_state", "optimizer_state": "opt_state"},
 )
 _QUOTES = ".[]'\""
 

@@ -1,7 +1,7 @@
 """Give arrays whose names say nothing the group of their role.
 
-Evidence, in this order: the keys `params` and `opt_state`, the use of the array in a program, other keys, and
-arrays that mirror each other as parameters and moments do.
+Evidence, in this order: the keys `params` and `opt_state`, the use of the array in a program, other keys that
+name an optimizer, and the one tree that the arrays of an optimizer mirror.
 """
 
 from collections import defaultdict
@@ -19,8 +19,6 @@ GROUP_OF_USE: Mapping[ArgumentUse, Group] = {
     "gradient": "gradient",
 }
 _OF_INPUTS = frozenset({"other", "params", "opt_state", "cache", "batch"})
-# The names that papers and libraries give to the first and second moments of Adam.
-_PAIRS = (("mu", "nu"), ("m", "v"), ("exp_avg", "exp_avg_sq"))
 _QUOTES = ".[]'\""
 
 _Keys = tuple[str, ...]
@@ -53,7 +51,7 @@ def with_roles(snapshot: Snapshot) -> Snapshot:
     }
     arrays = [_by_use(array, uses.get(array.path)) for array in snapshot.arrays]
     if any(array.group == "other" for array in arrays):
-        arrays = [*_mirrored(_paired(arrays))]
+        arrays = [*_mirrored(arrays)]
     used = {sharding.path for program in snapshot.programs for sharding in program.shardings}
     if snapshot.most_alive_bytes is not None and used:
         arrays = [
@@ -98,23 +96,6 @@ def _own_path(array: Array) -> str:
     """Return the path without the program, whose name says nothing about the array."""
     prefix = f"{array.program}/input/"
     return array.path.removeprefix(prefix) if array.program is not None else array.path
-
-
-def _paired(arrays: list[Array]) -> list[Array]:
-    """Name both moments of Adam, and their parameters.
-
-    `state/mu/w` and `state/nu/w` of one shape are moments; `state/model/w` of this shape is their parameter.
-    """
-    others = {_keys(array): array for array in arrays if array.group == "other"}
-    groups: dict[_Keys, Group] = {}
-    for keys, array in others.items():
-        for place, key in enumerate(keys):
-            second = next((pair[1] for pair in _PAIRS if pair[0] == key), None)
-            partner = None if second is None else (*keys[:place], second, *keys[place + 1 :])
-            if partner in others and others[partner].shape == array.shape and array.shape:
-                assert partner is not None
-                groups[keys] = groups[partner] = "opt_state"
-    return [replace(array, group=groups.get(_keys(array), array.group)) for array in arrays]
 
 
 def _mirrored(arrays: list[Array]) -> Iterable[Array]:

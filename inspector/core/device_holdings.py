@@ -80,9 +80,7 @@ def holdings(snapshot: Snapshot, devices: Sequence[int], groups: Sequence[str] |
         elif (piece := _piece(array, mesh, chosen, blocks)) is not None:
             pieces.append(piece)
     return Holdings(
-        tuple(mesh.devices[at] for at in np.flatnonzero(chosen).tolist()),
-        tuple(pieces),
-        tuple(unknown),
+        tuple(mesh.devices[at] for at in np.flatnonzero(chosen).tolist()), tuple(pieces), tuple(unknown)
     )
 
 

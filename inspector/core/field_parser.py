@@ -36,11 +36,7 @@ class FieldParser:
         self.problems: dict[str, str] = {}
 
     def parse(
-        self,
-        name: str,
-        parser: Callable[[str], Value],
-        default: Value,
-        requires: Collection[str] = (),
+        self, name: str, parser: Callable[[str], Value], default: Value, requires: Collection[str] = ()
     ) -> Value:
         """Return the value of a field. Return `default` if the field is absent or wrong.
 

@@ -82,7 +82,5 @@ def _in_origins(origins: Iterable[Origin] | None, renamed: Renamed) -> tuple[Ori
 
 def _in_finding(finding: Finding, renamed: Renamed) -> Finding:
     return replace(
-        finding,
-        array=finding.array and renamed(finding.array),
-        path=finding.path and renamed(finding.path),
+        finding, array=finding.array and renamed(finding.array), path=finding.path and renamed(finding.path)
     )

@@ -224,11 +224,7 @@ def with_unreduced(array: Array, axes: Sequence[str], mesh: Mesh) -> Array:
     """Return the array with unreduced mesh axes, on which devices hold partial sums, not copies."""
     if not axes or array.replicas is None:
         return array
-    return replace(
-        array,
-        replicas=array.replicas // mesh.ways(tuple(axes)),
-        unreduced=tuple(axes),
-    )
+    return replace(array, replicas=array.replicas // mesh.ways(tuple(axes)), unreduced=tuple(axes))
 
 
 def on_more_axes(shape: Sequence[int], spec: Spec, axes: Sequence[str], sizes: Mapping[str, int]) -> Spec:

@@ -82,10 +82,7 @@ def parse(text: str | bytes, what: str, most_values: int = MOST_VALUES) -> Any:
         else:
             text.encode("utf-8")
         value = json.loads(
-            text,
-            parse_constant=refuse_constant,
-            parse_float=finite,
-            object_pairs_hook=refuse_duplicates,
+            text, parse_constant=refuse_constant, parse_float=finite, object_pairs_hook=refuse_duplicates
         )
         if _SURROGATE.search(text):
             # Python accepts a lone surrogate, but cannot encode it.

@@ -50,12 +50,7 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
     groups: dict[tuple[Axes, Axes, str, str | None], list[Collective]] = {}
     for collective in collectives:
         parts = collective.axis_parts if collective.mesh_axes is None else None
-        key = (
-            collective.mesh_axes,
-            parts,
-            collective.op,
-            collective.network if networks_apart else None,
-        )
+        key = (collective.mesh_axes, parts, collective.op, collective.network if networks_apart else None)
         groups.setdefault(key, []).append(collective)
     # The parts of a combined collective are one instruction.
     once = {
@@ -116,6 +111,7 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
             wire_bytes_per_device=wire if size is not None else None,
             arrays=tuple(dict.fromkeys((*part.inputs, *part.outputs))),
             parts=(part,),
+            operation=part.operation,
         )
         # In a shard_map, whatever the code combines is its own collective: the name is that of the operand.
         manual = collective.requested_by is not None and "shard_map" in (part.op_name or "")

@@ -117,9 +117,7 @@ def _encode_record(value: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def _field_encoders(
-    kind: Any,
-) -> tuple[tuple[str, str, tuple[Any, ...], Callable[[Any], Any] | None], ...]:
+def _field_encoders(kind: Any) -> tuple[tuple[str, str, tuple[Any, ...], Callable[[Any], Any] | None], ...]:
     """Return name, JSON key, the values that are left out, and the encoder, for each field but `extra`."""
     types_of, by_name = hints(kind), {field.name: field for field in dataclasses.fields(kind)}
     return tuple(

@@ -2,12 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from inspector.compiled.causes import (
-    Conflicts,
-    Dependents,
-    conflicts_of,
-    wire_bytes_of_conflicts,
-)
+from inspector.compiled.causes import Conflicts, Dependents, conflicts_of, wire_bytes_of_conflicts
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, shape_text
 from inspector.core.program_names import title, who_runs
 from inspector.core.sharding_text import spec_text

@@ -82,11 +82,7 @@ def _sent_by(program: Program) -> object:
 
 
 def of_program(
-    program: Program,
-    snapshot: Snapshot,
-    figures: bool = True,
-    listed: bool = False,
-    computing: bool = False,
+    program: Program, snapshot: Snapshot, figures: bool = True, listed: bool = False, computing: bool = False
 ) -> tuple[Block, ...]:
     """Return one sentence about a program's collectives, the largest moves, and figures with a table.
 
@@ -255,12 +251,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         id(one): size
         for one, size in zip(collectives, sent_of_busiest([[c] for c in collectives]), strict=True)
     }
-    why = {
-        collective.name: row.reason
-        # That of the largest part of a combined collective is the last.
-        for row in reversed(reasons.shared(program))
-        for collective in row.collectives
-    }
+    why = {one.name: [said or "unknown" for said, _ in reasons.of_parts(program, one)] for one in collectives}
     return Table.of(
         f"collective_table:{program.name}",
         collectives,
@@ -271,7 +262,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
             Column("On the wire", "bytes", _OF_BUSIEST): lambda collective: sent[id(collective)],
             "Mesh axes": _axes,
             **_of_iteration(collectives, wire_bytes_of_iteration),
-            "Why": lambda collective: why.get(collective.name) or "unknown",
+            "Why": lambda collective: " ".join(why[collective.name]),
             "Source": lambda collective: collective.source or "unknown",
             Column("Executions", "count", executions): lambda collective: collective.executions,
             Column("Payload", "bytes", "Bytes of one execution on one device."): lambda collective: (
@@ -382,10 +373,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     known = [phase for phase in phases(collective) if phase != "unknown"]
     of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
     step = f"{', '.join(of)}, source line "
-    blocks: list[Block] = [
-        text(*detail(collective)),
-        text(step, *_source(collective), "."),
-    ]
+    blocks: list[Block] = [text(*detail(collective)), text(step, *_source(collective), ".")]
     if (said := pipelines.of_collective(program, collective.name)) is not None:
         blocks.append(text(*with_code(said)))
     why = reasons.of_parts(program, collective)
@@ -495,9 +483,7 @@ def _figures(
 
 
 def _by_axes(
-    name: str,
-    rows: Sequence[Traffic],
-    ranges: Mapping[tuple[Axes, Axes, str, str | None], Range],
+    name: str, rows: Sequence[Traffic], ranges: Mapping[tuple[Axes, Axes, str, str | None], Range]
 ) -> Table:
     """Return a table by mesh axes and operation. `ranges` has the bytes that leave a device."""
 

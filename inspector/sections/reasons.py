@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import cachetools
 
+from inspector.compiled.causes import CONSTRAINT, omitted_axes
 from inspector.compiled.collective_roles import makes_results
+from inspector.compiled.hlo.collective_names import PRODUCTS, READS, UPDATES
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.compiled.source_calls import PRIMITIVES
@@ -20,10 +22,9 @@ from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
 from inspector.core.traffic import axes_text, inputs_of, outputs_of, sent_of_busiest, wire_bytes_of_run
 
-_PRODUCTS = frozenset({"dot", "dot_general", "conv_general_dilated", "ragged_dot", "einsum"})
-_READS = frozenset({"gather", "dynamic_slice", "take", "dynamic-slice", "_take"})
 GATHERED = "gathered (as all-reduce, twice the bytes)"
-_UPDATES = frozenset({"scatter-add", "scatter_add"})
+# What asks for a sharding, by its name in JAX.
+_CONSTRAINTS = {"sharding_constraint": "constraint", "reshard": "reshard"}
 _SUMS = frozenset({"psum", "psum_invariant"})
 # What each device has of its part, by the reduction.
 _REDUCED = {
@@ -88,7 +89,7 @@ def of_part(program: Program, part: Collective) -> str | None:
 
 def is_of_product(collective: Collective) -> bool:
     """Return whether a collective serves a matrix product or a convolution."""
-    return parse_op_name(collective.op_name)[0].primitive in _PRODUCTS
+    return parse_op_name(collective.op_name)[0].primitive in PRODUCTS
 
 
 def is_gather(collective: Collective) -> bool:
@@ -98,12 +99,12 @@ def is_gather(collective: Collective) -> bool:
 
 
 def _conflicts(program: Program) -> dict[PartKey, Conflict]:
-    """Return the first conflict that each collective, or part of a combined one, resolves."""
-    conflicts: dict[PartKey, Conflict] = {}
+    """Return the conflict that each collective, or part of a combined one, resolves, if it is one alone."""
+    conflicts: dict[PartKey, Conflict | None] = {}
     for conflict in program.conflicts or ():
         for key in parts_of_conflict(conflict):
-            conflicts.setdefault(key, conflict)
-    return conflicts
+            conflicts[key] = conflict if key not in conflicts else None
+    return {key: conflict for key, conflict in conflicts.items() if conflict is not None}
 
 
 def _patterns(paths: Iterable[str]) -> list[str]:
@@ -132,26 +133,18 @@ def of_parts(program: Program, collective: Collective) -> list[tuple[str | None,
     return sorted(sent.items(), key=lambda row: -(row[1] or 0))
 
 
-def reason(program: Program, collective: Collective) -> str | None:
-    """Return why a collective is there; None if its operation is unknown."""
-    parts = list(numbered_parts(collective))
-    # That of a combined collective is the reason of its largest part.
-    key, part = max(parts, key=lambda pair: pair[1].payload_bytes or 0)
-    return _reason(program, part, _conflicts(program).get(key))
-
-
 class _Case(NamedTuple):
     """What conditions and sentences need of one collective, or of several for the same reason.
 
     Attributes:
-      primitive: the operation that it serves, or the collective of JAX that it is; "" if unknown.
+      primitive: the operation that is proved to need it, or the collective of JAX that it is; "" if unknown.
+      constraint: the constraint or reshard of the code that asks for it, with its line; "" if none is known.
       called: the function of JAX in the code that it comes from; "" if unknown.
       by: who runs it: `code`, `autodiff` or `either`; "" for one of the partitioner.
       reduces: whether it combines values.
       gathers: whether it sends arguments as they are. Then a sum gathers parts, and others have zeros.
       ends_loop: whether it runs in the condition of a loop.
       stages: whether it is the permute of a pipeline.
-      results: whether the values it sends become results of the program.
       does: the effect of its operation on these values, in words.
       combines: the same for a reduction whose parts the sentence names before.
       change: the sharding before and after it; "" if unknown.
@@ -166,7 +159,7 @@ class _Case(NamedTuple):
     gathers: bool
     ends_loop: bool
     stages: bool
-    results: bool
+    constraint: str
     does: str
     combines: str
     change: str
@@ -176,7 +169,7 @@ class _Case(NamedTuple):
         return _REDUCED.get(self.primitive, "")
 
 
-_MOVES = "For {case.primitive}, the {case.op} over {case.axes} {case.does}{case.change}."
+_MOVES = "the {case.op} over {case.axes} {case.does}{case.change}."
 # Key, condition and template of each sentence. The first whose condition holds is the reason.
 SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
     "called": (lambda case: case.by == "code", "The code calls {case.called} over {case.axes}."),
@@ -194,7 +187,7 @@ SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
         "{case.primitive} runs over {case.axes}: the code calls it, or autodiff adds it.",
     ),
     "condition": (
-        lambda case: case.primitive and case.reduces and case.ends_loop,
+        lambda case: case.reduces and case.ends_loop,
         "The condition of a loop depends on values that are sharded over {case.axes}: the {case.op} combines "
         "them before each iteration, so that all devices run equally many.",
     ),
@@ -202,19 +195,20 @@ SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
         lambda case: case.stages,
         "The {case.op} over {case.axes} sends the results of each stage to the next one.",
     ),
-    "resharded": (lambda case: case.change, _MOVES),
+    "constrained": (lambda case: case.constraint, "Because of {case.constraint}, " + _MOVES),
+    "resharded": (lambda case: case.change and case.primitive, "For {case.primitive}, " + _MOVES),
     "products": (
-        lambda case: case.reduces and case.primitive in _PRODUCTS and not case.gathers,
+        lambda case: case.reduces and case.primitive in PRODUCTS and not case.gathers,
         "{case.primitive} sums over a dimension that is sharded over {case.axes}: each device has a partial "
         "sum, and the {case.op} {case.combines}.",
     ),
     "reads": (
-        lambda case: case.reduces and case.primitive in _READS,
+        lambda case: case.reduces and case.primitive in READS,
         "{case.primitive} reads along a dimension that is sharded over {case.axes}: only one device has each "
         "element, the others have zeros, and the {case.op} {case.combines}.",
     ),
     "updates": (
-        lambda case: case.reduces and case.primitive in _UPDATES,
+        lambda case: case.reduces and case.primitive in UPDATES,
         "{case.primitive} gets updates that are sharded over {case.axes}: each device has a sum of some of "
         "them, and the {case.op} {case.combines}.",
     ),
@@ -223,8 +217,8 @@ SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
         "{case.primitive} reduces a dimension that is sharded over {case.axes}: each device has {case.part} "
         "of its part, and the {case.op} {case.combines}.",
     ),
-    "operation": (lambda case: case.primitive, _MOVES),
-    "results": (lambda case: case.results, "The {case.op} over {case.axes} {case.does}."),
+    "operation": (lambda case: case.primitive, "For {case.primitive}, " + _MOVES),
+    "fact": (lambda case: True, "The" + _MOVES.removeprefix("the")),
 }
 
 
@@ -235,7 +229,7 @@ def _reason(
     named: bool = True,
     members: Sequence[Collective] = (),
 ) -> str | None:
-    """Return why a collective is there; None if no condition holds.
+    """Return why a collective is there, or else what it does to which arrays; None if neither is known.
 
     Args:
       conflict: the operation that needs it in another sharding; None if it is not known to be for one.
@@ -251,10 +245,18 @@ def _reason(
         if what == "values" and every and all(every):
             what = f"{words} {_named(_patterns(itertools.chain.from_iterable(every)))}"
     op, by = collective.op, ""
-    primitive = called = parse_op_name(collective.op_name)[0].primitive
+    named_after = parse_op_name(collective.op_name)[0].primitive
+    primitive = called = collective.operation or ""
+    if conflict is not None:
+        names = {conflict.operation, parse_op_name(conflict.op_name)[0].primitive}
+        same = names & {primitive, named_after} - {""}
+        # Another operation of the same line can be matched with it.
+        conflict, primitive = (conflict, primitive or same.pop()) if same else (None, primitive)
     change = _change(collective, conflict)
-    if primitive in PRIMITIVES:
-        change, called = "", collective.call or primitive
+    constraint = "" if op in REDUCTIONS else _constraint(collective, conflict, named_after)
+    if named_after in PRIMITIVES:
+        primitive, change, constraint = named_after, "", ""
+        called = collective.call or named_after
         by = collective.requested_by or "either"
         if (
             by == "either"
@@ -262,8 +264,6 @@ def _reason(
             and not phases_of(collective.op_name) & BACKWARD
         ):
             by = "code"
-    elif change and conflict is not None:
-        primitive = conflict.operation
     case = _Case(
         op,
         axes_text(collective),
@@ -274,15 +274,29 @@ def _reason(
         any(part.inputs for part in collective.parts or ()),
         collective.use in ("condition", "loop-end"),
         collective.name in {pipeline.collective for pipeline in program.pipelines or ()},
-        bool(collective.parts) and bool(outputs_of(collective)),
+        constraint,
         f"{OPERATIONS['all-gather'].does.format(what=what)}, as a sum with zeros that sends twice the bytes"
         if is_gather(collective)
         else (OPERATIONS[op].does if op in OPERATIONS else Operation.does).format(what=what),
         "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
         change,
     )
-    template = next((template for holds, template in SENTENCES.values() if holds(case)), None)
-    return None if template is None else template.format(case=case)
+    name = next(name for name, (holds, _) in SENTENCES.items() if holds(case))
+    # Without arrays and a line, it says what the columns of a table have.
+    known = name != "fact" or what != "values" or collective.source is not None
+    return SENTENCES[name][1].format(case=case) if known else None
+
+
+def _constraint(collective: Collective, conflict: Conflict | None, named_after: str) -> str:
+    """Return the constraint or reshard of the code that asks for a collective; "" if none is known to.
+
+    The result of an operation can be constrained so that an operand must be gathered.
+    """
+    if named_after in _CONSTRAINTS and collective.source is not None:
+        return f"the {_CONSTRAINTS[named_after]} in {collective.source}"
+    omitted = () if conflict is None else omitted_axes(conflict)
+    places = {place for place, *_, axis in omitted if collective.mesh_axes == (axis,)}
+    return f"the {places.pop()}".replace(CONSTRAINT, "constraint in ") if len(places) == 1 else ""
 
 
 def _change(collective: Collective, conflict: Conflict | None) -> str:

@@ -103,10 +103,7 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
     if program is not None:
         unknown_traffic = assessment.unknown_traffic
         missing = f"Traffic unknown: {unknown_traffic}" if unknown_traffic else ""
-        facts = (
-            f"{MEMORY}: {assessed.fits_text(assessment)}",
-            f"Step: {assessed.step_text(assessment)}",
-        )
+        facts = (f"{MEMORY}: {assessed.fits_text(assessment)}", f"Step: {assessed.step_text(assessment)}")
     name = subject.model(snapshot) or subject.made(snapshot)
     return WholeModel(
         title=f"{name} on {mesh_text(mesh, max_axes_of_size_1=0)}",
@@ -469,7 +466,7 @@ class _Reader:
             subject = _subject(role, collective, cutting)
             alike[(subject, collective.op, axes, collective.network), why].append(collective)
         moves = []
-        for ((subject, op, axes, network), why), members in alike.items():
+        for ((subject, op, axes, network), _), members in alike.items():
             assert self._program is not None
             ranked = sorted(members, key=lambda member: -(wire_bytes_of_run(member) or 0))
             by_name = {member.name: member for member in ranked}  # a combined collective has several parts
@@ -480,6 +477,7 @@ class _Reader:
                 for label in (groups[place[0]].tiles[place[1]].label,)
             )
             phases = {phase for member in members for phase in phases_of(member.op_name)}
+            whys = {reasons.of_part(self._program, member) for member in members}
             moves.append(
                 Move(
                     op=op,
@@ -491,7 +489,7 @@ class _Reader:
                     executions=sum_known(member.executions for member in by_name.values()),
                     collectives=tuple(by_name),
                     because=tuple(sources),
-                    reason=why if apart else reasons.reason(self._program, ranked[0]),
+                    reason=whys.pop() if len(whys) == 1 else None,
                     of_iteration=wire_bytes_of_iteration(*ranked),
                     once=() if apart else _gathered_once(members),
                 )

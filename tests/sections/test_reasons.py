@@ -11,16 +11,24 @@ from inspector.core.snapshot import (
     CollectivePart,
     Conflict,
     ConflictSide,
+    Origin,
     Program,
     Requester,
+    Spec,
 )
-from inspector.sections.collectives import cause
-from inspector.sections.reasons import of_parts, reason, shared
+from inspector.sections.collectives import cause, each
+from inspector.sections.reasons import of_parts, shared
 
 ONE = Collective(
     "all-reduce", False, "all-reduce.1", "main", 1, False, ("data",), 2, 4, 64, 64,
-    op_name="jit(step)/dot_general",
+    op_name="jit(step)/dot_general", operation="dot_general",
 )  # fmt: skip
+
+
+def reason(program: Program, collective: Collective) -> str | None:
+    """Return the reason of all parts of a collective; None if they have several."""
+    ((why, _), *others) = of_parts(program, collective)
+    return None if others else why
 
 
 @pytest.mark.parametrize(
@@ -36,7 +44,7 @@ ONE = Collective(
     ],
 )
 def test_the_operation_says_why(op: str, primitive: str, said: str) -> None:
-    collective = replace(ONE, op=op, op_name=f"jit(step)/{primitive}")
+    collective = replace(ONE, op=op, op_name=f"jit(step)/{primitive}", operation=primitive)
     result = reason(Program("step", collectives=(collective,)), collective)
     assert result is not None and said in result and "data" in result
     assert primitive in result
@@ -120,7 +128,7 @@ def test_a_gathered_operand_has_both_shardings() -> None:
 
 def test_without_an_operation_or_axes_nothing_is_said() -> None:
     program = Program("step")
-    assert reason(program, replace(ONE, op_name=None)) is None
+    assert reason(program, replace(ONE, operation=None)) is None
     assert reason(program, replace(ONE, mesh_axes=None)) is None
     parts = replace(ONE, mesh_axes=None, axis_parts=("data:(1)2",))
     assert "2 parts of data" in (reason(program, parts) or "")
@@ -138,7 +146,7 @@ def test_the_collectives_of_all_layers_are_one_row() -> None:
     ]
     alone = replace(ONE, name="sum")
     other = replace(ONE, op="all-gather", name="gather.9", mesh_axes=("model",), arrays=("params/b_7",))
-    unexplained = replace(ONE, name="sum.2", op_name=None)
+    unexplained = replace(ONE, name="sum.2", operation=None)
     program = Program("step", collectives=(alone, *layers, other, unexplained))
     rows = {row.collectives: row for row in shared(program)}
     assert {member for members in rows for member in members} == {*program.collectives}
@@ -172,7 +180,7 @@ def test_table_and_detail_name_the_same_conflict() -> None:
 )
 def test_a_gather_without_a_name_makes_results(outputs, explained) -> None:
     collective = replace(
-        ONE, op="all-gather", op_name=None, mesh_axes=("x",), arrays=outputs,
+        ONE, op="all-gather", op_name=None, operation=None, mesh_axes=("x",), arrays=outputs,
         parts=(CollectivePart(8, (), outputs),),
     )  # fmt: skip
     program = Program("train_step", collectives=(collective,))
@@ -198,17 +206,19 @@ def test_what_the_code_combines_in_a_shard_map_is_its_own(scope: str, called: bo
 
 def test_a_combined_collective_has_the_reason_of_each_part() -> None:
     parts = (
-        CollectivePart(48, (), (), "jit(step)/dot_general", "a.py:8"),
-        CollectivePart(16, (), (), "jit(step)/reduce_sum", "a.py:9"),
+        CollectivePart(48, (), (), "jit(step)/dot_general", "a.py:8", "dot_general"),
+        CollectivePart(16, (), (), "jit(step)/reduce_sum", "a.py:9", "reduce_sum"),
     )
-    collective = replace(ONE, arrays=(), parts=parts)
+    collective = replace(ONE, arrays=(), parts=parts, operation=None)
     program = Program("step", collectives=(collective,))
     (first, largest), (second, smallest) = of_parts(program, collective)
     assert ("dot_general" in str(first), largest) == (True, 48)
     assert ("reduce_sum" in str(second), smallest) == (True, 16)
     section = str(cause(program, collective))
     assert "dot_general" in section and "reduce_sum" in section
-    alone = replace(collective, parts=parts[:1])
+    assert {row.reason for row in shared(program)} == {first, second}
+    assert all(str(why) in str(each(program, [collective])) for why in (first, second))
+    alone = replace(collective, parts=parts[:1], operation="dot_general")
     assert [why for why, _ in of_parts(program, alone)] == [reason(program, alone)]
 
 
@@ -220,7 +230,7 @@ def test_a_primitive_without_its_function_can_be_of_autodiff(
     collective = replace(ONE, op_name="psum_invariant", requested_by=requested_by)
     said = reason(Program("step", collectives=(collective,)), collective) or ""
     assert ("The code calls" in said, "autodiff" in said) == (sure, not sure)
-    assert reason(Program("step"), replace(ONE, op_name="weights")) is None
+    assert reason(Program("step"), replace(ONE, op_name="weights", operation=None)) is None
 
 
 def gather(*axes: str, **fields: object) -> Collective:
@@ -267,15 +277,59 @@ def test_a_gather_that_the_code_calls_is_no_conflict() -> None:
     assert reason(program, called) == "The code calls all_gather over expert."
 
 
-@pytest.mark.parametrize(
-    ("primitive", "inputs"),
-    [("squeeze", ()), ("neg", ()), ("reshard", ()), ("argmax", ()), ("dot_general", ("params/w",))],
-)
-def test_only_an_operation_that_reduces_is_said_to(primitive: str, inputs: tuple[str, ...]) -> None:
-    """A part of a sharded dimension, or weights that are gathered as a sum with zeros, are not reduced."""
+@pytest.mark.parametrize("inputs", [(), ("params/w",)])
+@pytest.mark.parametrize("primitive", ["squeeze", "neg", "reshard", "reduce_sum", "dot_general"])
+def test_a_name_without_a_proof_is_no_reason(primitive: str, inputs: tuple[str, ...]) -> None:
+    """Such as that of a value that is reshaped after a sum, or of weights that are gathered as a sum."""
     collective = replace(
-        ONE, op_name=f"jit(step)/{primitive}", arrays=inputs, parts=(CollectivePart(64, inputs, ()),)
-    )
+        ONE, op_name=f"jit(step)/{primitive}", operation=None, source="a.py:3", arrays=inputs,
+        parts=(CollectivePart(64, inputs, ()),),
+    )  # fmt: skip
     said = reason(Program("step", collectives=(collective,)), collective) or ""
-    assert primitive in said and ("collects" if inputs else "combines") in said
+    assert primitive not in said and ("params/w" in said) == bool(inputs)
     assert not any(word in said for word in ("reduces", "sums", "partial", "dimension", "each device has"))
+
+
+def test_a_conflict_of_another_operation_of_the_line_is_not_named() -> None:
+    side = ConflictSide("operand 0", (8,), "f32", (("data",),), (None,))
+    collective = replace(gather("data"), op_name="jit(f)/cumsum", operation="cumsum")
+    conflict = Conflict("gather", (side,), (collective.name,), "jit(f)/gather")
+    program = Program("f", collectives=(collective,), conflicts=(conflict,))
+    said = reason(program, collective) or ""
+    assert "cumsum" in said and "gather," not in said and "P(" not in said
+
+
+def constrained(place: str, uses: Spec) -> Program:
+    """A product whose operand 1 is sharded over model, with the constraint of its result in a line."""
+    result = ConflictSide("result 0", (8, 8), "f32", uses, uses, (Origin("data", place),))
+    sides = (
+        ConflictSide("operand 0", (8, 8), "f32", (("data",), None), (("data",), None), ()),
+        ConflictSide(
+            "operand 1", (8, 8), "f32", (None, ("model",)), (None, None), (Origin("model", "head"),)
+        ),
+        result,
+    )
+    collective = replace(gather("model"), source="a.py:45")
+    conflict = Conflict("dot_general", sides, (collective.name,), "jit(f)/dot_general", "a.py:45")
+    return Program("f", collectives=(collective,), conflicts=(conflict,))
+
+
+@pytest.mark.parametrize(
+    ("place", "uses", "asks"),
+    [
+        ("constraint a.py:46", (("data",), None), True),
+        ("x", (("data",), None), False),
+        ("constraint a.py:46", (("model",), None), False),  # another dimension needs the axis
+    ],
+)
+def test_a_constraint_of_the_result_asks_for_a_gathered_operand(place: str, uses: Spec, asks: bool) -> None:
+    program = constrained(place, uses)
+    (row,) = shared(program)
+    assert ("a.py:46" in (row.reason or "")) == asks == ("dot_general" not in (row.reason or ""))
+
+
+@pytest.mark.parametrize("primitive", ["sharding_constraint", "reshard"])
+def test_a_sharding_that_the_code_asks_for_names_its_line(primitive: str) -> None:
+    collective = replace(gather("data"), op_name=f"jit(f)/{primitive}", operation=None, source="a.py:4")
+    said = reason(Program("f", collectives=(collective,)), collective) or ""
+    assert "a.py:4" in said and primitive.removeprefix("sharding_") in said

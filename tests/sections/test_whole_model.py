@@ -304,6 +304,7 @@ def test_only_products_have_an_array_as_their_cause(primitive: str, because: tup
     reduce = Collective(
         "all-reduce", False, "c", "main", 1, False, ("model",), 4, 2, 8, 12,
         op_name=f"jit(step)/{primitive}", arrays=(), origins=(Origin("model", "params/w"),),
+        operation=primitive,
     )  # fmt: skip
     (move,) = moves_of(of_program(samples.DEFAULT_MESH, reduce))
     assert move.because == because and primitive in (move.reason or "")

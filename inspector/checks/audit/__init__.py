@@ -3,15 +3,7 @@
 `checks.CHECKS` is the table of all checks. A new check needs one entry there and one module.
 """
 
-from inspector.checks.audit.checks import (
-    CHECKS,
-    CODES,
-    SNAPSHOT_CHECKS,
-    audit,
-    audited,
-    questions,
-    ranked,
-)
+from inspector.checks.audit.checks import CHECKS, CODES, SNAPSHOT_CHECKS, audit, audited, questions, ranked
 from inspector.checks.audit.coverage import gaps
 from inspector.checks.audit.fixes import Fix, may_fix, replanned, smallest_change
 from inspector.checks.audit.ranking import rounded, share_of_memory, weight

@@ -106,16 +106,8 @@ CHECKS = (
         applies=lambda context: bool(context.of_group("batch")),
     ),
     # `indivisible` is also a finding of plans, so an audit does not replace it.
-    Check(
-        "uneven and padded shards",
-        (uneven_shards.UNEVEN, uneven_shards.PADDED),
-        uneven_shards.findings,
-    ),
-    Check(
-        "devices that hold more than others",
-        (uneven_shards.IMBALANCE,),
-        uneven_shards.imbalance_findings,
-    ),
+    Check("uneven and padded shards", (uneven_shards.UNEVEN, uneven_shards.PADDED), uneven_shards.findings),
+    Check("devices that hold more than others", (uneven_shards.IMBALANCE,), uneven_shards.imbalance_findings),
     Check(
         "unused rules, and rules with unknown mesh axes",
         (unused_rules.ABSENT_AXIS, unused_rules.NEVER_USED),
@@ -262,12 +254,7 @@ class SnapshotCheck:
 
 
 SNAPSHOT_CHECKS = (
-    SnapshotCheck(
-        "more memory than a device has",
-        (too_large.CODE,),
-        too_large.findings,
-        too_large.applies,
-    ),
+    SnapshotCheck("more memory than a device has", (too_large.CODE,), too_large.findings, too_large.applies),
     SnapshotCheck(
         "devices that hold and compute nothing",
         (idle_devices.CODE,),

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import prod
 
 from inspector.checks.audit.context import AuditContext, finding
+from inspector.compiled.causes import CONSTRAINT, omitted_axes
 from inspector.compiled.hlo.shapes import bytes_of
 from inspector.core.formatting import bytes_text
 from inspector.core.sharding import ways_per_dimension
@@ -12,7 +13,6 @@ from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Conflict, Finding, Program
 
 CODE = "constraint-gathers-operand"
-_CONSTRAINT = "constraint "
 
 
 def findings(context: AuditContext) -> Iterator[Finding]:
@@ -28,48 +28,36 @@ def applies(context: AuditContext) -> bool:
 
 
 def _of(conflict: Conflict, program: Program, context: AuditContext) -> Iterator[Finding]:
-    """Yield each mesh axis of an operand along which no device computes, because a constraint omits it."""
-    operands = [side for side in conflict.sides if side.value.startswith("operand")]
-    results = [side for side in conflict.sides if side.value.startswith("result")]
-    if conflict.operation != "dot_general" or len(results) != 1 or not conflict.collectives:
+    """Yield a finding for each mesh axis that a constraint omits, so that devices repeat a product."""
+    if conflict.operation != "dot_general" or not conflict.collectives:
         return
-    (result,) = results
-    places = {origin.from_ for origin in result.origins or ()}
-    used = {axis for side in conflict.sides for axes in (*side.used, *result.spec) for axis in axes or ()}
-    if len(places) != 1 or not (place := places.pop()).startswith(_CONSTRAINT):
-        return
-    for operand in operands:
-        sharded = [
-            (n, axis) for n, axes in enumerate(operand.spec) for axis in axes or () if axis not in used
+    for place, operand, dimension, axis in omitted_axes(conflict):
+        (result,) = (side for side in conflict.sides if side.value.startswith("result"))
+        size = operand.shape[dimension]
+        alike = [n for n, length in enumerate(result.shape) if length == size and not result.spec[n]]
+        names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
+        name = names[0] if names else operand.value
+        spec, mesh = "a spec with this axis", context.snapshot.mesh_of(program)
+        if len(alike) == 1:
+            entries = tuple((axis,) if n == alike[0] else axes for n, axes in enumerate(result.spec))
+            spec = f"`{spec_text(entries)}`"
+            whole = bytes_of(f"{result.dtype}[{','.join(map(str, result.shape))}]")
+            if whole is not None and mesh is not None:
+                parts = (prod(ways_per_dimension(entry, mesh)) for entry in (entries, result.spec))
+                held, was = (bytes_text(whole // ways) for ways in parts)
+                spec += f", of which a device holds {held} instead of {was}"
+        repeated = [
+            part for part in (program.work and program.work.repeated) or () if axis in (part.axes or ())
         ]
-        for dimension, axis in sharded:
-            size = operand.shape[dimension]
-            alike = [n for n, length in enumerate(result.shape) if length == size and not result.spec[n]]
-            names = [origin.from_ for origin in operand.origins or () if origin.mesh_axis == axis]
-            if place in names:
-                continue  # it shards the operand, and the result has its sharding by propagation
-            name = names[0] if names else operand.value
-            spec, mesh = "a spec with this axis", context.snapshot.mesh_of(program)
-            if len(alike) == 1:
-                entries = tuple((axis,) if n == alike[0] else axes for n, axes in enumerate(result.spec))
-                spec = f"`{spec_text(entries)}`"
-                whole = bytes_of(f"{result.dtype}[{','.join(map(str, result.shape))}]")
-                if whole is not None and mesh is not None:
-                    parts = (prod(ways_per_dimension(entry, mesh)) for entry in (entries, result.spec))
-                    held, was = (bytes_text(whole // ways) for ways in parts)
-                    spec += f", of which a device holds {held} instead of {was}"
-            repeated = [
-                part for part in (program.work and program.work.repeated) or () if axis in (part.axes or ())
-            ]
-            share = sum(part.flops * (1 - 1 / part.devices) for part in repeated)
-            share /= program.flops_per_device or 1
-            at = f" of {conflict.source}" if conflict.source else ""
-            message = (
-                f"The {place} leaves out `{axis}`, so {name} is gathered over it, "
-                f"and devices along `{axis}` repeat the product{at}."
-            )
-            remedy = f"Constrain the result to {spec}, or remove the constraint."
-            source = place.removeprefix(_CONSTRAINT).partition(",")[0]
-            ratio = 1 / (1 - share) if 0 < share < 1 else None
-            known = finding("warning", CODE, message, remedy=remedy, source=source, axes=(axis,))
-            yield replace(known, ratio=ratio)
+        share = sum(part.flops * (1 - 1 / part.devices) for part in repeated)
+        share /= program.flops_per_device or 1
+        at = f" of {conflict.source}" if conflict.source else ""
+        message = (
+            f"The {place} leaves out `{axis}`, so {name} is gathered over it, "
+            f"and devices along `{axis}` repeat the product{at}."
+        )
+        remedy = f"Constrain the result to {spec}, or remove the constraint."
+        source = place.removeprefix(CONSTRAINT).partition(",")[0]
+        ratio = 1 / (1 - share) if 0 < share < 1 else None
+        known = finding("warning", CODE, message, remedy=remedy, source=source, axes=(axis,))
+        yield replace(known, ratio=ratio)

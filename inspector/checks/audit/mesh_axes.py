@@ -159,13 +159,7 @@ def _repeated(
         if context.snapshot.layout is not None:
             remedy += f", or only the optimizer state with optimizer_axes {name}"
     return finding(
-        "note",
-        REPEATED,
-        message + unknown,
-        saved=saved,
-        remedy=f"{remedy}.",
-        axes=(name,),
-        count=len(arrays),
+        "note", REPEATED, message + unknown, saved=saved, remedy=f"{remedy}.", axes=(name,), count=len(arrays)
     )
 
 

@@ -2,13 +2,7 @@
 
 from collections.abc import Iterator
 
-from inspector.checks.audit.context import (
-    AuditContext,
-    Candidates,
-    finding,
-    fold_text,
-    largest,
-)
+from inspector.checks.audit.context import AuditContext, Candidates, finding, fold_text, largest
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import and_text, counted, logical_text
 from inspector.core.rules import ledger, nnx

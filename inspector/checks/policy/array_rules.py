@@ -5,13 +5,7 @@ from decimal import Decimal
 
 from inspector.checks.policy.fields import Fields, check_known
 from inspector.checks.policy.outcome import Check, Violation, name, unknown_text
-from inspector.checks.policy.selection import (
-    axis_names,
-    larger_axes,
-    mesh_of,
-    read_selection,
-    unsplit_axes,
-)
+from inspector.checks.policy.selection import axis_names, larger_axes, mesh_of, read_selection, unsplit_axes
 from inspector.core.formatting import bytes_text, counted, elements_text, exact_bytes_text, mesh_axes_text
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Snapshot
@@ -174,9 +168,7 @@ def _share(fields: Fields) -> Decimal:
 
 
 def _largest(
-    amounts: Mapping[str, int],
-    to_text: Callable[[int], str],
-    more: Callable[[str], str] = lambda path: "",
+    amounts: Mapping[str, int], to_text: Callable[[int], str], more: Callable[[str], str] = lambda path: ""
 ) -> str:
     ranked = sorted(amounts, key=lambda path: -amounts[path])[:_MAX_NAMED]
     texts = [f"{name(path)} {to_text(amounts[path])}{more(path)}" for path in ranked]

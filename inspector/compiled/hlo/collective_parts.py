@@ -7,7 +7,7 @@ collective reduces, and else of those that use the results.
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
-from inspector.compiled.hlo.collective_names import first_user, made_by
+from inspector.compiled.hlo.collective_names import first_user, made_by, operation_of
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.requesters import request_of
 from inspector.core.collectives import BY_OPCODE
@@ -52,6 +52,7 @@ def parts(
                 size,
                 op_name=metadata.get("op_name") or None,
                 source=request_of(analysis.module, metadata).source,
+                operation=operation_of(analysis, computation, instruction, metadata, number),
             )
         )
     return tuple(sent)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from inspector.compiled.hlo import collective_parts, ragged_rows, replica_groups, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun, waits_at_once
-from inspector.compiled.hlo.collective_names import metadata_of
+from inspector.compiled.hlo.collective_names import metadata_of, operation_of
 from inspector.compiled.hlo.mesh_groups import (
     axes_of_groups,
     axes_of_pairs,
@@ -258,6 +258,7 @@ def _collective(
         network=_network(listed, mesh),
         axis_parts=parts,
         parts=collective_parts.parts(analysis, computation, instruction),
+        operation=operation_of(analysis, computation, instruction, metadata),
     )
 
 

@@ -12,13 +12,7 @@ SingleInputAllReduceScatterFusion.
 
 from dataclasses import replace
 
-from inspector.compiled.hlo.module import (
-    Computation,
-    Instruction,
-    Module,
-    operand_names,
-    users_of,
-)
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names, users_of
 
 _REDUCED = "all-reduce"
 

@@ -34,9 +34,7 @@ class _Fused(tuple[int, ...]):
 
 
 def fused_values(
-    analysis: Analysis,
-    donated: Mapping[int, int] | None = None,
-    kernel: PlannedKernel | None = None,
+    analysis: Analysis, donated: Mapping[int, int] | None = None, kernel: PlannedKernel | None = None
 ) -> LiveValues | None:
     """Return the buffers of a program before a compile; None if its text is truncated or too large.
 

@@ -245,8 +245,7 @@ def _mesh(text: str) -> Groups:
         for start, end in itertools.pairwise(row):
             if end % start:
                 raise _invalid(
-                    text,
-                    f"cuts the axis {shown(names[axis])} into parts that do not divide one another",
+                    text, f"cuts the axis {shown(names[axis])} into parts that do not divide one another"
                 )
             number[axis, start] = len(dimensions)
             dimensions.append(end // start)
@@ -275,8 +274,7 @@ def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]
     ids = _INNER_IDS.match(inner, at)
     if ids is None and inner[at:].strip():
         raise _invalid(
-            text,
-            f"has {shown(inner[at:])} in its mesh, but must have axes such as 'a'=2, and device_ids",
+            text, f"has {shown(inner[at:])} in its mesh, but must have axes such as 'a'=2, and device_ids"
         )
     if len(set(names)) != len(names):
         raise _invalid(text, "has two axes of one name")

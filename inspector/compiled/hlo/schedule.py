@@ -25,12 +25,7 @@ from inspector.compiled.hlo.shapes import elements_of
 from inspector.compiled.hlo.slice_transfers import rendezvous
 from inspector.compiled.hlo.work import Count
 from inspector.core.collectives import BY_OPCODE
-from inspector.core.snapshot import (
-    Collective,
-    Schedule,
-    ScheduledComputation,
-    ScheduledOperation,
-)
+from inspector.core.snapshot import Collective, Schedule, ScheduledComputation, ScheduledOperation
 from inspector.core.typed_json import LARGEST
 
 # The largest schedule that is kept. A transformer with 32 unrolled layers has about 20,000 operations.

@@ -48,10 +48,7 @@ class Ledger:
 
 
 def ledger_of(
-    array: Array,
-    mesh: Mesh | None,
-    rules: Sequence[Rule] | None,
-    semantics: RulesSemantics = "linen",
+    array: Array, mesh: Mesh | None, rules: Sequence[Rule] | None, semantics: RulesSemantics = "linen"
 ) -> Ledger | None:
     """Return the ledger of an array. Return None if its logical axes or the rules are unknown.
 

@@ -28,13 +28,7 @@ from inspector.core.snapshot.contents import (
 )
 from inspector.core.snapshot.effects import Change, ChangeKind, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
-from inspector.core.snapshot.memory_use import (
-    GroupUse,
-    LiveValue,
-    MemoryUse,
-    Phase,
-    UseGroup,
-)
+from inspector.core.snapshot.memory_use import GroupUse, LiveValue, MemoryUse, Phase, UseGroup
 from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
 from inspector.core.snapshot.programs import (
     ArgumentUse,
@@ -85,8 +79,4 @@ from inspector.core.snapshot.residuals import (
     RecomputedOperation,
     Residuals,
 )
-from inspector.core.snapshot.schedule import (
-    Schedule,
-    ScheduledComputation,
-    ScheduledOperation,
-)
+from inspector.core.snapshot.schedule import Schedule, ScheduledComputation, ScheduledOperation

@@ -72,6 +72,7 @@ class CollectivePart(Record):
       op_name: The operation of the model that makes or uses it. None if unknown, or if the collective is not
         combined, and has it.
       source: File and line of this operation, such as file.py:31. None if unknown.
+      operation: As of a collective.
     """
 
     payload_bytes: NonNegativeInt | None
@@ -79,6 +80,7 @@ class CollectivePart(Record):
     outputs: tuple[str, ...] = ()
     op_name: str | None = field(default=None, metadata=OMIT_NONE)
     source: str | None = field(default=None, metadata=OMIT_NONE)
+    operation: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,8 @@ class Collective(Record):
         looked for.
       depth: Number of collectives with its operation and devices that have to end before it, one by one,
         in one run of its computation. Those of one depth can be combined. None if unknown.
+      operation: The operation that the flow of data proves to need it: that makes the partial results which
+        it combines, or that reads what it moves. None if none is proved, or for a collective of the code.
     """
 
     op: str
@@ -167,6 +171,7 @@ class Collective(Record):
     call: str | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[CollectivePart, ...] | None = field(default=None, metadata=OMIT_NONE)
     depth: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
+    operation: str | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def axis_names(self) -> tuple[str, ...]:

@@ -133,11 +133,7 @@ def gather_before_broadcast(passes: Passes, collective: Instruction) -> None:
         collective,
     )
     after = edited.insert(
-        "broadcast",
-        collective.shape_text or "",
-        [gathered.name],
-        broadcast.attributes_text,
-        collective,
+        "broadcast", collective.shape_text or "", [gathered.name], broadcast.attributes_text, collective
     )
     edited.replace(collective, after)
     edited.rename(gathered, collective.name)

@@ -66,11 +66,7 @@ def _before_widening(passes: Passes, collective: Instruction) -> Instruction | N
     dtype = dtype_of(value) or ""
     for step in reversed(reordering):
         value = edited.insert(
-            step.opcode,
-            with_type(step.shape_text, dtype),
-            [value.name],
-            step.attributes_text,
-            step,
+            step.opcode, with_type(step.shape_text, dtype), [value.name], step.attributes_text, step
         )
     return value
 
