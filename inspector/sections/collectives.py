@@ -329,11 +329,12 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
         sent, period = wire_bytes_of_iteration(collective), "in one iteration"
     modules = modules_text(collective, most=6)
     place = "" if modules == _NO_MODULE else f" in {modules}"
+    idle = _idle_text(collective)
     return (
         Strong(f"{collective.op} over {_axes(collective)}"),
         f"{place}. {groups}; {times} with "
         f"{exact_bytes_text(collective.payload_bytes)} payload each; "
-        f"{up_to}{exact_bytes_text(sent)} leave each device {period}." + _idle_text(collective),
+        f"{up_to}{exact_bytes_text(sent)} leave each {'sending ' if idle else ''}device {period}." + idle,
         *(
             (" Groups in the text: ", Code(collective.written_groups), ".")
             if collective.written_groups

@@ -139,9 +139,7 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     columns = tuple((picture,) for picture, known in ((stages, staged), (steps, stepped)) if known)
     blocks: list[Block] = [text(note, quiet=True), Columns(columns)]
     blocks += modelled_and_measured(snapshot)
-    blocks.append(
-        Folded("All measured times", (_times_table(timed), *_timeit(timed))),
-    )
+    blocks.append(Folded("All measured times", (_times_table(timed), *_timeit(timed))))
     return (Section("measured", "Measured times", tuple(blocks)),)
 
 

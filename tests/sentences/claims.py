@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.sentences.evidence import Collective, Evidence, bytes_of
@@ -52,6 +52,12 @@ def close(text: str, bytes_known: float) -> bool:
     number, unit = text.removeprefix("at least ").split(" ")[:2]
     digits = len(number.partition(".")[2])
     return abs(amount(text) - bytes_known) <= 0.51 * 10**-digits * _UNITS[unit]
+
+
+def _half(text: str) -> float:
+    """Return half of the last digit of a text, in bytes."""
+    number, unit = text.split(" ")[:2]
+    return 0.51 * 10.0 ** -len(number.partition(".")[2]) * _UNITS[unit]
 
 
 def at_most(text: str, bytes_known: float) -> bool:
@@ -134,36 +140,49 @@ def _named(evidence: Evidence, axes: str, collective: str) -> list[Collective]:
     ]
 
 
-def _of(known: Iterable[Collective], operation: str) -> list[Collective]:
-    plain = operation.rpartition("/")[2]
-    return [one for one in known if plain in one.primitives]
+def _made_by(evidence: Evidence, axes: str, collective: str, *opcodes: str) -> bool:
+    """Return whether such a collective over these axes combines what one of these opcodes makes."""
+    return any(known.made & {*opcodes} for known in _named(evidence, axes, collective))
 
 
 def sums(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
-    """Accept a contraction whose partial sums a collective over these axes adds."""
-    return op in CONTRACTIONS and bool(_of(_named(evidence, axes, collective), op))
+    """Accept a contraction, and a collective that adds what a product, or a sum of products, makes."""
+    made = ("dot", "convolution", "custom-call", "reduce")
+    return op in CONTRACTIONS and _made_by(evidence, axes, collective, *made)
 
 
 def reduces(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
-    """Accept an operation that combines elements of a dimension, and has such a collective."""
-    return bool(REDUCTIONS.fullmatch(op)) and bool(_of(_named(evidence, axes, collective), op))
+    """Accept an operation that combines elements, and a collective of what a reduction makes."""
+    return bool(REDUCTIONS.fullmatch(op)) and _made_by(evidence, axes, collective, "reduce", "reduce-window")
 
 
 def updates(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
-    """Accept a scatter."""
-    return "scatter" in op and bool(_of(_named(evidence, axes, collective), op))
+    """Accept a scatter. XLA for CPUs writes it as a loop."""
+    return "scatter" in op and _made_by(evidence, axes, collective, "scatter", "while")
 
 
 def reads(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
-    """Accept a gather, or another operation that reads elements by index."""
-    indexed = op in ("gather", "dynamic_slice", "dynamic_update_slice", "slice", "sort", "split", "squeeze")
-    return indexed and bool(_of(_named(evidence, axes, collective), op))
+    """Accept an operation that reads elements by index, and a collective of what one makes."""
+    indexed = op in ("gather", "dynamic_slice", "dynamic-slice", "take")
+    opcodes = ("gather", "dynamic-slice", "parameter", "while", "concatenate")
+    return indexed and _made_by(evidence, axes, collective, *opcodes)
 
 
 def moves(evidence: Evidence, *, op: str, axes: str, collective: str, **_rest: str) -> bool:
-    """Accept a collective over these axes, and an operation of the program that the code does not call."""
-    known = re.search(rf"\b{op.replace('topk', 'top_k').replace('_', '[-_]')}", evidence.lowered) is not None
-    return op not in CALLS and known and exists(evidence, axes=axes, collective=collective)
+    """Accept an operation that reads what a collective over these axes moves; the code does not call it."""
+    reads = {op, op.replace("_", "-"), op.replace("-", "_")}
+    return op not in CALLS and any(
+        known.read & reads for known in evidence.over(names(axes)) if known.op == collective
+    )
+
+
+def asked(
+    evidence: Evidence, *, line: str, axes: str, collective: str, spec: str = "", spec2: str = " ", **_: str
+) -> bool:
+    """Accept a line that asks for a sharding, and a collective over axes that it leaves out or moves."""
+    place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
+    asks = "sharding_constraint" in place or "reshard" in place
+    return asks and spec != spec2 and bool(_named(evidence, axes, collective))
 
 
 def calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
@@ -351,8 +370,10 @@ def needs(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
 
 def peak(evidence: Evidence, *, size: str, parts: str, phase: str = "", **_rest: str) -> bool:
     """Accept parts that are at most the whole, and a phase only if reverse mode ran."""
-    listed = [amount(part) for part in re.findall(r"[\d.,]+ (?:B|KiB|MiB|GiB)", parts)]
-    whole = 0.9 * amount(size) - 64 <= sum(listed) <= 1.02 * amount(size) + 64
+    texts = re.findall(r"[\d.,]+ (?:B|KiB|MiB|GiB)", parts)
+    rounded = sum(map(_half, (size, *texts)))
+    listed = [amount(part) for part in texts]
+    whole = 0.9 * amount(size) - rounded <= sum(listed) <= 1.02 * amount(size) + rounded
     return whole and (("backward" not in phase and "optimizer" not in phase) or evidence.has_gradient)
 
 
@@ -718,3 +739,38 @@ def constrained_at(evidence: Evidence, *, axes: str, line: str, **_rest: str) ->
     """Accept a line that constrains a sharding, and an axis of a mesh."""
     place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
     return "sharding_constraint" in place and known_axes(evidence, axes=axes)
+
+
+def more_collectives(evidence: Evidence, *, n: str, **_rest: str) -> bool:
+    """Accept if a module has as many collectives besides the twenty of a table."""
+    return any(len(module.collectives) == int(n) + 20 for module in evidence.modules)
+
+
+def exists_over(evidence: Evidence, *, axes: str, collective: str, n: str = "", **_rest: str) -> bool:
+    """Accept a collective over these axes, or over parts of one."""
+    if n:
+        return known_axes(evidence, axes=axes) and any(one.op == collective for one in evidence.collectives)
+    return exists(evidence, axes=axes, collective=collective)
+
+
+def source_lines(evidence: Evidence, *, line: str, line2: str, n: str, **_rest: str) -> bool:
+    """Accept lines that compiled collectives have, with at least as many others."""
+    known = frozenset().union(*(one.lines for one in evidence.collectives))
+    return {line, line2} <= known and len(known) >= int(n)
+
+
+def same_programs(
+    evidence: Evidence, *, program: str, program2: str, program3: str = "", **_rest: str
+) -> bool:
+    """Accept programs with the same collectives."""
+    listed = [modules_of(evidence, name) for name in (program, program2, program3) if name]
+    ops = [{tuple(sorted(one.op for one in module.collectives)) for module in found} for found in listed]
+    return bool(set.intersection(*ops))
+
+
+def idle_permute(evidence: Evidence, *, payload: str, sent: str, times: str, **_rest: str) -> bool:
+    return any(
+        one.pairs and close(payload, one.payload) and close(sent, one.payload * (one.executions or 1))
+        and one.executions == int(times)
+        for one in evidence.collectives
+    )  # fmt: skip

@@ -39,7 +39,11 @@ def bytes_of(shapes: str) -> int:
 
 @dataclass(frozen=True)
 class Collective:
-    """A collective of a compiled module, with `executions` None in a loop without a known count."""
+    """A collective of a compiled module, with `executions` None in a loop without a known count.
+
+    made: the opcodes from which its operands are made, behind copies, masks and sums. read: the opcodes and
+      names of what reads its result, with copies on the way.
+    """
 
     module: str
     name: str
@@ -51,6 +55,8 @@ class Collective:
     lines: frozenset[str]
     executions: int | None
     branch: bool
+    made: frozenset[str] = frozenset()
+    read: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
@@ -173,13 +179,85 @@ class Module:
                         self._frames.get(frame[1], frozenset()) if frame else frozenset(),
                         times,
                         branch,
+                        frozenset(self._made(name, line, {})),
+                        frozenset(self._read(name, head[1], set())),
                     )
                 )
         return tuple(found)
 
+    def _line(self, computation: str, name: str) -> str:
+        begin = re.compile(rf"  (?:ROOT )?%?{re.escape(name)} = ")
+        return next((line for line in self.computations.get(computation, ()) if begin.match(line)), "")
+
+    def _made(
+        self, computation: str, line: str, given: dict[int, tuple[str, str]], steps: int = 9
+    ) -> set[str]:
+        """Return the opcodes behind the operands of an instruction; `given` has those of its caller."""
+        found: set[str] = set()
+        for operand in _operands(line):
+            inner = self._line(computation, operand)
+            number = re.search(r" parameter\((\d+)\)", inner)
+            called = re.search(r"(?:calls|to_apply)=%?([\w.<>-]+)", inner)
+            opcode = _opcode(inner)
+            if number and int(number[1]) in given and steps:
+                outer, name = given[int(number[1])]
+                found |= self._made(outer, f"x = f32[] x({name})", {}, steps - 1)
+            elif opcode in ("fusion", "call") and called and steps:
+                callers = {n: (computation, name) for n, name in enumerate(_operands(inner))}
+                root = [text for text in self.computations.get(called[1], ()) if "ROOT" in text]
+                name = re.findall(r"ROOT %?([\w.-]+) =", root[0])[0] if root else ""
+                found |= self._made(called[1], f"x = f32[] x({name})", callers, steps - 1)
+            elif opcode in _PASSED and steps:
+                found |= self._made(computation, inner, given, steps - 1)
+            else:
+                found.add(opcode)
+        return found
+
+    def _read(self, computation: str, name: str, seen: set[tuple[str, str]]) -> set[str]:
+        """Return the opcodes and the words in the names of all that reads a value, behind copies of it."""
+        found: set[str] = set()
+        if len(seen) > 60 or (computation, name) in seen:
+            return found
+        seen.add((computation, name))
+        for line in self.computations.get(computation, ()):
+            if name not in _operands(line):
+                continue
+            own = re.match(r"  (?:ROOT )?%?([\w.-]+) = ", line)
+            named = re.search(r'op_name="([^"]*)"', line)
+            opcode = _opcode(line)
+            found |= {opcode, *re.findall(r"[a-z_]\w*(?:-\w+)*", named[1] if named else "")}
+            called = re.search(r"(?:calls|to_apply|body)=%?([\w.<>-]+)", line)
+            if opcode in ("fusion", "call", "while") and called:
+                place = 0 if opcode == "while" else _operands(line).index(name)
+                for text in self.computations.get(called[1], ()):
+                    if f" parameter({place})" in text and (
+                        inner := re.match(r"  (?:ROOT )?%?([\w.-]+) =", text)
+                    ):
+                        found |= self._read(called[1], inner[1], seen)
+            if own and opcode in {*_PASSED, *COLLECTIVES, "fusion", "tuple", "concatenate", "slice", "pad"}:
+                found |= self._read(computation, own[1], seen)
+        return found
+
     @cached_property
     def donated(self) -> bool:
         return "input_output_alias={ {" in self.text.split("\n", 1)[0]
+
+
+_PASSED = (
+    "copy", "bitcast", "transpose", "reshape", "convert", "get-tuple-element", "negate", "add", "subtract",
+    "multiply", "divide", "select", "broadcast", "dynamic-slice", "x",
+)  # fmt: skip
+
+
+def _opcode(line: str) -> str:
+    """Return the opcode of an instruction, whose result can be a tuple."""
+    found = re.search(r" = (?:\(.*?\)|\S+) ([\w-]+)\(", line)
+    return found[1] if found else ""
+
+
+def _operands(line: str) -> list[str]:
+    found = re.search(r" = (?:\(.*?\)|\S+) [\w-]+\(([^)]*)\)", line)
+    return re.findall(r"%?([\w.-]+)(?:,|$)", found[1]) if found else []
 
 
 def _groups(line: str) -> frozenset[frozenset[int]]:

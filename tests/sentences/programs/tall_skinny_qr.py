@@ -12,9 +12,7 @@ mesh = Mesh(np.array(jax.devices()), ("rows",))
 
 
 @jax.jit
-@partial(
-    jax.shard_map, mesh=mesh, in_specs=P("rows"), out_specs=(P("rows"), P()), check_vma=False
-)
+@partial(jax.shard_map, mesh=mesh, in_specs=P("rows"), out_specs=(P("rows"), P()), check_vma=False)
 def qr(a):
     q, r = jnp.linalg.qr(a)
     stacked = jax.lax.all_gather(r, "rows", tiled=True)
