@@ -12,23 +12,10 @@ from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.own_runs import OwnRun, counts, path
 from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS, interval_of
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Folded,
-    Picture,
-    Section,
-    Table,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Facts, Folded, Picture, Section, Table, text
 
 # Columns that identify a published run.
-_RUN: dict[str | Column, Callable[[Row], Cell]] = {
-    "Run": lambda row: row.id,
-    "Chip": lambda row: row.chip,
-}
+_RUN: dict[str | Column, Callable[[Row], Cell]] = {"Run": lambda row: row.id, "Chip": lambda row: row.chip}
 
 
 def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = None) -> Section:
@@ -237,10 +224,7 @@ def counted_reasons(accuracy: Accuracy) -> Table:
     return Table.of(
         "accuracy_missing",
         list(accuracy.missing.items()),
-        {
-            "Runs with a step time": lambda row: row[1],
-            "Reason": lambda row: row[0],
-        },
+        {"Runs with a step time": lambda row: row[1], "Reason": lambda row: row[0]},
         wrap=True,
     )
 
@@ -250,11 +234,7 @@ def reasons(rows: list[Row]) -> Table:
     return Table.of(
         "accuracy_reasons",
         rows,
-        {
-            **_RUN,
-            "Measured:seconds": lambda row: row.measured,
-            "Reason": lambda row: row.reason or "unknown",
-        },
+        {**_RUN, "Measured:seconds": lambda row: row.measured, "Reason": lambda row: row.reason or "unknown"},
         wrap=True,
     )
 

@@ -11,24 +11,10 @@ from inspector.core.snapshot import Snapshot
 from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Section,
-    Strong,
-    Table,
-    listing,
-    more_text,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Section, Strong, Table, listing, more_text, text
 
 HEADING = "Activations: kept or computed again"
-_PLACES: dict[Place, str] = {
-    "device": "device",
-    "host": "host",
-    "recomputed": "computed again",
-}
+_PLACES: dict[Place, str] = {"device": "device", "host": "host", "recomputed": "computed again"}
 _MOST_ROWS = 40
 _SMALL = 0.001  # of the bytes and of the FLOPs of all rows
 
@@ -161,7 +147,7 @@ _Columns: TypeAlias = dict[str | Column, Callable[[Activation], Cell]]
 _FIRST: _Columns = {
     Column("Activation", "code", "The name of checkpoint_name, or else the module and the operation"): (
         lambda row: row.label
-    ),
+    )
 }
 _LAST: _Columns = {
     "Values:count": lambda row: row.count,
@@ -174,7 +160,7 @@ def _again(program: str, rows: Sequence[Activation]) -> Table:
     columns: _Columns = {
         Column("FLOPs", "count", "Floating-point operations of one device in one step"): (
             lambda row: round(row.flops)
-        ),
+        )
     }
     return Table.of(f"activations_again_{program}", rows, {**_FIRST, **columns, **_LAST})
 

@@ -61,12 +61,7 @@ def sections(named: Named, chip: Chip | None) -> tuple[Section, ...]:
     if len(named) < 2:
         return ()
     rows = difference.spec_rows([snapshot for _, snapshot in named])
-    return (
-        sentences(named, chip),
-        board(named, chip),
-        specs(named, rows),
-        maps(named, rows),
-    )
+    return (sentences(named, chip), board(named, chip), specs(named, rows), maps(named, rows))
 
 
 def verdict(named: Named, chip: Chip | None, baseline: int = 0) -> Section:
@@ -305,11 +300,7 @@ def spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
         key,
         (Column("Arrays", "code"), Column("Number", "count"), *names),
         tuple(
-            (
-                row.title,
-                len(row.paths),
-                *("absent" if spec is None else spec for spec in row.specs),
-            )
+            (row.title, len(row.paths), *("absent" if spec is None else spec for spec in row.specs))
             for row in rows
         ),
     )

@@ -8,16 +8,7 @@ from inspector.core.formatting import bytes_text, counted, devices_text, ranges_
 from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Snapshot
 from inspector.figures.mesh_map import copies_map
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Facts,
-    Picture,
-    Section,
-    Table,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Facts, Picture, Section, Table, text
 
 _MAX_RANGES = 2  # index ranges in one cell
 

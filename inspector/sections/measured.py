@@ -156,12 +156,7 @@ def json_of(measured: MeasuredStep) -> dict[str, object]:
         "sentence": measured.sentence or None,
         "late": list(measured.late),
         "parts": [
-            {
-                "name": row.name,
-                "whole": row.whole,
-                "predicted": row.predicted,
-                "measured": row.measured,
-            }
+            {"name": row.name, "whole": row.whole, "predicted": row.predicted, "measured": row.measured}
             for row in measured.rows
         ],
         "achieved": [

@@ -18,9 +18,7 @@ from inspector.figures.verdict_bars import Layout
 from inspector.machines.cost import si_text
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import (
-    agreement,
-)
+from inspector.machines.prediction.calibration import agreement
 from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.machines.prediction.simulation import Simulated, Span, executions, seconds_by_module
@@ -89,10 +87,7 @@ def needed(program: Program, chips: Sequence[str]) -> Section:
     table = Table.of(
         f"prediction-needs:{program.name}",
         needs(program, chips),
-        {
-            "Option:code": lambda row: row["option"],
-            "States": lambda row: row["states"],
-        },
+        {"Option:code": lambda row: row["option"], "States": lambda row: row["states"]},
         wrap=True,
     )
     said = text(f"To predict the time of {noun(program.name)}, state:")

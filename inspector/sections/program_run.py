@@ -46,8 +46,7 @@ def section(run: ProgramRun) -> Section:
             blocks.append(questions(run))
         blocks += [
             Notice(
-                "warning",
-                (Code(program.name), f" was not compiled for {run.target}: {program.target_error}"),
+                "warning", (Code(program.name), f" was not compiled for {run.target}: {program.target_error}")
             )
             for program in run.programs
             if program.target_error is not None

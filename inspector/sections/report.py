@@ -27,13 +27,7 @@ from inspector.sections import (
     whole_model,
 )
 from inspector.sections.catalogue import Subject
-from inspector.sections.section import (
-    Block,
-    Folded,
-    Section,
-    listing,
-    text,
-)
+from inspector.sections.section import Block, Folded, Section, listing, text
 
 Named = Sequence[tuple[str, Snapshot]]
 

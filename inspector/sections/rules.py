@@ -9,14 +9,7 @@ from inspector.core.rules.rule import rule_words
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.model.built_in.catalogue import semantics
-from inspector.sections.section import (
-    Block,
-    Section,
-    Strong,
-    Table,
-    notice,
-    text,
-)
+from inspector.sections.section import Block, Section, Strong, Table, notice, text
 
 LIBRARIES: dict[RulesSemantics, str] = {"linen": "Linen", "nnx": "nnx"}
 

@@ -12,19 +12,9 @@ from inspector.compare.search import order
 from inspector.compare.search.answer import answer_text, name_of, round_of
 from inspector.compare.search.goal import examples_of
 from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import (
-    Candidate,
-    Objective,
-    SearchResult,
-    layout_of,
-)
+from inspector.compare.search.result import Candidate, Objective, SearchResult, layout_of
 from inspector.compare.search.space import VARIED
-from inspector.core.formatting import (
-    bytes_text,
-    counted,
-    left_text,
-    seconds_text,
-)
+from inspector.core.formatting import bytes_text, counted, left_text, seconds_text
 from inspector.core.rules.rule import rule_text
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout
@@ -235,9 +225,7 @@ def table(result: SearchResult) -> Table:
             _unit(result): lambda candidate: seconds_text(candidate.step),
             **_program_columns(result),
             Column(
-                "Memory",
-                "bytes",
-                "The compiler's peak on one device, or an estimate before the compile",
+                "Memory", "bytes", "The compiler's peak on one device, or an estimate before the compile"
             ): lambda candidate: candidate.peak_bytes,
             "Sent:bytes": lambda candidate: _sent(candidate),
             "Rules": rules_text,
@@ -253,9 +241,7 @@ def table(result: SearchResult) -> Table:
                 else {}
             ),
             Column(
-                "State and batch",
-                "bytes",
-                "State and batch on one device, a lower bound of its memory",
+                "State and batch", "bytes", "State and batch on one device, a lower bound of its memory"
             ): lambda candidate: candidate.state_bytes,
         },
     )

@@ -9,18 +9,7 @@ from inspector.core.snapshot import Array, LiveBytes, ProgramArray, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.sections import unknown
 from inspector.sections.arrays import by_bytes
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Folded,
-    Mark,
-    Notice,
-    Section,
-    Table,
-    notice,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Folded, Mark, Notice, Section, Table, notice, text
 
 # The owner of bytes that no part of the run asked for.
 NOBODY = "nobody"

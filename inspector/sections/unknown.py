@@ -56,8 +56,7 @@ def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -
         )
     if source is None:
         return notice(
-            "info",
-            f"This layout is only planned, so {subject} unknown. Compile it, or build and run it.",
+            "info", f"This layout is only planned, so {subject} unknown. Compile it, or build and run it."
         )
     return unknown(f"{capitalized(source)} contains arrays but no program, so {subject} unknown.")
 

@@ -32,8 +32,5 @@ _MEASURES: dict[str, tuple[Callable[[Program], Any], Callable[[Any], str]]] = {
     "lower": (lambda program: program.seconds and program.seconds.lower, seconds_text),
     "compile": (lambda program: program.seconds and program.seconds.compile, seconds_text),
     "median of measured": (_median, seconds_text),
-    "temporaries per device": (
-        lambda program: program.memory and program.memory.temporaries,
-        bytes_text,
-    ),
+    "temporaries per device": (lambda program: program.memory and program.memory.temporaries, bytes_text),
 }
