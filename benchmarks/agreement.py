@@ -27,16 +27,16 @@ from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
 from inspector.compare.partitioned_traffic import Pair, compared, pairs
 from inspector.compiled.hlo import later_passes
-from inspector.compiled.hlo.later_passes import gathers, narrowing, reductions, slices
+from inspector.compiled.hlo.later_passes import gathers, reductions, slices
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_axes_text
+from inspector.core.meshes import DCN, crossing_axes, slices_of
 from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
-from inspector.core.tpu_slices import DCN, crossing_axes, slices_of
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.prediction.predicted import before_compile
-from inspector.service import known_results
+from inspector.service import compile_cache
 from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
 
@@ -60,7 +60,7 @@ PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
         ("all-reduces over several axes become one", reductions, "fold", None),
         ("all-gathers over several axes become one", gathers, "fold_gathers", None),
         ("a sum of all-reduces becomes one", reductions, "reassociate", None),
-        ("conversions move to the other side of a collective", narrowing, "narrow_around_conversion", None),
+        ("conversions move to the other side of a collective", gathers, "narrow_around_conversion", None),
         ("all-reduce and slice become reduce-scatter", reductions, "scatter", None),
         ("… only if tiles are whole", reductions, "_has_whole_tiles", True),
         ("… also between slices", slices, "scatter_between_slices", None),
@@ -69,8 +69,8 @@ PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
         ("all-reduces in slices and between", slices, "reduce_in_slices", None),
         ("all-gathers between slices and inside", slices, "gather_in_slices", None),
         ("permutes between slices apart from those inside", slices, "permute_in_slices", None),
-        ("float32 operands of products move as bfloat16", narrowing, "narrow_for_products", None),
-        ("… in the narrower type before a conversion", narrowing, "_before_widening", None),
+        ("float32 operands of products move as bfloat16", gathers, "narrow_for_products", None),
+        ("… in the narrower type before a conversion", gathers, "_before_widening", None),
         ("equal collectives are merged", gathers, "merge_equal", None),
     )
 }
@@ -236,7 +236,7 @@ def passes() -> str:
     published = [
         layouts.from_json(row["layout"]) for row in json.loads(COMPILED.read_text(encoding="utf-8"))["rows"]
     ]
-    steps = [_partitioned(layout, known_results.compiled(layout)) for layout in random]
+    steps = [_partitioned(layout, compile_cache.compiled(layout)) for layout in random]
     steps += [_partitioned(layout, None) for layout in published]
     whole = [figures() for figures in steps]
     sent = [both for figures in whole for both in figures.sent.values()]

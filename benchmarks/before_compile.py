@@ -19,8 +19,8 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.core import output
-from inspector.core.grouping import by_key
 from inspector.core.snapshot import Program, Snapshot
+from inspector.core.statistics import by_key
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.prediction.predicted import CLAIMED, predicted

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from inspector import layout as layouts
-from inspector.compare.search.progress import Progress
+from inspector.compare.search.result import Progress
 from inspector.compare.search.space import space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection

@@ -13,7 +13,7 @@ from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.producers.partition import template
 from inspector.producers.partition.partition_layout import partition as partition_job
-from inspector.service.engine import protocol
+from inspector.service.engine import process
 
 PAIRS = 5
 LIMIT = 1.0
@@ -36,7 +36,7 @@ def measure(pairs: int = PAIRS, **fields: str) -> list[Result]:
     def partition() -> float:
         _partition(layout)  # what the page shows before the change
         started = time.perf_counter()
-        protocol.encode("done", result=_partition(changed))
+        process.encode("done", result=_partition(changed))
         return time.perf_counter() - started
 
     what = f"partition of the train step, {layout.devices:,} devices"

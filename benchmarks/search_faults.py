@@ -27,8 +27,7 @@ from benchmarks import processes
 from benchmarks.count import Count
 from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
-from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import SearchResult
+from inspector.compare.search.result import Progress, SearchResult
 from inspector.compare.search.space import Space, space_of
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets

@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inspector.media.notebook.show import show
+    from inspector.media.notebook import show
     from inspector.producers.capture.capture import capture, capture_compiled
     from inspector.producers.recorded.inspected import inspect
 
@@ -17,7 +17,7 @@ _MODULES = {
     "capture": "inspector.producers.capture.capture",
     "capture_compiled": "inspector.producers.capture.capture",
     "inspect": "inspector.producers.recorded.inspected",
-    "show": "inspector.media.notebook.show",
+    "show": "inspector.media.notebook",
 }
 __version__ = "0.1.0"
 

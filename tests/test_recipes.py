@@ -45,7 +45,7 @@ ENTRIES = {
     "collective operation": ("", "collective-reduce"),
     "operation of HLO": ("", "stochastic-convert"),
     "reader": ("maxtext", '"maxtext"'),
-    "finding": ("dropped_axis", "dropped_axis"),
+    "finding": ("unmoved_weights", "unmoved_weights"),
     "page": ("variants", '"variants"'),
     "model": ("moe", '"moe"'),
     "verb to the command line": ("library", "library_verb"),
@@ -67,7 +67,7 @@ LISTED = 3
 PARTICULAR = {
     "inspector/compiled/hlo/collective_uses.py": "what commutes with a sum",
     "inspector/compiled/hlo/loops.py": "the arithmetic of counters",
-    "inspector/compiled/hlo/later_passes/partition_offsets.py": "the arithmetic of offsets",
+    "inspector/compiled/hlo/later_passes/reductions.py": "the arithmetic of offsets",
 }
 
 

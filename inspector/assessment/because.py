@@ -13,7 +13,7 @@ from inspector.core.assessment import (
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import is_step, run_of
 from inspector.machines import hardware
-from inspector.machines.cost import si_text
+from inspector.machines.hardware import si_text
 
 # The name of each kind, and the beginning of a sentence about it.
 _WORK_WORDS = {

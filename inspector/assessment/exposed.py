@@ -13,10 +13,10 @@ from typing import Literal
 from inspector.core.assumed import once
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Collective, Program, Schedule, ScheduledOperation, Snapshot
-from inspector.machines import overlap_options, targets
+from inspector.machines import compiler_options, targets
+from inspector.machines.compiler_options import Overlap
 from inspector.machines.evidence import platform_of, program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.overlap_options import Overlap
 from inspector.machines.prediction.independent import (
     independent_seconds,
     transfers_of,
@@ -353,7 +353,7 @@ class _Program:
           queued: seconds in which others use its links, by the position of the other one.
           step: seconds of a run.
         """
-        platform, options = platform_of(self.snapshot, self.program), overlap_options.given(self.snapshot)
+        platform, options = platform_of(self.snapshot, self.program), compiler_options.given(self.snapshot)
         collectives = self.program.collectives or ()
         causes = []
         for computation in self.schedule.computations:
@@ -377,7 +377,7 @@ class _Program:
                 synchronous = operations[transfer.start].begins is not True
                 others = queued.get(number, {})
                 waited = min(sum(others.values()), taken_by.get(number, 0.0))
-                overlap = overlap_options.overlap_of(platform, collectives[number].op, self.chip)
+                overlap = compiler_options.overlap_of(platform, collectives[number].op, self.chip)
                 off = synchronous and overlap is not None and bool(overlap.switched_off(options or {}))
                 causes.append(
                     ExposedCollective(

@@ -13,7 +13,7 @@ from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
 from inspector.core.traffic import Traffic, traffic
 from inspector.machines import hardware
-from inspector.machines.cost import si_text
+from inspector.machines.hardware import si_text
 from inspector.machines.prediction import memory
 from inspector.machines.prediction.predicted import predicted_in
 

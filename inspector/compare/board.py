@@ -1,4 +1,4 @@
-"""The Board: up to eight named Snapshots to compare, one of them the baseline.
+"""The Board: up to eight named Snapshots to compare, one of them the baseline, with aligned arrays.
 
 A Board is frozen; every change returns a new one. Its file has the format `sharding-board`. A link has only
 the layouts (see `board_link`).
@@ -6,12 +6,12 @@ the layouts (see `board_link`).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.compare.aligned import aligned
 from inspector.core import snapshot as snapshots
 from inspector.core import strict_json, typed_json
 from inspector.core.errors import InvalidInput, shown
@@ -19,6 +19,48 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.machines import hardware
+
+# Give arrays the same paths in Snapshots that name them differently, and plans the same programs.
+#
+# A checkpoint of a Flax nnx state has the arrays at `…/kernel/value`, the live state at `…/kernel`.
+
+
+# The keys under which nnx variables keep their values.
+_ENDS = ("/value", "/raw_value")
+
+
+def aligned(snapshots: Sequence[Snapshot]) -> tuple[Snapshot, ...]:
+    """Return the Snapshots, without the ends of nnx variables in paths that another one has without them.
+
+    Plans keep the programs that all of them have: a page partitions the others later.
+    """
+    plans = [{program.name for program in one.programs} for one in snapshots if one.source.kind == "plan"]
+    if common := set.intersection(*plans) if plans else set():
+        snapshots = [
+            replace(one, programs=tuple(program for program in one.programs if program.name in common))
+            if one.source.kind == "plan" and not common.issuperset(program.name for program in one.programs)
+            else one
+            for one in snapshots
+        ]
+    paths = [{array.path for array in snapshot.arrays} for snapshot in snapshots]
+    count = Counter(path for paths_of_snapshot in paths for path in paths_of_snapshot)
+    found = []
+    for snapshot, own in zip(snapshots, paths, strict=True):
+        shorter = {
+            path: path.removesuffix(end)
+            for end in _ENDS
+            for path in own
+            if path.endswith(end) and path.removesuffix(end) not in own
+        }
+        names = {path: short for path, short in shorter.items() if count[short]}
+        if names:
+            arrays = tuple(
+                replace(array, path=names.get(array.path, array.path)) for array in snapshot.arrays
+            )
+            snapshot = replace(snapshot, arrays=arrays)
+        found.append(snapshot)
+    return tuple(found)
+
 
 FORMAT = "sharding-board"
 VERSION = 1

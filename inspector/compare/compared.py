@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from inspector.assessment import assess
 from inspector.compare import origin
 from inspector.compare.question import SAME_WORK, Work
-from inspector.core.assessment import Assessment
-from inspector.core.evidence import Evidence
+from inspector.core.assessment import Assessment, Evidence
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program

@@ -20,10 +20,9 @@ from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, leaves
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.compiled.op_name import TRANSPOSED
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import ArgumentUse

@@ -6,10 +6,10 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
-from inspector.core.grouping import by_key
 from inspector.core.rules import rule_behind
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Conflict, ConflictSide, Origin, Program, Snapshot
+from inspector.core.statistics import by_key
 from inspector.core.traffic import wire_bytes_of_run
 
 

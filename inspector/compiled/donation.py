@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.core import dtypes, sharding
+from inspector.core import memory_kinds, sharding
 from inspector.core.formatting import bytes_text, shape_text
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.snapshot import (
@@ -73,7 +73,7 @@ def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) ->
     """Return the bytes of an array on one device in a program, which may shard it differently."""
     spec = argument.compiled
     if spec is None or array.spec is None or mesh is None or same_spec(spec, array.spec):
-        return dtypes.packed_per_device(array)
+        return memory_kinds.packed_per_device(array)
     if array.bytes is None or array.shape is None or len(spec) != len(array.shape):
         return None
     # The file may come from anywhere.
@@ -82,7 +82,7 @@ def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) ->
     if any(sharding.indivisible(array.shape, spec, mesh)):
         return None
     parts = math.prod(map(mesh.ways, spec))
-    return dtypes.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
+    return memory_kinds.packed_bytes(array.dtype, math.prod(array.shape) // parts, array.bytes // parts)
 
 
 def same_spec(spec: Spec, other: Spec) -> bool:

@@ -3,10 +3,10 @@
 import functools
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from inspector.compiled import argument_path
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import Frame, Value
@@ -19,6 +19,43 @@ from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
 from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
 from inspector.core.typed_json import LARGEST
+
+_KEY = re.compile(
+    r"""\.(?P<name>[A-Za-z_]\w*+)"""
+    r"""|\[(?P<quoted>'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")\]"""
+    r"""|\[(?:<flat\ index\ )?(?P<other>[^\[\]<>]*+)>?\]""",
+    re.X | re.S,
+)
+_FIRST = re.compile(r"[A-Za-z_]\w*+")
+_ESCAPE = re.compile(r"\\(.)", re.S)
+_MOST_KEYS = 100
+
+
+@functools.lru_cache(maxsize=4096)
+def keys_of(name: str) -> tuple[str, ...] | None:
+    """Return the argument's name and its keys, or None if the text is something else.
+
+    The keys equal those of `jax.tree_util.keystr(…, simple=True)`.
+    """
+    first = _FIRST.match(name)
+    if first is None:
+        return None
+    keys, at = [first[0]], first.end()
+    while at < len(name):
+        match = _KEY.match(name, at)
+        if match is None or len(keys) == _MOST_KEYS:
+            return None
+        quoted = match["quoted"]
+        keys.append(_ESCAPE.sub(r"\1", quoted[1:-1]) if quoted else match["name"] or match["other"] or "")
+        at = match.end()
+    return tuple(keys)
+
+
+def path_of(name: str) -> str | None:
+    """Return the keys joined by "/", or None if the text is not the name of an argument."""
+    keys = keys_of(name)
+    return None if keys is None else "/".join(keys)
+
 
 # Points of a curve. A figure is about twice as many pixels wide as it has points.
 MOST_POINTS = 240
@@ -271,7 +308,7 @@ class _Use:
             if self._arguments:
                 return self._arguments[buffer.parameter]
             name = self._instructions[buffer.first][1].metadata.get("op_name", "")
-            return argument_path.path_of(name)
+            return path_of(name)
         if buffer.result is not None and self._results:
             return self._results[buffer.result]
         return None

@@ -8,19 +8,17 @@ from inspector.compiled import hlo
 from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
 from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import entry, ragged_rows, remarkable
-from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.analysis import Analysis, open_choices
 from inspector.compiled.hlo.collective_uses import uses
 from inspector.compiled.hlo.entry import EntryValue
-from inspector.compiled.hlo.fingerprint import fingerprint
 from inspector.compiled.hlo.later_passes import with_ragged_products
 from inspector.compiled.hlo.live_values import live_values
 from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
-from inspector.compiled.hlo.open_choices import open_choices
 from inspector.compiled.hlo.pipelines import pipelines
+from inspector.compiled.hlo.remarkable import fingerprint
 from inspector.compiled.hlo.schedule import schedule
-from inspector.compiled.kept_gathers import kept_gathers
 from inspector.compiled.memory_use import memory_use
-from inspector.compiled.residuals import residuals
+from inspector.compiled.residuals import kept_gathers, residuals
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     ArgumentUse,

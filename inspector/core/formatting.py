@@ -1,10 +1,43 @@
-"""Format quantities, axes and devices as plain text without markup."""
+"""Format quantities, axes and devices as plain text without markup, and read numbers of bytes."""
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
-from inspector.core.axis_parts import axis_text
+from inspector.core.errors import InvalidInput, shown
+
+_PART = re.compile(r"(?P<axis>.+):\((?P<before>\d+)\)(?P<size>\d+)", re.DOTALL)
+
+
+def part_of(name: str) -> tuple[str, int, int | None]:
+    """Return the mesh axis of a part, the number of larger parts it is in, and its size, None if it is whole.
+
+    >>> part_of("data:(2)4"), part_of("data")
+    (('data', 2, 4), ('data', 1, None))
+    """
+    part = _PART.fullmatch(name)
+    return (name, 1, None) if part is None else (part["axis"], int(part["before"]), int(part["size"]))
+
+
+def axis_of(name: str) -> str:
+    """Return the mesh axis of a part of it; the name itself if it is that of a whole axis."""
+    return part_of(name)[0]
+
+
+def axis_text(name: str, mark: Callable[[str], str] = str) -> str:
+    """Return a mesh axis or a part of it in words. `mark` escapes or marks the name of the axis.
+
+    >>> axis_text("data:(1)2"), axis_text("data:(2)4")
+    ('2 parts of data', '4 parts of each half of data')
+    """
+    axis, before, size = part_of(name)
+    if size is None:
+        return mark(name)
+    whole = "" if before == 1 else "each half of " if before == 2 else f"each of {before} parts of "
+    return f"{size} parts of {whole}{mark(axis)}"
+
 
 UNKNOWN_AXES = "unknown axes"
 
@@ -227,3 +260,40 @@ def _runs(devices: Sequence[int]) -> list[tuple[int, int]]:
 
 def _run_text(start: int, stop: int) -> str:
     return str(start) if start == stop else f"{start}–{stop}"
+
+
+# Decimal units as in SI, binary units as in IEC 80000-13.
+UNITS = {
+    "b": 1,
+    **{f"{letter}b": 1000 ** (power + 1) for power, letter in enumerate("kmgt")},
+    **{f"{letter}ib": 1024 ** (power + 1) for power, letter in enumerate("kmgt")},
+}
+ALLOWED = 'a size such as "16 GiB" (B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)'
+MOST = 2**63 - 1
+_SIZE = re.compile(r"(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]+)", re.ASCII)
+
+
+def at_least(text: str, least: int, what: str) -> int:
+    """Return the bytes that a person wrote. Errors call them `what`.
+
+    Raises:
+      InvalidInput: the text is not a size, or less than `least`.
+    """
+    count = parse(text)
+    if count is None or count < least:
+        raise InvalidInput(f"{what} is {shown(text)}, but must be {ALLOWED} from {bytes_text(least)} up")
+    return count
+
+
+def parse(text: str) -> int | None:
+    """Return the bytes, rounded down to an integer; None if the text is not a size, or above `MOST`.
+
+    >>> parse("1.5 GiB"), parse("2GB"), parse("many")
+    (1610612736, 2000000000, None)
+    """
+    parts = _SIZE.fullmatch(text.strip())
+    if parts is None or parts[2].lower() not in UNITS:
+        return None
+    # A float cannot hold 0.1 GiB exactly.
+    count = int(Decimal(parts[1]) * UNITS[parts[2].lower()])
+    return count if count <= MOST else None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from inspector.core import byte_size
+from inspector.core import formatting
 
 VARIABLE = "SHARDING_INSPECTOR_MEMORY"
 LEAST = 1024**3  # bytes of VARIABLE; a server with two workers that have imported JAX has about half of that
@@ -50,7 +50,7 @@ def available_bytes() -> int:
 def _given() -> Iterator[int]:
     text = os.environ.get(VARIABLE)
     if text is not None:
-        yield byte_size.at_least(text, LEAST, VARIABLE)
+        yield formatting.at_least(text, LEAST, VARIABLE)
 
 
 def resident_bytes(pid: int) -> int | None:

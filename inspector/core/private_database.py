@@ -1,4 +1,4 @@
-"""Databases that only their user can read."""
+"""Databases that only their user can read, and the folder for them."""
 
 import contextlib
 import os
@@ -6,6 +6,17 @@ import sqlite3
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import platformdirs
+
+VARIABLE = "SHARDING_INSPECTOR_LIBRARY"  # a folder instead of the user's data folder
+
+
+def user_folder() -> Path:
+    """Return the folder. It need not exist."""
+    chosen = os.environ.get(VARIABLE)
+    return Path(chosen) if chosen else platformdirs.user_data_path("sharding-inspector")
+
 
 # Of the files of one SQLite database. The database itself is the last one.
 SUFFIXES = ("-wal", "-shm", "-journal", "")

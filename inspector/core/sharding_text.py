@@ -1,7 +1,51 @@
-"""Format the shardings of arrays and the axes of meshes."""
+"""Format the shardings of arrays, the axes of meshes, and what a PartitionSpec omits or JAX refuses."""
 
-from inspector.core.formatting import mesh_axes_text, mesh_sizes_text
-from inspector.core.snapshot import Array, Mesh, Spec
+from collections.abc import Iterator
+
+from inspector.core.formatting import and_text, mesh_axes_text, mesh_sizes_text
+from inspector.core.snapshot import Array, Mesh, OperandType, ShardingError, Spec
+
+
+def inside_shard_map(array: Array) -> str | None:
+    """Return how a value inside a `shard_map` is placed. Return None for another array."""
+    if array.shard_map is None or not (manual := array.shard_map.manual_axes):
+        return None
+    axes = f"mesh {'axis' if len(manual) == 1 else 'axes'} {and_text(manual)}"
+    text = f"{array.path} is inside a shard_map: along {axes} each device has its own values of this shape"
+    others = [
+        f"dimension {number} over {and_text(names)}"
+        for number, names in enumerate(array.shard_map.other_axes)
+        if names
+    ]
+    return f"{text}. Other mesh axes shard {', '.join(others)}." if others else f"{text}."
+
+
+def notes(array: Array) -> Iterator[str]:
+    """Yield sentences about the placement of an array that its shard map cannot show."""
+    if array.unreduced:
+        yield (
+            f"Unreduced over {and_text(array.unreduced)}: devices that differ only there hold partial sums, "
+            "not copies."
+        )
+    if array.mesh_axes:
+        sizes = ", ".join(f"{name} {size}" for name, size in array.mesh_axes.items())
+        yield f"On another mesh, with the axes {sizes}. Its shards are listed by device."
+
+
+def refusal_text(error: ShardingError) -> str:
+    """Return the operation, its source line, its operands and JAX's message."""
+    place = f" at {error.source}" if error.source else ""
+    operands = "".join(f", {operand.name} {type_text(operand)}" for operand in error.operands)
+    return f"JAX refuses {error.operation or 'the program'}{place}{operands}: {error.message}"
+
+
+def type_text(operand: OperandType) -> str:
+    """Return a type as JAX prints it: `float32[8@data,1024]`."""
+    dimensions = [
+        f"{size}@{axes[0] if len(axes) == 1 else '(' + ','.join(axes) + ')'}" if axes else str(size)
+        for size, axes in zip(operand.shape, operand.spec, strict=True)
+    ]
+    return f"{operand.dtype}[{','.join(dimensions)}]"
 
 
 def spec_text(spec: Spec | None) -> str:

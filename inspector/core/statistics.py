@@ -1,10 +1,23 @@
-"""The distribution of measured times: median, the interval of 80% of them if they are enough, and range."""
+"""Sums and groups of values, and the distribution of measured times: median, interval of 80%, range."""
 
 import statistics as stdlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from inspector.core.formatting import seconds_text
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def by_key(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in the order of the pairs."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
 
 # With fewer numbers, none of them is the one of ten that is below or above the interval.
 LEAST_FOR_SHARE = 10

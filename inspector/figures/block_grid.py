@@ -16,8 +16,8 @@ import numpy as np
 
 from inspector.core import formatting, sharding
 from inspector.core.errors import InvalidInput
-from inspector.core.placement import inside_shard_map
 from inspector.core.sharding import Placement
+from inspector.core.sharding_text import inside_shard_map
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import mesh_layout
 

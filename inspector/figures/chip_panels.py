@@ -14,7 +14,7 @@ from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Mesh
 from inspector.figures.mesh_layout import known_processes
 from inspector.machines.targets import GPUS_PER_NODE
-from inspector.machines.torus_places import TorusPlaces, places_of
+from inspector.machines.torus_groups import TorusPlaces, places_of
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 
 from inspector.core import formatting, sharding_text
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import block_map, cells, frame, holdings, labels, palette, ticks
+from inspector.figures import block_map, cells, frame, labels, palette, ticks
 from inspector.figures.block_grid import (
     Arrangement,
     BlockGrid,
@@ -217,7 +217,7 @@ def _hover(panel: Panel, grid: BlockGrid) -> list[str]:
     texts = [f"block {number}" for number in range(len(grid.holders))]
     if on_mesh is not None and grid.block.size <= _MOST_HOVERS:
         name = frame.hover([labels.cut(panel.name, 40)])
-        texts = [f"{name}<br>{text}" for text in holdings.hover_of_blocks(on_mesh)]
+        texts = [f"{name}<br>{text}" for text in block_map.hover_of_blocks(on_mesh)]
     return [texts[number] if number >= 0 else "no device holds these elements" for number in grid.block.flat]
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import frame, holdings, mesh_layout, palette
+from inspector.figures import block_map, frame, mesh_layout, palette
 from inspector.figures.block_grid import PlacedArray, placed
 from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
 
@@ -38,7 +38,7 @@ def mesh_map(
         placement.block,
         palette.colors_of_blocks(placement.block, mesh),
         _forms(on_mesh, grid),
-        lambda positions: holdings.hover_of_devices(on_mesh, positions, grid.folded),
+        lambda positions: block_map.hover_of_devices(on_mesh, positions, grid.folded),
         heading=f"Mesh {mesh_text(mesh)}",
         notes=_notes(array, mesh, placement.blocks),
         highlight=highlight,

@@ -27,7 +27,7 @@ import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
 from inspector.core.array_groups import USE_GROUPS
-from inspector.core.axis_parts import axis_of
+from inspector.core.formatting import axis_of
 from inspector.core.snapshot import Mesh, Spec
 
 BLACK, WHITE = "#000000", "#FFFFFF"

@@ -4,8 +4,11 @@ The color of a number is the block in which it was loaded. So a number in the wr
 after a reshard the color shows where each part came from.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,10 +16,233 @@ import plotly.graph_objects as go
 from inspector.core import formatting, sharding, sharding_text
 from inspector.core.formatting import counted, shape_text
 from inspector.core.sharding_text import mesh_text
-from inspector.figures import lattice, palette
+from inspector.figures import cells, frame, labels, lattice, palette
 from inspector.figures.mesh_layout import mesh_grid
-from inspector.figures.tiles import Tile, as_rows, tiles_figure
 from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
+
+_LABEL_PX = 19  # the line above a tile
+_LOWEST_PX, _HIGHEST_PX = 15, 26  # the height of a row of numbers
+_MANY_LINES, _LOW_PX = 4, 18  # with more lines of tiles than this, rows are low
+_MOST_HEIGHT_PX = 620
+_WHOLE_TILE_PX = (26, 52)  # the height of a tile that is drawn as one cell
+_NARROWEST_TILE_PX = 40
+_MOST_CELLS = 2048  # more numbers than this are slow to draw and too small to read
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One piece, device or block: its label, its numbers, and whether it is wrong.
+
+    block: (rows, columns) the block that each number was loaded in; None for an empty tile.
+    values: (rows, columns) the numbers; None if `text` is drawn instead.
+    """
+
+    label: str
+    block: np.ndarray | None
+    values: np.ndarray | None
+    hover: Sequence[str]
+    text: str = ""
+    wrong: bool = False
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How finely tiles are drawn: the ranges of rows and columns that form a cell, and the text."""
+
+    rows: list[tuple[int, int]]
+    columns: list[tuple[int, int]]
+    row_px: float  # the height of one row of numbers
+    font_px: int
+    write: Callable[[Tile, slice, slice], str]  # from rows and columns of a tile to their text
+
+
+Box = tuple[float, float, float, float]  # left, right, top and bottom of a tile in pixels
+
+
+def as_rows(values: np.ndarray) -> np.ndarray:
+    """Return all dimensions but the last as rows; a single dimension is one row."""
+    return values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
+
+
+def tiles_figure(
+    tiles: Sequence[Tile],
+    across: int,
+    colors: Sequence[str],
+    heading: str,
+    note: str,
+    width_px: int,
+    *,
+    whole: bool = False,
+) -> go.Figure:
+    """Return tiles in rows of `across`, or fewer if they would be too narrow.
+
+    `colors` has that of each block. `whole` draws each tile as one cell with its text.
+    """
+    width = width_px - frame.PAD_PX - 16  # the margins of a map without tick labels
+    across = max(1, min(across, len(tiles)))
+    if across * _NARROWEST_TILE_PX > width:
+        across = lattice.line_length(across, int(width / _NARROWEST_TILE_PX))
+    down = -(-len(tiles) // across)
+    tile_px = (width - lattice.GAP_PX * (across - 1)) / across
+    plan = _plan_whole(tiles, tile_px) if whole else _plan(tiles, down, tile_px)
+    row_sizes = [float(_LABEL_PX), *[plan.row_px * (stop - start) for start, stop in plan.rows]]
+    rows = lattice.side([[1.0] * down, row_sizes])
+    columns = lattice.side([[1.0] * across, [stop - start for start, stop in plan.columns]])
+    height = down * sum(row_sizes) + rows.gaps_px
+    row_edges, column_edges = rows.edges(height), columns.edges(width)
+    numbers, texts = _fill(tiles, across, down, plan)
+    text = lattice.Text(tuple(texts), plan.font_px)
+    boxes = _boxes(len(tiles), across, plan, row_edges, column_edges)
+    middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
+    figure = cells.map_figure(
+        [
+            *cells.heatmaps(lattice.sheet(rows, columns), column_edges, row_edges, numbers, colors, text),
+            _labels(tiles, boxes),
+            cells.hover_points(middles, [frame.hover(tile.hover) for tile in tiles]),
+        ],
+        width_px,
+        width,
+        height,
+        heading=heading,
+        notes=[note],
+    )
+    figure.update_layout(shapes=list(_outlines(tiles, boxes)))
+    return figure
+
+
+def _plan_whole(tiles: Sequence[Tile], tile_px: float) -> _Plan:
+    """Draw each tile as one cell with its text."""
+    low, high = _WHOLE_TILE_PX
+    height = min(max(tile_px * 0.6, low), high)
+    long = [tile.text for tile in tiles if tile.block is not None]
+    short = [_shortened(text) for text in long]
+    fitted = lattice.fit_text(
+        [long.__getitem__, short.__getitem__], range(len(long)), [(tile_px, height)] * len(long)
+    )
+    complete = list(fitted.texts) == long
+    return _Plan(
+        [(0, 1)],
+        [(0, 1)],
+        height,
+        fitted.size_px,
+        lambda tile, *_: tile.text if complete else _shortened(tile.text),
+    )
+
+
+def _plan(tiles: Sequence[Tile], down: int, tile_px: float) -> _Plan:
+    """Draw as finely as texts can be read: each number, each row, or only the colors."""
+    full = [tile for tile in tiles if tile.block is not None]
+    blocks = [tile.block for tile in full if tile.block is not None]
+    rows = max((block.shape[0] for block in blocks), default=1)
+    columns = max((block.shape[1] for block in blocks), default=1)
+    each_row = [(row, row + 1) for row in range(rows)]
+    each_column = [(column, column + 1) for column in range(columns)]
+    parts = _equal_ranges([block.T for block in blocks], columns)
+    room = _MOST_HEIGHT_PX / down - _LABEL_PX
+    for ranges in (each_column, parts):
+        if rows * len(ranges) * len(tiles) > _MOST_CELLS or room / rows < _LOWEST_PX:
+            continue
+        narrowest = tile_px * min(stop - start for start, stop in ranges) / columns
+        highest = _HIGHEST_PX if down <= _MANY_LINES else _LOW_PX
+        row_px = min(highest, max(_LOWEST_PX, narrowest), room / rows)
+        texts = {
+            _written(tile, slice(row, row + 1), slice(start, stop))
+            for tile in full
+            for row in range(rows)
+            for start, stop in ranges
+        }
+        longest = max(texts, key=len, default="")
+        widths = [(tile_px * (stop - start) / columns, row_px) for start, stop in ranges]
+        repeated = [longest] * len(widths)
+        fitted = lattice.fit_text([repeated.__getitem__], range(len(widths)), widths)
+        if all(fitted.texts):
+            return _Plan(each_row, ranges, row_px, fitted.size_px, _written)
+    # No text: one cell for each part that comes from one block.
+    row_px = min(_LOWEST_PX, max(room / rows, 1), max(2 * tile_px / rows, 1))
+    return _Plan(_equal_ranges(blocks, rows), parts, row_px, frame.TICK_PX, lambda *_: "")
+
+
+def _equal_ranges(blocks: Sequence[np.ndarray], length: int) -> list[tuple[int, int]]:
+    """Return the ranges of rows within which no array changes its block."""
+    borders = {0, length}
+    for block in blocks:
+        changes = np.nonzero(np.any(block[1:] != block[:-1], axis=1))[0] + 1
+        borders |= {*changes.tolist(), block.shape[0]}
+    return list(itertools.pairwise(sorted(borders)))
+
+
+def _fill(tiles: Sequence[Tile], across: int, down: int, plan: _Plan) -> tuple[list[int], list[str]]:
+    """Return the block (−1 for none) and the text of each cell, row by row; labels are empty rows."""
+    blocks: list[int] = []
+    texts: list[str] = []
+    for line in range(down):
+        in_line: list[Tile | None] = [*tiles[line * across : (line + 1) * across]]
+        in_line += [None] * (across - len(in_line))
+        for window in (None, *plan.rows):
+            for tile, columns in itertools.product(in_line, plan.columns):
+                part = np.zeros((0, 0))
+                if window is not None and tile is not None and tile.block is not None:
+                    part = tile.block[slice(*window), slice(*columns)]
+                blocks.append(int(part.flat[0]) if part.size else -1)
+                texts.append("")
+                if tile is not None and window is not None and part.size:
+                    texts[-1] = plan.write(tile, slice(*window), slice(*columns))
+    return blocks, texts
+
+
+def _boxes(count: int, across: int, plan: _Plan, rows: cells.Edges, columns: cells.Edges) -> list[Box]:
+    down, wide = 1 + len(plan.rows), len(plan.columns)
+    return [
+        (
+            columns[column * wide][0],
+            columns[column * wide + wide - 1][1],
+            rows[row * down][1],
+            rows[row * down + down - 1][1],
+        )
+        for row, column in (divmod(number, across) for number in range(count))
+    ]
+
+
+def _labels(tiles: Sequence[Tile], boxes: Sequence[Box]) -> go.Scatter:
+    """Return a line above each tile; if one does not fit, all are shortened."""
+    texts = [("✗ " if tile.wrong else "") + tile.label for tile in tiles]
+    room = min(right - left for left, right, _, _ in boxes)
+    if max(labels.width_px(text, frame.TICK_PX) for text in texts) > room:
+        texts = [_shortened(text) for text in texts]
+    most = max(labels.fitting(room, frame.TICK_PX), 1)
+    return cells.texts(
+        [(left, top - _LABEL_PX / 2) for left, _, top, _ in boxes],
+        [labels.escape(labels.cut(text, most)) for text in texts],
+        size_px=frame.TICK_PX,
+    )
+
+
+def _shortened(text: str) -> str:
+    for word in ("devices ", "device ", "piece ", "call "):
+        text = text.replace(word, "")
+    return text
+
+
+def _outlines(tiles: Sequence[Tile], boxes: Sequence[Box]) -> Iterator[dict[str, Any]]:
+    """Yield a frame around each wrong tile, dashed around each empty one."""
+    for tile, (left, right, top, bottom) in zip(tiles, boxes, strict=True):
+        if tile.wrong or tile.block is None:
+            edges = (left + 1, right - 1, top + 1, bottom - 1)
+            yield frame.rectangle(
+                *(round(edge, 2) for edge in edges),
+                color=palette.BAD if tile.wrong else frame.MIDDLE_GREY,
+                width=2.5 if tile.wrong else 1,
+                dash="dash" if tile.block is None else "solid",
+            )
+
+
+def _written(tile: Tile, rows: slice, columns: slice) -> str:
+    """Return the number in a cell, or the first and the last of several."""
+    part = [] if tile.values is None else tile.values[rows, columns].ravel().tolist()
+    if len(part) < 2:
+        return str(part[0]) if part else ""
+    return f"{part[0]} … {part[-1]}"
+
 
 _MOVED_BY = {
     "pieces": "moved by you, with device_put",

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from inspector.core import sharding_text
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh
-from inspector.figures import cells, frame, holdings, labels, palette
+from inspector.figures import block_map, cells, frame, labels, palette
 from inspector.figures.palette import Fill
 from inspector.figures.tree_rows import Column, Measure, Row, measure_of, rows_of
 
@@ -206,7 +206,7 @@ def _areas(rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], 
 
 # A spec in words, the longest first. Several layouts of a model have the same logical axes.
 _SPECS: tuple[Callable[[Array], str], ...] = (
-    lambda array: holdings.about(array)[1],
+    lambda array: block_map.about(array)[1],
     sharding_text.array_spec_text,
     lambda array: sharding_text.array_spec_text(array).replace("'", "").replace("None", "·"),
 )
@@ -294,7 +294,7 @@ def _hover(
     if row.node.fold is None:
         lines.append(counted(len(arrays), "array"))
     else:
-        lines += holdings.about(arrays[0], len(arrays))
+        lines += block_map.about(arrays[0], len(arrays))
         if arrays[0].replicas is not None:
             lines.append(f"each element on {counted(arrays[0].replicas, 'device')}")
     lines.append(f"{measure.exact_text(size)} {measure.where}")

@@ -11,7 +11,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette
-from inspector.figures.whole_model.svg import Svg
+from inspector.figures.whole_model.machine import Svg
 
 TEXT_PX = 11
 LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing

@@ -10,9 +10,9 @@ from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Program, Schedule
 from inspector.figures import frame, labels, palette, ticks
-from inspector.machines.cost import si_text
-from inspector.machines.prediction.critical_path import critical_path
+from inspector.machines.hardware import si_text
 from inspector.machines.prediction.simulation import CORE, MEASURED, Simulated, Span
+from inspector.machines.prediction.step_parts import critical_path
 
 _ROW_PX = 34
 _BAR = 0.72  # of a row

@@ -4,16 +4,83 @@ The rows are the paths of all layouts, so a row is the same array in each of the
 every layout share a row. Of large trees, the subtrees with differences and the largest ones are open.
 """
 
+from __future__ import annotations
+
+import dataclasses
 import heapq
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.core import formatting
-from inspector.core.folding import fold
+from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array
-from inspector.figures import path_tree
-from inspector.figures.path_tree import Node
+
+# Deeper segments of a path form one name, so that recursion over a tree stays shallow.
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True)
+class Node:
+    """A path segment and the tree below it; a leaf has a fold and no children.
+
+    path: the complete path, which is unique.
+    arrays: the number of arrays below.
+    """
+
+    name: str
+    path: str
+    children: tuple[Node, ...]
+    fold: Fold | None
+    arrays: int
+
+    @property
+    def title(self) -> str:
+        """The name, with the number of folded arrays: `kernel ×4`."""
+        return self.name + (f" ×{self.fold.count}" if self.fold and self.fold.count > 1 else "")
+
+    def folds(self) -> Iterator[Fold]:
+        """Yield all folds of this node and below."""
+        if self.fold is not None:
+            yield self.fold
+        for child in self.children:
+            yield from child.folds()
+
+
+def grow(folds: Iterable[Fold]) -> tuple[Node, ...]:
+    """Return the roots of the tree, in the order of the folds.
+
+    A segment with a single child and no array is joined with it: `Dense_0/kernel`.
+    """
+    return _nodes([(leaf.path.split("/", MAX_DEPTH), leaf) for leaf in folds], "")
+
+
+def rooted(nodes: tuple[Node, ...], name: str) -> Node:
+    """Return one node above all of these, or the only node itself."""
+    return nodes[0] if len(nodes) == 1 else above(name, "", nodes)
+
+
+def above(name: str, path: str, children: tuple[Node, ...]) -> Node:
+    """Return a node with these children."""
+    return Node(name, path, children, None, sum(child.arrays for child in children))
+
+
+def _nodes(entries: list[tuple[list[str], Fold]], parent: str) -> tuple[Node, ...]:
+    by_segment: dict[str, list[tuple[list[str], Fold]]] = {}
+    for segments, leaf in entries:
+        by_segment.setdefault(segments[0], []).append((segments[1:], leaf))
+    nodes: list[Node] = []
+    for name, members in by_segment.items():
+        path = f"{parent}/{name}" if parent else name
+        # A path may be the prefix of another one, and two folds may have the same text.
+        nodes += [Node(name, path, (), leaf, leaf.count) for rest, leaf in members if not rest]
+        deeper = [(rest, leaf) for rest, leaf in members if rest]
+        if deeper:
+            children = _nodes(deeper, path)
+            joined = dataclasses.replace(children[0], name=f"{name}/{children[0].name}")
+            nodes.append(joined if len(children) == 1 else above(name, path, children))
+    return tuple(nodes)
+
 
 MOST_ROWS = 60  # that are open from the start
 MOST_CHILDREN = 30  # the smaller ones share a row
@@ -108,7 +175,7 @@ def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[R
             return ranked
         rest = tuple(ranked[MOST_CHILDREN - 1 :])
         name = f"{sum(child.arrays for child in rest):,} smaller"
-        return [*ranked[: MOST_CHILDREN - 1], path_tree.above(name, f"{node.path}/…", rest)]
+        return [*ranked[: MOST_CHILDREN - 1], above(name, f"{node.path}/…", rest)]
 
     def walk(node: Node, depth: int) -> Iterator[Row]:
         is_open = _key(node) in open_keys
@@ -116,10 +183,10 @@ def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[R
         for child in children(node) if is_open else ():
             yield from walk(child, depth + 1)
 
-    roots = path_tree.grow(fold(_alike(columns)))
+    roots = grow(fold(_alike(columns)))
     if not roots:
         return ()
-    root = path_tree.rooted(roots, "all")
+    root = rooted(roots, "all")
     open_keys = _opened(root, children, weight).symmetric_difference(toggled)
     return tuple(walk(root, 0))
 

@@ -8,7 +8,7 @@ partitioner leaves it, after the passes for the chip's kind of machine, if that 
 from dataclasses import replace
 
 from inspector.compiled.matched_origins import with_origins
-from inspector.core.evidence import Evidence, Stage
+from inspector.core.assessment import Evidence, Stage
 from inspector.core.meshes import is_emulated
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Mesh, Platform, Program, Snapshot, Work

@@ -1,4 +1,4 @@
-"""Accelerator chips: memory, peak FLOP/s and links of each, with units and sources.
+"""Accelerator chips: memory, peak FLOP/s and links of each, with sources, and their roofline.
 
 To add a chip, add an entry to `_TABLE`. For a GPU to be a compile target, add its description to
 `gpu_targets/` as well. All figures are per chip and decimal (1 TB/s is 1e12 B/s).
@@ -18,12 +18,14 @@ Sources of the figures. Comments name them; a figure without a comment is from t
 import difflib
 import functools
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Reshard
 
 GIB = 2**30
 CUBE_EDGE = 4  # chips
@@ -72,7 +74,7 @@ class Torus:
 
 @dataclass(frozen=True)
 class Nccl:
-    """What NCCL reaches in a node of one generation of GPUs; see `inspector.machines.nccl`.
+    """What NCCL reaches in a node of one generation of GPUs; see `machines.prediction.collective_cost`.
 
     base: seconds of an empty collective of LL before its steps. hop: seconds of each step.
     ring: bytes per second of a large ring. ll: the same with the protocol LL, at most.
@@ -381,3 +383,102 @@ _TABLE = (
     ),
 )  # fmt: skip
 CHIPS: Mapping[str, Chip] = MappingProxyType({chip.name: chip for chip in _TABLE})
+
+
+# Time of one chip by a roofline: FLOPs over its peak, or bytes over its HBM bandwidth.
+#
+# Each time is a lower bound, as in "How to Scale Your Model", chapter 1 (rooflines), and comes with its
+# formula, numbers filled in.
+
+
+def least_seconds(reshard: Reshard, chip: Chip) -> float | None:
+    """Return the least seconds of one execution; None if the bytes between devices are unknown.
+
+    It is the time in which a device can receive its bytes over all of its links at once, or all sources can
+    send theirs, with equal shares. The places of the devices are not known for several meshes, so
+    hops and shared links are not counted, and neither is the data center network.
+    """
+    if reshard.routes is None:
+        return None
+    received: Counter[int] = Counter()
+    for _, target, size in reshard.routes:
+        received[target] += size
+    # Any replica can send: which one does is not known.
+    share = received.total() / max(len(reshard.source_devices), 1)
+    return max(*received.values(), share, 0) / link_bytes_per_second(chip)
+
+
+def link_bytes_per_second(chip: Chip) -> float:
+    """Return the bytes that one device can send per second over all of its links in one direction each.
+
+    A TPU chip has two links on each axis of the torus. Its devices share them, but one alone can use all.
+    """
+    network = chip.network
+    if isinstance(network, Torus):
+        return 2 * network.axes * network.bytes_per_second
+    return network.bytes_per_second
+
+
+_DECIMAL_UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Modelled seconds, and a function that writes their formula. A search reads few of its formulas."""
+
+    seconds: float
+    written: Callable[[], str]
+
+    @property
+    def formula(self) -> str:
+        """The formula with numbers filled in."""
+        return self.written()
+
+
+def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
+    """Return the seconds of one device for matrix products with operands of this type."""
+    require_amount("FLOPs", flops)
+    peak = chip.peak(dtype)
+    if peak is None:
+        known = ", ".join(chip.flops_per_second)
+        raise InvalidInput(f"dtype is {shown(dtype)}, but the peak of {chip.title} is known for {known}")
+    return Estimate(
+        flops / peak.flops_per_second,
+        lambda: (
+            f"{si_text(flops, 'FLOP')} of {dtype} ÷ {si_text(peak.flops_per_second, 'FLOP/s')}"
+            f" ({peak.runs_as} peak)"
+        ),
+    )
+
+
+def hbm_time(count: float, chip: Chip) -> Estimate:
+    """Return the seconds of one device to read or write `count` bytes of its HBM."""
+    require_amount("bytes", count)
+    rate = chip.hbm_bytes_per_second_per_device
+    return Estimate(count / rate, lambda: f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
+
+
+def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:
+    """Return the FLOPs per byte above which compute is the bottleneck, and below it the bytes."""
+    require_amount("FLOP/s", flops_per_second)
+    require_amount("bytes per second", bytes_per_second, above_0=True)
+    return flops_per_second / bytes_per_second
+
+
+def si_text(value: float, unit: str) -> str:
+    """Format a quantity with a decimal prefix and three digits: `33.6 GFLOP`, `90.0 GB/s`."""
+    power = 0
+    while abs(value) >= 999.5 and power < len(_DECIMAL_UNITS) - 1:
+        value, power = value / 1000, power + 1
+    size = abs(value)
+    whole = not power and value == int(value)
+    decimals = 0 if whole or size >= 99.95 else 1 if size >= 9.995 else 2
+    return f"{value:.{decimals}f} {_DECIMAL_UNITS[power]}{unit}"
+
+
+def require_amount(what: str, value: float, above_0: bool = False) -> None:
+    """Raise InvalidInput unless the value is a finite number from 0, or above 0."""
+    number = not isinstance(value, bool) and isinstance(value, (int, float))
+    if not number or not 0 <= value < math.inf or (above_0 and value == 0):
+        least = "above" if above_0 else "from"
+        raise InvalidInput(f"{what} is {value!r}, but must be a finite number {least} 0")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from inspector.core.collectives import OPERATIONS, OPS, Operation
 from inspector.core.errors import InvalidInput, require_one_of
 from inspector.core.formatting import counted
-from inspector.machines.cost import Estimate, require_amount, si_text
-from inspector.machines.hardware import Nccl
+from inspector.machines.hardware import Estimate, Nccl, require_amount, si_text
 
 
 @dataclass(frozen=True)

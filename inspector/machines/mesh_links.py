@@ -17,13 +17,12 @@ import numpy as np
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import and_text, counted, mesh_axes_text
+from inspector.core.meshes import DCN, slices_of
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
-from inspector.core.tpu_slices import DCN, slices_of
 from inspector.machines import links
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import Link, NodeLink, NoLink, Ring, SliceLink, TorusLink
-from inspector.machines.torus_groups import CORES, GroupShape, Span, group_shapes
-from inspector.machines.torus_places import TorusPlaces, places_of
+from inspector.machines.torus_groups import CORES, GroupShape, Span, TorusPlaces, group_shapes, places_of
 
 Axes = tuple[str, ...]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inspector.checks import audit
-from inspector.compare.aligned import aligned
+from inspector.compare.board import aligned
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
@@ -57,7 +57,7 @@ def content(
     if suffix == ".html":
         from inspector.media.html.page import page
     elif suffix == ".md":
-        from inspector.media.markdown.page import page
+        from inspector.media.markdown import page
     else:
         raise InvalidInput(f"the suffix is {shown(suffix)}, but must be {' or '.join(SUFFIXES)}")
     return page(named, chip, notes)

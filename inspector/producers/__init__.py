@@ -26,4 +26,4 @@ JOBS = {
 }
 
 # Connects the processes of a worker with several processes.
-MEET = "inspector.producers.arrays.distributed:meet"
+MEET = "inspector.producers.arrays.live_arrays:meet"

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip, called
 from inspector.core.formatting import and_text, counted, seconds_text
-from inspector.core.grouping import by_key
 from inspector.core.program_names import title
+from inspector.core.statistics import by_key
 from inspector.figures.accuracy_scatter import accuracy_scatter
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.own_runs import OwnRun, counts, path
+from inspector.machines.prediction.calibration import OwnRun, counts, path
 from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS, interval_of
 from inspector.sections.section import Block, Cell, Column, Facts, Folded, Picture, Section, Table, text
 

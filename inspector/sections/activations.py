@@ -8,10 +8,19 @@ from inspector.assessment.activations import Activation, Activations, Place, act
 from inspector.core.formatting import and_text, bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Snapshot
-from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip
-from inspector.machines.hardware import Chip
-from inspector.sections.section import Block, Cell, Column, Section, Strong, Table, listing, more_text, text
+from inspector.machines.hardware import Chip, si_text
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Column,
+    Section,
+    Strong,
+    Table,
+    listing,
+    more_text,
+    text,
+)
 
 HEADING = "Activations: kept or computed again"
 _PLACES: dict[Place, str] = {"device": "device", "host": "host", "recomputed": "computed again"}

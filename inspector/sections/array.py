@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from inspector.core import dtypes, placement, sharding
+from inspector.core import memory_kinds, sharding, sharding_text
 from inspector.core.formatting import and_text, bytes_text, counted, ranges_text
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.program_names import noun, subject
 from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Snapshot
-from inspector.figures import holdings
-from inspector.figures.block_map import block_map, why_no_map
+from inspector.figures.block_map import block_map, bytes_of, why_no_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout, reasons
 from inspector.sections import unknown
@@ -46,7 +45,7 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
 
 def notes(array: Array) -> tuple[Block, ...]:
     """Return the facts that the shard map of an array omits, such as partial sums; empty if it shows all."""
-    return tuple(text(note) for note in placement.notes(array))
+    return tuple(text(note) for note in sharding_text.notes(array))
 
 
 def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block, ...]:
@@ -125,10 +124,10 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
 
 def _packed_text(array: Array) -> str:
     """Return the bytes per device as JAX and as compilers count them, if they differ."""
-    if not dtypes.is_packed(array) or array.bytes_per_device is None:
+    if not memory_kinds.is_packed(array) or array.bytes_per_device is None:
         return ""
     counted_by_jax, packed = (
-        bytes_text(size) for size in (array.bytes_per_device, dtypes.packed_per_device(array))
+        bytes_text(size) for size in (array.bytes_per_device, memory_kinds.packed_per_device(array))
     )
     return f" · {counted_by_jax} per device in JAX, {packed} in a compiled program, which packs {array.dtype}"
 
@@ -136,7 +135,7 @@ def _packed_text(array: Array) -> str:
 def shards(array: Array, snapshot: Snapshot) -> Block:
     """Return a table with the index range, replica and process of each shard."""
     rows = shard_rows(array, snapshot)
-    if rows is None and (reason := placement.inside_shard_map(array)):
+    if rows is None and (reason := sharding_text.inside_shard_map(array)):
         return unknown.unknown(reason)
     if rows is None:
         return unknown.unknown(f"The shards of {array.path} are unknown.")
@@ -165,7 +164,7 @@ def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
             "index": [list(part) for part in shard.index],
             "replica": shard.replica,
             "process": shard.process,
-            "bytes": holdings.bytes_of(array, [stop - start for start, stop in shard.index]),
+            "bytes": bytes_of(array, [stop - start for start, stop in shard.index]),
         }
         for shard in found
     ]

@@ -1,19 +1,23 @@
 """All arrays: the tree of PartitionSpecs, shard maps, and a table."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from inspector.core import dtypes
+from inspector.core import formatting, memory_kinds, sharding_text
 from inspector.core.folding import fold
 from inspector.core.formatting import capitalized, counted, logical_text, shape_text
-from inspector.core.memory_kinds import memory_kind
+from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import mesh_name, mesh_title
+from inspector.core.printable import printable
 from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.core.statistics import sum_known
 from inspector.core.totals import STATE_GROUPS
+from inspector.figures import tree_rows
 from inspector.figures.block_map import why_no_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column as TreeColumn
+from inspector.figures.tree_rows import Node
 from inspector.sections import array as one_array
 from inspector.sections import unknown
 from inspector.sections.section import (
@@ -27,7 +31,62 @@ from inspector.sections.section import (
     Table,
     text,
 )
-from inspector.sections.text_tree import text_tree
+
+_INDENT = "  "
+_BETWEEN = "  "
+_HEADING = ("array", "shape", "dtype", "logical axes → spec", "bytes per device")
+
+
+def text_tree(arrays: Iterable[Array], folded: bool = True) -> str:
+    """Return an indented tree with aligned columns and one line per node.
+
+    Args:
+      folded: identical layers share a line, `DotReluDot_{0…3}`, with the bytes of all of them.
+    """
+    arrays = tuple(arrays)
+    folds = fold(arrays) if folded else tuple(one for array in arrays for one in fold([array]))
+    rows = [_HEADING, *_rows(tree_rows.grow(folds), 0)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(_line(row, widths) + "\n" for row in rows)
+
+
+def _rows(nodes: Iterable[Node], depth: int) -> Iterator[tuple[str, ...]]:
+    for node in nodes:
+        name = _INDENT * depth + printable(node.name)
+        if node.fold is None:
+            yield name, "", "", "", _sum_text(node)
+        else:
+            array, count = node.fold.first, node.fold.count
+            bytes_text = f"{count} × {formatting.bytes_text(array.bytes_per_device)}"
+            logical = formatting.logical_text(array.logical_axes)
+            yield (
+                name,
+                formatting.shape_text(array.shape),
+                array.dtype,
+                f"{logical} → {sharding_text.array_spec_text(array)}".removeprefix(" "),
+                (bytes_text if count > 1 else formatting.bytes_text(array.bytes_per_device))
+                + (f" in {memory_kind(array)}" if in_host_memory(array) else ""),
+            )
+        yield from _rows(node.children, depth + 1)
+
+
+def _sum_text(node: Node) -> str:
+    """Return the bytes of all arrays below a node in device memory, and those in host memory."""
+    below = [array for fold in node.folds() for array in fold.arrays]
+    device, host = (
+        sum_known(array.bytes_per_device for array in below if in_host_memory(array) == in_host)
+        for in_host in (False, True)
+    )
+    on_host = "" if host == 0 else f" + {formatting.bytes_text(host)} in host memory"
+    return formatting.bytes_text(device) + on_host
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    """Align the columns of a row to the left, and the last one, bytes, to the right."""
+    *cells, last = (cell for cell in row)
+    padded = [cell.ljust(width) for cell, width in zip(cells, widths[:-1], strict=True)]
+    return _BETWEEN.join([*padded, last.rjust(widths[-1])]).rstrip()
+
 
 GROUP_TITLES = {
     "params": "Parameters",
@@ -180,8 +239,8 @@ def table(arrays: Sequence[Array]) -> Table:
         cells["Mesh"] = mesh_name
     if any(memory_kind(array) not in _DEVICE_MEMORY for array in arrays):
         cells["Memory"] = memory_kind
-    if any(map(dtypes.is_packed, arrays)):
-        cells[_PACKED] = dtypes.packed_per_device
+    if any(map(memory_kinds.is_packed, arrays)):
+        cells[_PACKED] = memory_kinds.packed_per_device
     return Table.of("array_table", arrays, cells)
 
 
@@ -206,11 +265,11 @@ def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:
     """Return the arrays with several elements per byte, as JAX and as compilers count them, if any."""
     table = Table.of(
         "packed_arrays",
-        by_bytes(filter(dtypes.is_packed, arrays)),
+        by_bytes(filter(memory_kinds.is_packed, arrays)),
         {
             "Path:code": lambda array: array.path,
             "Bytes per device:bytes": lambda array: array.bytes_per_device,
-            _PACKED: dtypes.packed_per_device,
+            _PACKED: memory_kinds.packed_per_device,
             "Type": lambda array: array.dtype,
         },
     )

@@ -23,7 +23,7 @@ from inspector.core.traffic import (
     wire_bytes_of_iteration,
     wire_bytes_of_run,
 )
-from inspector.figures.collective_bars import collective_bars, grouped
+from inspector.figures.bars import collective_bars, grouped
 from inspector.figures.device_grid import traffic_map
 from inspector.machines.mesh_links import by_network
 from inspector.sections import causes, pipelines, reasons, unknown

@@ -10,8 +10,7 @@ from inspector.compare.compared import compared
 from inspector.compare.difference import SpecRow
 from inspector.compare.question import UNKNOWN, mark
 from inspector.compare.questions import Answer, Question, questions
-from inspector.compare.questions.measures import Measure
-from inspector.compare.questions.train_state import STATE
+from inspector.compare.questions.questions import STATE, Measure
 from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import headline
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC

@@ -1,14 +1,62 @@
-"""The contents of some devices."""
+"""The contents of some devices, and the machine that they are in."""
 
 from collections.abc import Callable, Sequence
 
 from inspector.core import device_holdings
 from inspector.core.device_holdings import Holdings, Piece
+from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
 from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Snapshot
+from inspector.figures.chip_panels import panels_of
 from inspector.figures.mesh_map import copies_map
-from inspector.sections.section import Block, Cell, Column, Facts, Picture, Section, Table, text
+from inspector.machines import targets
+from inspector.machines.links import NoLink
+from inspector.machines.mesh_links import links_of
+from inspector.machines.targets import Target
+from inspector.sections.section import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Inline,
+    Listing,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    text,
+)
+
+
+def target_of(snapshot: Snapshot) -> Target | None:
+    """Return the machine of the Snapshot, or None if it or the places of its chips are unknown."""
+    if snapshot.mesh is None or snapshot.source.target is None:
+        return None
+    try:
+        target = targets.parse(snapshot.source.target)
+    except InvalidInput:
+        return None
+    return None if not axes(snapshot) or panels_of(snapshot.mesh) is None else target
+
+
+def axes(snapshot: Snapshot) -> list[str]:
+    """Return the mesh axes larger than 1, or all mesh axes if there are none."""
+    assert snapshot.mesh is not None
+    large = [axis.name for axis in snapshot.mesh.axes if axis.size > 1]
+    return large or [*snapshot.mesh.axis_names]
+
+
+def links(snapshot: Snapshot, target: Target) -> Listing:
+    """Return the links of every mesh axis."""
+    mesh = snapshot.mesh
+    assert mesh is not None
+    items: list[tuple[Inline, ...]] = []
+    for (name,), link in links_of(mesh, target.chip, [(name,) for name in axes(snapshot)]).items():
+        kind = "unknown" if isinstance(link, NoLink) else link.name
+        items.append((Strong(name), f": {kind}. {link.assumption}"))
+    return Listing(tuple(items))
+
 
 _MAX_RANGES = 2  # index ranges in one cell
 

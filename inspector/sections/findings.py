@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inspector.checks import audit
 from inspector.checks.audit import Fix
-from inspector.core.evidence import Stage
+from inspector.core.assessment import Stage
 from inspector.core.formatting import bytes_text, counted
 from inspector.core.snapshot import Finding, Level, Snapshot
 from inspector.sections.section import Folded, Inline, NoticeKind, Text, listing, text, with_code

@@ -10,7 +10,7 @@ from inspector.assessment import memory_words
 from inspector.compare.amounts import Amount, Part
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
-from inspector.compare.questions.measures import Measure, measures
+from inspector.compare.questions.questions import Measure, measures
 from inspector.core.assessment import Assessment
 from inspector.core.snapshot import Snapshot
 from inspector.figures.verdict_bars import Layout, verdict_bars

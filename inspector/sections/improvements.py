@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment import assess
 from inspector.checks import audit
-from inspector.checks.audit import Fix, gathering_constraints, optimizer_state, replicated, too_large
+from inspector.checks.audit import Fix, gathering_constraints, replicated, uneven_shards
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.snapshot import Change, Effects, Finding, Snapshot
 from inspector.layout.changes import SMALL
@@ -34,10 +34,10 @@ _MOST_NAMED = 4  # further findings of one mistake
 COMPUTING = "Changes are being computed."
 # Findings of one mistake: arrays that every device holds whole, or more of than of their parameters.
 _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
-    optimizer_state.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
+    replicated.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
 }
 # Findings whose repair leaves the mesh and the parameters as they are, as changes of the kinds in SMALL do.
-_KEEPS_PARAMETERS = (replicated.MOMENT, optimizer_state.NOT_FOLLOWING, gathering_constraints.CODE)
+_KEEPS_PARAMETERS = (replicated.MOMENT, replicated.NOT_FOLLOWING, gathering_constraints.CODE)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
         return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
     first = known.fitting if by_memory else None
     for number, (place, said) in enumerate(rows):
-        if said.finding is not None and said.finding.code in too_large.CODES:
+        if said.finding is not None and said.finding.code in uneven_shards.TOO_LARGE_CODES:
             rows[number] = place, replace(said, message=f"{said.message} {fitting(known)}", effect=first)
     for change in effects.improving(known, assessed):
         if change.effect is not first:
@@ -142,7 +142,7 @@ def _order(
 def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tuple[int, float]:
     level = mistake[0].level
     if level == "error":
-        return 0, -audit.weight(mistake[0], snapshot) - (mistake[0].code in too_large.CODES)
+        return 0, -audit.weight(mistake[0], snapshot) - (mistake[0].code in uneven_shards.TOO_LARGE_CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(audit.weight(finding, snapshot) for finding in mistake)
     place, share = _order(work, size, snapshot, by_memory, mistake[0].code in _KEEPS_PARAMETERS)

@@ -8,8 +8,7 @@ from inspector.core.formatting import bytes_text, counted, seconds_text, share_t
 from inspector.core.meshes import on_cpu
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.verdict_bars import Layout
-from inspector.machines.cost import si_text
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import Chip, si_text
 from inspector.sections import verdict_bars
 from inspector.sections.programs import named, once
 from inspector.sections.section import Block, Cell, Column, Folded, Section, Strong, Table, listing, text

@@ -1,11 +1,13 @@
-"""The compiles of a recorded program, their duration, and why functions were compiled again."""
+"""The programs of a recorded run, and the phases of jobs in words."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, seconds_text
+from inspector.core.program_names import noun
 from inspector.core.program_run import SNAPSHOT, CompiledRecord, ProgramRun, Reason
 from inspector.sections.section import (
     Block,
@@ -21,6 +23,42 @@ from inspector.sections.section import (
     Table,
     text,
 )
+
+_PROGRAMS = ("init", "train_step", "apply")
+PHASE_NAMES = {
+    "start": "Starting a worker",
+    "topology": "Reading the topology",
+    "build": "Building the model",
+    "lower": "Lowering",
+    "compile": "Compiling",
+    "first run": "First run of",
+    "steps": "Measuring",
+    "timeit": "Timing loops of",
+    "trace": "Profiling",
+    "read": "Reading the live arrays",
+}
+
+
+def phase_label(names: dict[str, str], phase: str, figures: dict[str, Any]) -> str:
+    """Return the phase and its program: `Compiling the train step`."""
+    program = figures.get("program")
+    label = names.get(phase, phase)
+    return f"{label} {noun(program)}" if program else label
+
+
+def share(phase: str, program: str | None, figures: dict[str, Any], compiles: bool) -> float:
+    """Return the finished share. All phases count equally because their times are unknown."""
+    order: list[tuple[str, str | None]] = [("start", None), ("topology", None), ("build", None)]
+    order += [(stage, name) for name in _PROGRAMS for stage in ("lower", "compile")]
+    if not compiles:
+        order.append(("first run", "init"))
+        order += [(stage, name) for name in ("train_step", "apply") for stage in ("first run", "steps")]
+        order += [("timeit", "train_step"), ("timeit", "apply"), ("trace", "train_step")]
+    order.append(("read", None))
+    position = order.index((phase, program)) if (phase, program) in order else 0
+    within = figures["done"] / figures["of"] if "done" in figures else 0.0
+    return (position + within) / len(order)
+
 
 _MOST_REASONS = 3
 _MOST_QUESTIONS = 5

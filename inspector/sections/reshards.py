@@ -8,8 +8,7 @@ from inspector.core.formatting import bytes_text, counted, devices_text, seconds
 from inspector.core.meshes import mesh_key
 from inspector.core.sharding_text import mesh_text, spec_text
 from inspector.core.snapshot import Mesh, Reshard, ReshardedArrays, Snapshot
-from inspector.machines.hardware import Chip
-from inspector.machines.move_time import least_seconds
+from inspector.machines.hardware import Chip, least_seconds
 from inspector.sections.section import Block, Column, Folded, Section, Table, more_text, text
 
 _MOST_ROWS = 50

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
 import plotly.graph_objects as go
 
 from inspector.core.formatting import bytes_text, seconds_text, times_text
-from inspector.figures.whole_model.svg import Svg
+from inspector.figures.whole_model.machine import Svg
 
 Record = TypeVar("Record")
 _CODE = re.compile(r"`([^`]+)`")

@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 
 from inspector.core.formatting import and_text, mesh_axes_text
-from inspector.core.grouping import by_key
 from inspector.core.program_names import title
-from inspector.core.sharding_errors import type_text
-from inspector.core.sharding_text import spec_text
+from inspector.core.sharding_text import spec_text, type_text
 from inspector.core.snapshot import Program, ShardingChoice, ShardingError, Snapshot
+from inspector.core.statistics import by_key
 from inspector.core.traffic import sent_by_busiest, traffic
 from inspector.sections.section import (
     Block,

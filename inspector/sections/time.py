@@ -11,9 +11,8 @@ from inspector.core.statistics import statistics, statistics_text
 from inspector.figures import timings
 from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
-from inspector.machines.cost import si_text
 from inspector.machines.evidence import for_chip, program_for_chip
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import Chip, si_text
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import Intensity, Modelled, bound_text, modelled
 from inspector.sections import exposed, pipelines, prediction, unknown

@@ -21,9 +21,8 @@ from inspector.compiled.collective_roles import (
 )
 from inspector.compiled.op_name import BACKWARD, PHASES, parse_op_name, phases_of
 from inspector.core.assessment import MEMORY
-from inspector.core.axis_parts import axis_of
 from inspector.core.folding import NUMBER, fold, numbers_text
-from inspector.core.formatting import bytes_text, counted
+from inspector.core.formatting import axis_of, bytes_text, counted
 from inspector.core.memory_kinds import in_host_memory, memory_kind
 from inspector.core.meshes import mesh_name
 from inspector.core.program_names import run_of

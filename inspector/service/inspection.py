@@ -42,27 +42,15 @@ from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Kind
 from inspector.machines.targets import KINDS
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service import (
-    audit_log,
-    compile_cache,
-    known_results,
-    lanes,
-    opened_files,
-)
+from inspector.service import compile_cache, lanes, opened_files, serving
 from inspector.service.agreement import disagreements, refuse_indivisible
 from inspector.service.compile_cache import CompileCache
-from inspector.service.engine import (
-    LOCAL,
-    Environment,
-    Job,
-    Requester,
-    memory_limit,
-)
+from inspector.service.engine import LOCAL, Environment, Job, Requester
+from inspector.service.engine.environment import available_bytes, of_parsing
 from inspector.service.engine.pool import Event, unreported
-from inspector.service.engine.protocol import canonical
+from inspector.service.engine.process import canonical
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
-from inspector.service.request import Request
-from inspector.service.subject import subject_of
+from inspector.service.request import Request, subject_of
 
 # Seconds that a job may take, by its name among the producers' jobs.
 TIMEOUTS = {
@@ -288,7 +276,7 @@ class Inspection:
         def known() -> Snapshot | None:
             if layout.machine is None or unsafe:
                 return None
-            return known_results.read(self.compiled, compile_cache.key_of_layout(layout))
+            return compile_cache.read(self.compiled, compile_cache.key_of_layout(layout))
 
         def start() -> Job[Snapshot]:
             return self._run(layout, planned or self.plan(layout), unsafe)
@@ -489,17 +477,17 @@ class Inspection:
         A profile can be larger than other files, and the command line reads the user's own.
         """
         own_profile = self.requester.session is None and payload.get("kind") == "profile"
-        return None if own_profile or kind not in PARSERS else memory_limit.of_parsing()
+        return None if own_profile or kind not in PARSERS else of_parsing()
 
     def _available(self) -> int:
-        return memory_limit.available_bytes() if self._memory is None else self._memory
+        return available_bytes() if self._memory is None else self._memory
 
 
 @functools.cache
 def shared() -> Inspection:
     """Return the one service of this process."""
     temporary_folder.remove_stale()
-    return Inspection(on_event=audit_log.shared().job)
+    return Inspection(on_event=serving.shared().job)
 
 
 def _snapshot(result: dict[str, Any]) -> Snapshot:

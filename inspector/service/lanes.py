@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 
-from inspector.service.engine import Lane, Pool, memory_limit
+from inspector.service.engine import Lane, Pool, environment
 from inspector.service.engine.pool import Event, unreported
 
 SHAPES = "shapes"  # plans, and the programs of an open page
@@ -43,5 +43,5 @@ def pool(
         CANDIDATES: Lane(tasks or cores, listed=False),
         COMPILES: Lane(tasks or cores, listed=False),
     }
-    most = min((tasks or cores) + _BESIDE_CORES, memory_limit.available_bytes() // _BYTES)
+    most = min((tasks or cores) + _BESIDE_CORES, environment.available_bytes() // _BYTES)
     return Pool(max(_LEAST, most), lanes=lanes, most=MOST_JOBS, on_event=on_event)

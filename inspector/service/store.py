@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from inspector.core import private_database
 from inspector.core.errors import InvalidInput
-from inspector.core.user_folder import VARIABLE, user_folder
+from inspector.core.private_database import VARIABLE, user_folder
 from inspector.service.engine import Requester
 
 NAME = "saved.sqlite3"

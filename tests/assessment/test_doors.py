@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.assessment import assess
+from inspector.core import private_database, typed_json
 from inspector.core import snapshot as snapshots
-from inspector.core import typed_json, user_folder
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, targets
@@ -121,7 +121,7 @@ def test_every_door_has_the_same_assessment(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     snapshot, name = case
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "user"))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path / "user"))
     path, other = tmp_path / "one.json", tmp_path / "two.json"
     for file in (path, other):
         snapshots.write(snapshot, file)

@@ -22,9 +22,9 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.measured_spans import measured_spans
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.simulation import MEASURED
+from inspector.machines.prediction.step_parts import measured_spans
 from inspector.media import report as reports
 from inspector.producers.readers import profile
 from inspector.sections import time, verdict_bars

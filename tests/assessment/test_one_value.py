@@ -17,8 +17,8 @@ from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.compare.board import Board, dumps
+from inspector.core import private_database
 from inspector.core import snapshot as snapshots
-from inspector.core import user_folder
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.snapshot import Snapshot
@@ -108,7 +108,7 @@ def read_everywhere(
     capsys: pytest.CaptureFixture[str],
     tabs: Sequence[str] = tuple(snapshot_panels.PANELS),
 ) -> None:
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "user"))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path / "user"))
     snapshot = inspected(fields, service)
     expected = values(assess(snapshot, hardware.CHIPS.get(chip or "")))
     places = dict(texts(snapshot, fields, chip, tmp_path, capsys))

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import processes
-from inspector.core import user_folder
+from inspector.core import private_database
 from tests.paths import ROOT
 
 WORKER = "inspector.service.engine.worker"
@@ -45,7 +45,7 @@ class Server:
         self._popen = subprocess.Popen(
             [sys.executable, "-m", *command, str(self.port)],
             cwd=ROOT,
-            env=os.environ | ({} if library is None else {user_folder.VARIABLE: str(library)}),
+            env=os.environ | ({} if library is None else {private_database.VARIABLE: str(library)}),
             stdout=self._log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.checks import lock_file
-from inspector.checks.lock_changes import changes
+from inspector.checks.checked import changes
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (

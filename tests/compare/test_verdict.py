@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.compare.compared import Compared, compared
 from inspector.compare.question import mark
-from inspector.compare.questions.measures import measures
+from inspector.compare.questions.questions import measures
 from inspector.compare.verdict import headline, verdict, verdicts
 from inspector.core.assessment import StepPart
 from inspector.core.snapshot import Finding, Snapshot

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.compiled.hlo.mesh_groups import parts_of_axes
-from inspector.core.axis_parts import axis_of, axis_text
-from inspector.core.formatting import mesh_axes_text
+from inspector.compiled.hlo.replica_groups import parts_of_axes
+from inspector.core.formatting import axis_of, axis_text, mesh_axes_text
 from inspector.figures import palette
 from tests.figures import samples
 

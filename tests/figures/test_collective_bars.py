@@ -13,7 +13,7 @@ from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Collective
 from inspector.core.traffic import traffic
 from inspector.figures import labels, palette
-from inspector.figures.collective_bars import collective_bars
+from inspector.figures.bars import collective_bars
 from inspector.figures.device_grid import traffic_map
 from tests.compiled.test_device_traffic import collective
 from tests.figures import drawn, samples

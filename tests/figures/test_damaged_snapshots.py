@@ -24,8 +24,8 @@ from inspector.core.snapshot import (
     Trace,
 )
 from inspector.core.traffic import traffic
+from inspector.figures.bars import collective_bars
 from inspector.figures.block_map import block_map
-from inspector.figures.collective_bars import collective_bars
 from inspector.figures.device_grid import traffic_map, transfer_map
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.mesh_map import copies_map, mesh_map

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.core.folding import Fold, fold
 from inspector.core.snapshot import Array
-from inspector.figures.path_tree import Node, grow
+from inspector.figures.tree_rows import Node, grow
 
 from . import samples
 

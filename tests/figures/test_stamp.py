@@ -15,7 +15,7 @@ from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import Column
-from inspector.figures.whole_model.svg import Canvas
+from inspector.figures.whole_model.machine import Canvas
 from inspector.sections import provenance
 from tests.figures import samples
 from tests.media import hostile

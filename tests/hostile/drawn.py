@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 
-from inspector.checks import audit, lock_changes, lock_file
-from inspector.compare import board, board_link, comparison_json
-from inspector.compare.aligned import aligned
+from inspector.checks import audit, checked, lock_file
+from inspector.compare import board, board_link
+from inspector.compare.board import aligned
 from inspector.compiled.causes import dependents, rules_behind
 from inspector.core import device_holdings, snapshot, strict_json
 from inspector.core.rules.written import recorded
@@ -22,7 +22,7 @@ from inspector.figures.timeline import trace_events, windows
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.media import report
-from inspector.media.terminal import render
+from inspector.media.terminal import compare_verbs, render
 from inspector.model.built_in.catalogue import semantics
 from inspector.sections import (
     array,
@@ -35,7 +35,6 @@ from inspector.sections import (
     effects,
     glance,
     improvements,
-    machine,
     memory,
     partitioned_traffic,
     prediction,
@@ -134,13 +133,13 @@ def several(snapshots: list[Snapshot]) -> Iterator[View]:
         ]
     )
     yield "compare", lambda: _draw(comparison.sections(compared(), CHIP))
-    yield "compare -o X.json", lambda: _json(comparison_json.to_json(compared(), 0, CHIP))
+    yield "compare -o X.json", lambda: _json(compare_verbs.to_json(compared(), 0, CHIP))
     yield "glance", lambda: _draw(glance.of_report(compared(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
     yield "board link", lambda: board_link.to_query(_board(named).aligned())
     yield "linked maps", lambda: _linked(compared())
     yield "lines", lambda: provenance.lines(named)
-    yield "lock changes", lambda: lock_changes.changes(*map(lock_file.locked, snapshots[:2]))
+    yield "lock changes", lambda: checked.changes(*map(lock_file.locked, snapshots[:2]))
     yield "HTML report of several", lambda: report.content(named, ".html", CHIP)
     yield "Markdown report of several", lambda: report.content(named, ".md", CHIP)
 
@@ -249,9 +248,9 @@ def _devices(snapshot: Snapshot) -> None:
 
 
 def _machine(snapshot: Snapshot) -> None:
-    target = machine.target_of(snapshot)
+    target = devices.target_of(snapshot)
     if target is not None:
-        _draw([machine.links(snapshot, target)])
+        _draw([devices.links(snapshot, target)])
 
 
 def _rules(snapshot: Snapshot) -> None:

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.checks import lock_changes, lock_file, policy
+from inspector.checks import checked, lock_file, policy
 from inspector.compare import board, board_link
 from inspector.core import program_run, snapshot, strict_json, typed_json
 from inspector.core.errors import LONGEST_SENTENCE, InvalidInput
@@ -201,8 +201,8 @@ def test_lock_files(draw: random.Random) -> None:
     content = damaged_json(json.loads(lock_file.dumps(lock)), draw)
     result = accepted(lambda: lock_file.from_json(strict_json.parse(content, "a.json"), "a.json"))
     if result is not None:
-        lock_changes.changes(result, lock)
-        lock_changes.changes(lock, result)
+        checked.changes(result, lock)
+        checked.changes(lock, result)
 
 
 @examples(15)

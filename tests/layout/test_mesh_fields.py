@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.layout.mesh_fields import fit_axis_names, fitted_names, fitted_spec
+from inspector.layout.mesh_shapes import fit_axis_names, fitted_names, fitted_spec
 
 
 @pytest.mark.parametrize(

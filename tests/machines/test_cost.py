@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
-from inspector.machines.cost import (
-    compute_time,
-    critical_intensity,
-    hbm_time,
-    si_text,
-)
-from inspector.machines.hardware import CHIPS, chip
+from inspector.machines.hardware import CHIPS, chip, compute_time, critical_intensity, hbm_time, si_text
 
 chips = st.sampled_from(tuple(CHIPS.values()))
 

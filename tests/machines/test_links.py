@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
-from inspector.machines.cost import Estimate
-from inspector.machines.hardware import CHIPS
+from inspector.machines.hardware import CHIPS, Estimate
 from inspector.machines.links import (
     NodeLink,
     Ring,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compiled.hlo.mesh_groups import axes_of_groups
+from inspector.compiled.hlo.replica_groups import axes_of_groups
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.machines.hardware import CHIPS, chip

@@ -14,9 +14,9 @@ import statistics
 import pytest
 
 from inspector.core.collectives import OPERATIONS, OPS
-from inspector.machines import nccl
 from inspector.machines.hardware import Nodes, chip
 from inspector.machines.links import NodeLink, collective_time
+from inspector.machines.prediction import collective_cost
 
 KB, MB = 2**10, 2**20
 SIZES = (KB, 64 * KB, MB, 16 * MB, 512 * MB)
@@ -77,7 +77,7 @@ def measured() -> list[tuple[str, float, NodeLink, float]]:
 
 def errors(least: float, most: float) -> list[float]:
     return sorted(
-        abs(nccl.fastest(OPERATIONS[op], size, on).seconds / seconds - 1)
+        abs(collective_cost.fastest(OPERATIONS[op], size, on).seconds / seconds - 1)
         for op, size, on, seconds in measured()
         if least < size <= most
     )
@@ -102,22 +102,24 @@ def test_no_measurement_is_faster_than_the_lower_bound() -> None:
 
 def test_protocols_change_with_the_size() -> None:
     on = link("h100", 8)
-    names = [nccl.fastest(OPERATIONS["all-gather"], size, on).name for size in (KB, 8 * MB, 512 * MB)]
+    names = [
+        collective_cost.fastest(OPERATIONS["all-gather"], size, on).name for size in (KB, 8 * MB, 512 * MB)
+    ]
     assert names == ["ring, LL", "ring, LL128", "ring, Simple"]
     # NVLINK SHARP adds in the switches of a whole node. A100 has none.
     large = OPERATIONS["all-reduce"], 512 * MB
-    assert nccl.fastest(*large, on).name == "NVLS"
-    assert nccl.fastest(*large, link("h100", 4)).name == "ring, Simple"
-    assert nccl.fastest(*large, link("a100", 8)).name == "ring, Simple"
+    assert collective_cost.fastest(*large, on).name == "NVLS"
+    assert collective_cost.fastest(*large, link("h100", 4)).name == "ring, Simple"
+    assert collective_cost.fastest(*large, link("a100", 8)).name == "ring, Simple"
     # Rings take a step for each device, trees one for each doubling of nodes.
-    assert nccl.fastest(OPERATIONS["all-reduce"], KB, link("h100", 8, 32)).name == "tree, LL"
+    assert collective_cost.fastest(OPERATIONS["all-reduce"], KB, link("h100", 8, 32)).name == "tree, LL"
 
 
 @pytest.mark.parametrize("name", ["a100", "h100", "b200", "gb200"])
 @pytest.mark.parametrize("op", OPS)
 def test_time_grows_with_bytes_devices_and_nodes(name: str, op: str) -> None:
     def seconds(size: float, members: int, nodes: int) -> float:
-        return nccl.fastest(OPERATIONS[op], size, link(name, members, nodes)).seconds
+        return collective_cost.fastest(OPERATIONS[op], size, link(name, members, nodes)).seconds
 
     for size in (1, KB, MB, 1024 * MB):
         assert seconds(size, 8, 2) <= seconds(2 * size, 8, 2)
@@ -130,5 +132,5 @@ def test_time_grows_with_bytes_devices_and_nodes(name: str, op: str) -> None:
 
 def test_latency_is_the_time_without_bytes() -> None:
     for op, _, on, _ in measured():
-        choice = nccl.fastest(OPERATIONS[op], 0, on)
+        choice = collective_cost.fastest(OPERATIONS[op], 0, on)
         assert choice.sending == 0 and choice.latency > 0

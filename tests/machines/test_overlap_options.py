@@ -13,7 +13,7 @@ import pytest
 
 from inspector.assessment.exposed import exposed
 from inspector.core.snapshot import Snapshot, Source
-from inspector.machines import compiler_options, hardware, overlap_options, targets
+from inspector.machines import compiler_options, hardware, targets
 from inspector.machines.compiler_options import OPTIONS, Options
 from inspector.producers.readers import hlo_text
 
@@ -26,7 +26,7 @@ import json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from inspector.machines import targets
-from inspector.producers.compile.topology import devices_of
+from inspector.producers.compile.compile_layout import devices_of
 target, op, options = targets.parse(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 devices = devices_of(target)
 mesh, count = Mesh(np.array(devices), ("x",)), len(devices)
@@ -86,7 +86,7 @@ def is_hidden(snapshot: Snapshot, op: str, chip: hardware.Chip) -> bool:
 @pytest.mark.parametrize("chip", ["v5e", "v6e"])
 def test_the_compiler_for_tpus_does_what_the_table_says(chip: str, op: str, tmp_path: Path) -> None:
     own = hardware.CHIPS[chip]
-    overlap = overlap_options.overlap_of("tpu", op, own)
+    overlap = compiler_options.overlap_of("tpu", op, own)
     assert overlap is not None
     target = f"tpu:{chip}:2x4"
     assert is_hidden(compiled(target, op, (), tmp_path), op, own) is overlap.default
@@ -102,7 +102,7 @@ def test_the_compiler_for_tpus_does_what_the_table_says(chip: str, op: str, tmp_
 @pytest.mark.first_jax_is_enough
 @pytest.mark.parametrize("op", OPS)
 def test_the_compiler_for_gpus_does_what_the_table_says(op: str, tmp_path: Path) -> None:
-    overlap = overlap_options.overlap_of("gpu", op, H100)
+    overlap = compiler_options.overlap_of("gpu", op, H100)
     assert overlap is not None and overlap.default
     assert is_hidden(compiled("gpu:h100:8", op, (), tmp_path), op, H100)
     disabled = (("xla_gpu_disable_async_collectives", overlap.word),)
@@ -114,29 +114,29 @@ def test_the_compiler_for_gpus_does_what_the_table_says(op: str, tmp_path: Path)
 @pytest.mark.parametrize("op", OPS)
 def test_a_layout_may_have_each_option(chip: str, op: str) -> None:
     own = hardware.CHIPS[chip]
-    overlap = overlap_options.overlap_of(own.kind, op, own)
+    overlap = compiler_options.overlap_of(own.kind, op, own)
     for name in () if overlap is None else overlap.switches:
         assert OPTIONS[name].allows("true") and OPTIONS[name].allows("false")
-    assert overlap_options.overlap_of("cpu", op, None) is None
+    assert compiler_options.overlap_of("cpu", op, None) is None
     assert overlap is None or overlap.switched_off({}) == ()
 
 
 def test_the_options_of_a_compile_are_those_of_its_layout_and_of_the_command_line() -> None:
     empty = Snapshot(Source("tpu", None, "2026-01-01"), None, None, ())
-    assert overlap_options.given(empty) is None  # a text does not say
-    assert overlap_options.given(replace(empty, layout={})) == {}
+    assert compiler_options.given(empty) is None  # a text does not say
+    assert compiler_options.given(replace(empty, layout={})) == {}
     layout = {"compiler_options": {"xla_enable_async_all_gather": "False", "a": "1"}}
     source = replace(empty.source, unsafe_compiler_options="a=2,xla_gpu_disable_async_collectives=ALLGATHER")
-    both = overlap_options.given(replace(empty, layout=layout, source=source))
+    both = compiler_options.given(replace(empty, layout=layout, source=source))
     assert both == layout["compiler_options"] | {
         "a": "2",
         "xla_gpu_disable_async_collectives": "ALLGATHER",
     }
     # A file can have anything there.
-    assert overlap_options.given(replace(empty, layout={"compiler_options": ["a"]})) == {}
+    assert compiler_options.given(replace(empty, layout={"compiler_options": ["a"]})) == {}
     assert both is not None
-    gather = overlap_options.overlap_of("tpu", "all-gather", V5E)
-    of_gpu = overlap_options.overlap_of("gpu", "all-gather", H100)
+    gather = compiler_options.overlap_of("tpu", "all-gather", V5E)
+    of_gpu = compiler_options.overlap_of("gpu", "all-gather", H100)
     assert gather is not None and gather.switched_off(both) == ("xla_enable_async_all_gather=False",)
     assert of_gpu is not None and len(of_gpu.switched_off(both)) == 1
     assert of_gpu.switched_off({"xla_gpu_disable_async_collectives": "ALLREDUCE"}) == ()

@@ -15,12 +15,7 @@ import pytest
 
 from inspector.core import sharding
 from inspector.core.snapshot import Mesh, MeshAxis
-from inspector.machines.cost import (
-    compute_time,
-    critical_intensity,
-    hbm_time,
-)
-from inspector.machines.hardware import Chip, Torus, chip
+from inspector.machines.hardware import Chip, Torus, chip, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import (
     Link,
     NodeLink,

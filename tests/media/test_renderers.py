@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
 from inspector.core.printable import one_line
-from inspector.media.html.render import Page
-from inspector.media.markdown import render as markdown
+from inspector.media import markdown
+from inspector.media.html.page import Page
 from inspector.media.terminal import render as terminal
 from inspector.sections import section
 from tests.media import hostile

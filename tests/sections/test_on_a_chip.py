@@ -15,8 +15,8 @@ from inspector.checks import audit
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot, Source
 from inspector.machines import hardware
-from inspector.machines.cost import hbm_time
 from inspector.machines.evidence import for_chip
+from inspector.machines.hardware import hbm_time
 from inspector.machines.prediction import memory as needs
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.step_model import modelled

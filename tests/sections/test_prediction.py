@@ -9,7 +9,7 @@ import pytest
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import ScheduledOperation
 from inspector.machines.prediction.predicted import CLAIMED, before_compile, predicted
-from inspector.media.markdown.render import render
+from inspector.media.markdown import render
 from inspector.sections.prediction import blocks, interval_text, operations, sentence
 from inspector.sections.section import plain
 from tests.accuracy import test_fitting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.sections.text_tree import text_tree
+from inspector.sections.arrays import text_tree
 from tests.figures import samples
 
 GOLDEN = """\

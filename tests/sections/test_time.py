@@ -20,7 +20,7 @@ from inspector.figures import timings
 from inspector.figures.timings import EMULATED, PROFILED
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
-from inspector.media.markdown.render import render
+from inspector.media.markdown import render
 from inspector.sections import summary
 from inspector.sections.section import Columns
 from inspector.sections.time import flops_counts, measured, section

@@ -13,10 +13,10 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.service.audit_log import AuditLog
 from inspector.service.engine import Requester
 from inspector.service.engine.pool import Event
-from inspector.service.subject import digest, subject_of
+from inspector.service.request import digest, subject_of
+from inspector.service.serving import AuditLog
 from tests.paths import ROOT
 
 ANN = Requester("https://p.org 1", 'Ann\n{"event": "forged"}', "tab", signed_in=True)
@@ -64,7 +64,7 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 # A process whose files cannot grow beyond a limit, as on a full disk: a write that reaches it is cut short.
 FULL = """
 import resource, sys
-from inspector.service.audit_log import AuditLog
+from inspector.service.serving import AuditLog
 from inspector.service.engine import Requester
 
 path, room = sys.argv[1], int(sys.argv[2])

@@ -13,7 +13,7 @@ from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Requester
 from inspector.service.inspection import Inspection
-from inspector.service.subject import digest
+from inspector.service.request import digest
 
 ANN, BEN = Requester("ann", "Ann", "tab 1"), Requester("ben", "Ben", "tab 2")
 ENDLESS = {"mesh": "2x1", "steps": "10000", "depth": "512", "layers": "1"}

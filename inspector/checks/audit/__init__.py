@@ -3,10 +3,20 @@
 `checks.CHECKS` is the table of all checks. A new check needs one entry there and one module.
 """
 
-from inspector.checks.audit.checks import CHECKS, CODES, SNAPSHOT_CHECKS, audit, audited, questions, ranked
-from inspector.checks.audit.coverage import gaps
+from inspector.checks.audit.checks import (
+    CHECKS,
+    CODES,
+    SNAPSHOT_CHECKS,
+    audit,
+    audited,
+    gaps,
+    questions,
+    ranked,
+    rounded,
+    share_of_memory,
+    weight,
+)
 from inspector.checks.audit.fixes import Fix, may_fix, replanned, smallest_change
-from inspector.checks.audit.ranking import rounded, share_of_memory, weight
 from inspector.checks.audit.small_messages import CODE as SMALL_MESSAGES
 from inspector.checks.audit.unused_rules import LEFT_OUT, left_out_text
 from inspector.layout.plan import merged_by_logical_axis

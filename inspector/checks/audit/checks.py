@@ -1,39 +1,104 @@
-"""The table of all checks, and the ranked findings that they return for a Snapshot."""
+"""The table of all checks, the ranked findings of a Snapshot, and what the audit could not check."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from inspector.checks.audit import (
     collective_uses,
-    donation,
-    dropped_axis,
     gathering_constraints,
-    gradient_reduction,
-    idle_devices,
-    indivisible_arrays,
     lost_gradients,
     mesh_axes,
-    optimizer_state,
-    pipeline_bubble,
     programs,
-    refused_programs,
-    rematerialized,
     replicated,
     small_messages,
-    too_large,
     uneven_shards,
     unmoved_weights,
     unused_rules,
 )
 from inspector.checks.audit.context import LEAST_SHARE, AuditContext, with_arrays_of_other_meshes
-from inspector.checks.audit.ranking import rounded, weight
+from inspector.core.formatting import and_text, counted
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Finding, Mesh, Snapshot
+from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
+from inspector.core.totals import STATE_GROUPS, in_device_memory
+from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
+
+_HALF = 2**30  # bytes that count as half of the memory, if no array is known
+
+
+def weight(finding: Finding, snapshot: Snapshot) -> float:
+    """Return the share of a device's arrays, work or traffic that a fix saves; 0 if it is unknown."""
+    work = 1 - 1 / finding.ratio if finding.ratio and finding.ratio > 1 else 0.0
+    sent = (wire_bytes_of_run(*program.collectives or ()) or 0 for program in snapshot.programs)
+    traffic = min((finding.wire_bytes or 0) / max(*sent, 1, 1), 1.0)
+    return max(share_of_memory(finding.bytes or 0, snapshot), work, traffic)
+
+
+def rounded(share: float) -> float:
+    """Return a share with three digits, so that two that nobody can tell apart are equal.
+
+    >>> rounded(0.50146), rounded(0.50138), rounded(0.0000123)
+    (0.501, 0.501, 1.23e-05)
+    """
+    return float(f"{share:.3g}")
+
+
+def share_of_memory(size: float, snapshot: Snapshot) -> float:
+    """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
+    whole = _bytes_of_arrays(snapshot)
+    return size / max(whole, size) if whole and size else size / (size + _HALF)
+
+
+@once_per_snapshot
+def _bytes_of_arrays(snapshot: Snapshot) -> int:
+    """Return the bytes of all arrays in the memory of one device. Unknown bytes count as 0."""
+    return sum(array.bytes_per_device or 0 for array in in_device_memory(snapshot, snapshot.arrays))
+
+
+_MOST_NAMES = 3  # in a sentence
+
+
+def gaps(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return one sentence per kind of fact that is missing; empty if every check has its facts."""
+    if snapshot.mesh is None:
+        return ("The mesh is unknown, so shardings are not checked.",)
+    said = []
+    if not snapshot.programs:
+        unknown = "Activations, gradients and collectives are unknown, so they are not checked."
+        if snapshot.source.kind == "plan":
+            unknown += " They are known once the programs are partitioned, compiled or run."
+        said.append(unknown)
+    without = [
+        program.name
+        for program in snapshot.programs
+        if program.collectives is None and program.sharding_error is None
+    ]
+    if without:
+        said.append(f"The collectives of {_listed(without)} are unknown, so they are not checked.")
+    held = [array for array in snapshot.arrays if array.group in (*STATE_GROUPS, "cache", "batch")]
+    nowhere = [array.path for array in held if _is_unknown(array)]
+    if nowhere:
+        said.append(
+            f"The {'sharding' if len(nowhere) == 1 else 'shardings'} of {_listed(nowhere)} "
+            f"{'is' if len(nowhere) == 1 else 'are'} unknown, so {counted(len(nowhere), 'array')} "
+            f"{'is' if len(nowhere) == 1 else 'are'} not checked."
+        )
+    return tuple(said)
+
+
+def _is_unknown(array: Array) -> bool:
+    return array.spec is None and array.shards is None and array.bytes_per_device is None
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMES
+    if more > 0:
+        return f"{', '.join(names[:_MOST_NAMES])} and {more} more"
+    return and_text(names)
 
 
 @dataclass(frozen=True)
@@ -64,15 +129,15 @@ def _has_state(context: AuditContext) -> bool:
 CHECKS = (
     Check(
         "programs that JAX refuses on explicit mesh axes",
-        (refused_programs.CODE,),
-        refused_programs.findings,
+        (programs.REFUSED,),
+        programs.refused_findings,
         fixable=False,
         applies=lambda context: bool(context.snapshot.programs),
     ),
     Check(
         "logical axes dropped for another axis",
-        (dropped_axis.CODE,),
-        dropped_axis.findings,
+        (unused_rules.DROPPED_AXIS,),
+        unused_rules.dropped_findings,
         applies=_has_rules,
     ),
     Check(
@@ -83,15 +148,15 @@ CHECKS = (
     ),
     Check(
         "replicated arrays that no axis of the mesh divides",
-        (indivisible_arrays.CODE,),
-        indivisible_arrays.findings,
+        (replicated.NO_AXIS_DIVIDES,),
+        replicated.indivisible_findings,
         fixable=False,
         applies=_has_state,
     ),
     Check(
         "optimizer state sharded unlike its parameters",
-        (optimizer_state.NOT_FOLLOWING,),
-        optimizer_state.findings,
+        (replicated.NOT_FOLLOWING,),
+        replicated.moment_findings,
         applies=lambda context: bool(context.of_group("params")),
     ),
     Check(
@@ -123,10 +188,10 @@ CHECKS = (
     ),
     Check(
         "gradients that are all-reduced instead of reduce-scattered",
-        (gradient_reduction.CODE,),
-        gradient_reduction.findings,
+        (lost_gradients.ALL_REDUCED,),
+        lost_gradients.all_reduced_findings,
         fixable=False,
-        applies=gradient_reduction.applies,
+        applies=lost_gradients.knows_reductions,
     ),
     Check(
         "gradients that lost the sharding of their parameters",
@@ -137,10 +202,10 @@ CHECKS = (
     ),
     Check(
         "donated arguments whose memory no output uses",
-        (donation.UNUSED,),
-        donation.findings,
+        (programs.DONATION_UNUSED,),
+        programs.donation_findings,
         fixable=False,
-        applies=donation.applies,
+        applies=programs.has_donations,
     ),
     Check(
         "results that are replicated, because mesh axes do not divide them",
@@ -214,10 +279,10 @@ CHECKS = (
     ),
     Check(
         "values that XLA gathers because it finds no way between two shardings",
-        (rematerialized.CODE,),
-        rematerialized.findings,
+        (gathering_constraints.REMATERIALIZED,),
+        gathering_constraints.rematerialized_findings,
         fixable=False,
-        applies=rematerialized.applies,
+        applies=gathering_constraints.knows_log,
     ),
     Check(
         "many small messages to neighbors",
@@ -228,10 +293,10 @@ CHECKS = (
     ),
     Check(
         "the bubble of a pipeline",
-        (pipeline_bubble.CODE,),
-        pipeline_bubble.findings,
+        (mesh_axes.BUBBLE,),
+        mesh_axes.bubble_findings,
         fixable=False,
-        applies=pipeline_bubble.applies,
+        applies=mesh_axes.has_pipelines,
     ),
     Check(
         "rules that Linen and nnx read differently",
@@ -254,12 +319,17 @@ class SnapshotCheck:
 
 
 SNAPSHOT_CHECKS = (
-    SnapshotCheck("more memory than a device has", (too_large.CODE,), too_large.findings, too_large.applies),
+    SnapshotCheck(
+        "more memory than a device has",
+        (uneven_shards.TOO_LARGE,),
+        uneven_shards.too_large_findings,
+        uneven_shards.knows_memory,
+    ),
     SnapshotCheck(
         "devices that hold and compute nothing",
-        (idle_devices.CODE,),
-        idle_devices.findings,
-        idle_devices.applies,
+        (mesh_axes.IDLE_DEVICES,),
+        mesh_axes.idle_findings,
+        mesh_axes.knows_devices,
     ),
     SnapshotCheck(
         "weights that did not move to other devices with the rest of their tree",
@@ -355,7 +425,7 @@ def ranked(snapshot: Snapshot, chip: Chip | None = None) -> tuple[Finding, ...]:
     chip: the chosen chip of a Snapshot without one.
     """
     chosen = chip if targets.chip_for(snapshot, None) is None else None
-    return (*too_large.on_chip(snapshot, chosen), *_ranked(snapshot))
+    return (*uneven_shards.on_chip(snapshot, chosen), *_ranked(snapshot))
 
 
 @once_per_snapshot

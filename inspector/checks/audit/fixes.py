@@ -11,13 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.checks.audit import mesh_axes, optimizer_state, replicated, too_large, unused_rules
-from inspector.checks.audit.array_names import STACK, Naming, Place, axes_of, naming_of, spec_of
+from inspector.checks.audit import mesh_axes, replicated, uneven_shards, unused_rules
 from inspector.checks.audit.checks import CHECKS, audit
 from inspector.core import sharding
 from inspector.core.abstract import AbstractArray, AbstractState
 from inspector.core.errors import InvalidInput
-from inspector.core.rules import nnx
+from inspector.core.rules import linen, nnx
 from inspector.core.snapshot import Array, Change, Finding, Mesh, Snapshot, Spec
 from inspector.core.totals import STATE_GROUPS, state_totals
 from inspector.layout import Layout, changes
@@ -25,7 +24,64 @@ from inspector.layout.changes import Proposed
 from inspector.layout.plan import INDIVISIBLE, plan
 from inspector.model import Names, SizeValue
 
-_NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes} | {*too_large.CODES}
+LogicalAxes = tuple[str | None, ...]
+
+# The partition whose only dimension a scan puts before the dimensions of each parameter.
+STACK = "layer"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A partition of a model with device axes. `stacked`: a scan has stacked the arrays of all blocks."""
+
+    name: str
+    stacked: bool
+
+
+# None for an array without names, which is replicated.
+Naming = LogicalAxes | Place | None
+
+
+def naming_of(array: Array, layout: Layout) -> Naming:
+    """Return what decides the array's spec in any layout of this model."""
+    if layout.entry.has_rules:
+        return array.logical_axes
+    keys = tuple(array.path.split("/"))
+    for end, name in layout.entry.partition_paths.items():
+        more = len(array.shape or ()) - len(layout.entry.partitions[name])
+        if keys[-len(end) :] == end and more in (0, 1):
+            return Place(name, stacked=more == 1)
+    return None
+
+
+def axes_of(array: Array, layout: Layout) -> LogicalAxes:
+    """Return the logical axis of each dimension, None for one without."""
+    naming = naming_of(array, layout)
+    if isinstance(naming, Place):
+        stack = layout.entry.partitions[STACK] if naming.stacked else ()
+        return (*stack, *layout.entry.partitions[naming.name])
+    return naming or (None,) * len(array.shape or ())
+
+
+def spec_of(naming: Naming, rank: int, layout: Layout) -> Spec:
+    """Return the spec that the layout gives an array with `rank` dimensions.
+
+    Raises:
+      ValueError: if a logical axis occurs twice, which Linen does not support.
+    """
+    if naming is None:
+        return (None,) * rank
+    if isinstance(naming, Place):
+        stack = layout.specs[STACK] if naming.stacked else ()
+        return (*(stack or ()), *(layout.specs[naming.name] or ()))
+    of_nnx = layout.entry.rules_semantics == "nnx"
+    partition_spec = nnx.partition_spec if of_nnx else linen.partition_spec
+    return partition_spec(naming, layout.rules)
+
+
+_NOT_FIXABLE = {code for check in CHECKS if not check.fixable for code in check.codes} | {
+    *uneven_shards.TOO_LARGE_CODES
+}
 _PLANNED = (*STATE_GROUPS, "batch", "output")
 _DATA = ("batch", "output")
 # Warnings about devices that compute the same.
@@ -101,7 +157,7 @@ def _small(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed
     """Yield changes that keep mesh and parameters: of sizes that axes do not divide, or of the optimizer."""
     if finding.code == INDIVISIBLE and (multiples := _multiples(now, layout)) is not None:
         yield from changes.raised(layout, multiples)
-    if finding.code in (replicated.MOMENT, optimizer_state.NOT_FOLLOWING):
+    if finding.code in (replicated.MOMENT, replicated.NOT_FOLLOWING):
         yield from changes.on_optimizer_axes(layout)
 
 

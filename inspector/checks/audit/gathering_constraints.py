@@ -1,4 +1,4 @@
-"""Sharding constraints of a product that leave out a mesh axis of an operand, which is gathered for it."""
+"""Values that are gathered whole for a sharding constraint, or because XLA knows no other way."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,10 +7,42 @@ from math import prod
 from inspector.checks.audit.context import AuditContext, finding
 from inspector.compiled.causes import CONSTRAINT, omitted_axes
 from inspector.compiled.hlo.shapes import bytes_of
-from inspector.core.formatting import bytes_text
+from inspector.core.formatting import bytes_text, counted
+from inspector.core.program_names import subject
 from inspector.core.sharding import ways_per_dimension
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Conflict, Finding, Program
+from inspector.core.traffic import wire_bytes_of_run
+
+REMATERIALIZED = "involuntary-rematerialization"
+
+
+def rematerialized_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per program for which XLA warns of an involuntary full rematerialization."""
+    for program in context.snapshot.programs:
+        if not program.rematerializations:
+            continue
+        first, *others = program.rematerializations
+        at = f" at {first.source}" if first.source else ""
+        more = f" {counted(len(others), 'other value')} as well." if others else ""
+        message = (
+            f"XLA warns of an involuntary full rematerialization in {subject(program.name)}{at}: it cannot "
+            f"go from `{first.before}` to `{first.after}` in steps, so every device gets the whole result of "
+            f"`{first.operation}`, of which it had {first.shape}, and keeps a part.{more}"
+        )
+        remedy = (
+            "Add a sharding constraint between both, or change one of them, so that each step moves one mesh "
+            "axis to another dimension."
+        )
+        lines = {value.source for value in program.rematerializations}
+        sent = wire_bytes_of_run(*(one for one in program.collectives or () if one.source in lines))
+        yield finding("warning", REMATERIALIZED, message, remedy=remedy, source=first.source, wire_bytes=sent)
+
+
+def knows_log(context: AuditContext) -> bool:
+    """Return whether the log of the partitioner is known."""
+    return any(program.rematerializations is not None for program in context.snapshot.programs)
+
 
 CODE = "constraint-gathers-operand"
 

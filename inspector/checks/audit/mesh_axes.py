@@ -1,13 +1,93 @@
-"""Mesh axes that shard nothing or only the batch, or that could shard the batch."""
+"""Mesh axes and devices that do nothing: they shard nothing, hold nothing, or wait for a pipeline."""
 
 from collections.abc import Iterator, Sequence, Set
 
 from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
 from inspector.checks.audit.lost_gradients import gradients_among_arrays
+from inspector.core import pipelines
 from inspector.core.folding import fold
-from inspector.core.formatting import and_text, counted
-from inspector.core.snapshot import Array, Finding, MeshAxis
+from inspector.core.formatting import and_text, counted, devices_text, share_text
+from inspector.core.program_names import subject
+from inspector.core.snapshot import Array, Finding, MeshAxis, Pipeline, Snapshot
 from inspector.core.totals import STATE_GROUPS
+
+BUBBLE = "pipeline-bubble"
+# A tenth of all iterations: 9 microbatches for each stage but one.
+_LEAST_SHARE = 0.1
+
+
+def bubble_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per program with a pipeline whose bubble is a tenth of its work or more."""
+    for program in context.snapshot.programs:
+        largest = max(program.pipelines or (), key=lambda pipeline: pipeline.bubble or 0.0, default=None)
+        if largest is None or (largest.bubble or 0.0) < _LEAST_SHARE or largest.iterations is None:
+            continue
+        useful = max(largest.iterations - largest.idle, 1)
+        said = pipelines.bubble(largest)
+        if largest.microbatches:
+            said += f" It is {largest.iterations / useful:.3g} times the work."
+        message = f"{subject(program.name)} runs {pipelines.what(largest)}. {said}"
+        yield finding(
+            "note", BUBBLE, message, remedy=_remedy(largest), ratio=largest.iterations / useful,
+            collective=largest.collective, source=largest.source, axes=largest.axes or (),
+        )  # fmt: skip
+
+
+def _remedy(pipeline: Pipeline) -> str:
+    more, useful = "Use more microbatches", 4 * (pipeline.microbatches or 0) * pipeline.repeats
+    if useful:
+        share = share_text(pipeline.idle / (useful + pipeline.idle), 0)
+        more += f": with {4 * (pipeline.microbatches or 0)} of them, it is {share}"
+    return f"{more}." + (" Or give each device several stages in turn." if pipeline.repeats == 1 else "")
+
+
+def has_pipelines(context: AuditContext) -> bool:
+    """Return whether the loops of a program are known."""
+    return any(program.pipelines is not None for program in context.snapshot.programs)
+
+
+IDLE_DEVICES = "idle-devices"
+
+
+def idle_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield a finding if arrays and programs leave devices out: a warning if they use only one."""
+    used = _used_devices(snapshot)
+    devices = snapshot.source.devices
+    if used is None or devices is None or len(used) >= devices:
+        return
+    idle = devices - len(used)
+    one = len(used) == 1
+    message = (
+        f"{idle} of the {devices} devices {'holds' if idle == 1 else 'hold'} and "
+        f"{'computes' if idle == 1 else 'compute'} nothing: all recorded arrays and programs are on "
+        f"device{'' if one else 's'} {devices_text(sorted(used))}."
+    )
+    remedy = (
+        f"Place the arrays on a mesh of all {devices} devices with `NamedSharding`; jitted functions then "
+        "run on all of them."
+    )
+    yield finding(
+        "warning" if one else "note", IDLE_DEVICES, message, remedy=remedy, ratio=devices / len(used)
+    )
+
+
+def knows_devices(snapshot: Snapshot) -> bool:
+    """Return whether the devices of the process, of its arrays and of its programs are known."""
+    return (snapshot.source.devices or 0) > 1 and _used_devices(snapshot) is not None
+
+
+def _used_devices(snapshot: Snapshot) -> set[int] | None:
+    """Return the ids of the devices in use; None if a program or an array runs or is on unknown ones."""
+    used = {device for mesh in snapshot.meshes for device in mesh.devices}
+    for array in snapshot.arrays:
+        if array.shards is None and array.spec is None:
+            return None
+        used |= {shard.device for shard in array.shards or ()}
+    # A program on one device is on that of its arguments.
+    most = max((program.devices or 0 for program in snapshot.programs), default=0)
+    known = all(program.devices for program in snapshot.programs)
+    return used if used and known and most <= len(used) else None
+
 
 UNUSED = "unused-mesh-axis"
 REPEATED = "state-repeated-over-axis"

@@ -1,4 +1,4 @@
-"""What costs memory, traffic or work inside of programs, with bytes and source lines."""
+"""What JAX refuses, and what costs memory, traffic or work inside of programs, with source lines."""
 
 import itertools
 import math
@@ -9,9 +9,55 @@ from inspector.compiled.hlo.opcodes import MOVES, TABLE
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
+from inspector.core.sharding_text import refusal_text
 from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
 from inspector.core.traffic import inputs_of, parts_of, wire_bytes_of_run
-from inspector.machines.cost import si_text
+from inspector.machines.hardware import si_text
+
+DONATION_UNUSED = "donation-not-used"
+
+_MOST_DONATIONS = 5
+
+
+def has_donations(context: AuditContext) -> bool:
+    """Return whether the donations of a compiled program are known."""
+    return any(program.donation is not None for program in context.snapshot.programs)
+
+
+def donation_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
+    for program in context.snapshot.programs:
+        if program.donation is not None:
+            yield from _unused_donations(program)
+
+
+def _unused_donations(program: Program) -> Iterator[Finding]:
+    who = subject(program.name)
+    unused = program.donation.unused if program.donation is not None else ()
+    ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
+    for donation in ranked[:_MOST_DONATIONS]:
+        message = (
+            f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
+            "Its memory is not reused."
+        )
+        yield finding("warning", DONATION_UNUSED, message, saved=donation.bytes, path=donation.path)
+    rest = ranked[_MOST_DONATIONS:]
+    if rest:
+        message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
+        yield finding(
+            "warning", DONATION_UNUSED, message, saved=sum(donation.bytes or 0 for donation in rest)
+        )
+
+
+REFUSED = "sharding-type-error"
+
+
+def refused_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a finding for each program that JAX refuses."""
+    for program in context.snapshot.programs:
+        if program.sharding_error is not None:
+            yield Finding("error", REFUSED, f"{title(program.name)}: {refusal_text(program.sharding_error)}")
+
 
 UNEVEN_RESULT = "uneven-result-gathered"
 CONSTANT = "large-constant"

@@ -1,14 +1,144 @@
-"""Parameters, optimizer state and other large arrays that every device holds whole, and why."""
+"""Arrays of the train state that devices hold whole, or sharded less than their parameters, and why."""
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 
-from inspector.checks.audit.context import AuditContext, Candidates, finding, fold_text, largest
+from inspector.checks.audit.context import (
+    AuditContext,
+    Candidates,
+    finding,
+    fold_text,
+    largest,
+)
+from inspector.compiled.hlo.replica_groups import primes_of
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import and_text, counted, logical_text
 from inspector.core.rules import ledger, nnx
 from inspector.core.rules.rule import rule_words
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Spec
+
+NOT_FOLLOWING = "optimizer-not-following"
+_MOMENT_REMEDY = (
+    "Give the optimizer state the shardings of its parameters, for example as out_shardings of the jitted "
+    "init."
+)
+
+
+def moment_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield moments that are sharded less than their parameter."""
+    by_parameter: dict[str, list[tuple[int, Array]]] = defaultdict(list)
+    for moment in context.of_group("opt_state"):
+        parameter = context.parameters.get(moment.path)
+        if parameter is None or moment.bytes_per_device is None:
+            continue
+        if not parameter.bytes or parameter.bytes_per_device is None or moment.bytes is None:
+            continue
+        expected = moment.bytes * parameter.bytes_per_device // parameter.bytes
+        if moment.bytes_per_device > expected:
+            by_parameter[context.fold_paths[parameter.path]].append(
+                (moment.bytes_per_device - expected, moment)
+            )
+    single, rest = largest(
+        (
+            (sum(more for more, _ in moments), Fold(path, tuple(array for _, array in moments)))
+            for path, moments in by_parameter.items()
+        ),
+        context.least,
+    )
+    for saved, moments in single:
+        spec, expected_spec = (
+            spec_text(array.spec) for array in (moments.first, context.parameters[moments.first.path])
+        )
+        message = (
+            f"Optimizer state of {moments.path} takes {context.amount(moments.bytes_per_device)} per device. "
+            f"{moments.first.path} is {spec}, but its parameter is {expected_spec}. With the parameter's "
+            f"spec it would take {context.amount(saved)} less."
+        )
+        yield finding("warning", NOT_FOLLOWING, message, folds=[moments], saved=saved, remedy=_MOMENT_REMEDY)
+    if rest:
+        saved, folds = sum(number for number, _ in rest), [moments for _, moments in rest]
+        message = (
+            f"Optimizer state of {len(rest)} smaller parameters is sharded less than the parameters, which "
+            f"takes {context.amount(saved)} per device."
+        )
+        yield finding("warning", NOT_FOLLOWING, message, folds=folds, saved=saved, remedy=_MOMENT_REMEDY)
+
+
+NO_AXIS_DIVIDES = "no-axis-divides"
+_INDIVISIBLE_GROUPS = ("params", "opt_state", "other", "cache")
+
+
+def indivisible_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per large array, and one for the rest."""
+    candidates = []
+    for folded in fold(
+        array for array in context.of_group(*_INDIVISIBLE_GROUPS) if _is_whole(context, array)
+    ):
+        parts = largest_split(folded.first.shape or (), context.mesh.size)
+        ways = math.prod(parts)
+        held = folded.bytes_per_device or 0
+        candidates.append((held - held // ways if ways > 1 else held, folded))
+    single, rest = largest(candidates, context.least)
+    for _, folded in single:
+        yield _single_indivisible(context, folded)
+    if rest:
+        count = sum(folded.count for _, folded in rest)
+        whole = context.held_text(array for _, folded in rest for array in folded.arrays)
+        message = (
+            f"No axis of the mesh divides a dimension of {counted(count, 'smaller array')}: every device "
+            f"holds {whole} of them."
+        )
+        yield finding("note", NO_AXIS_DIVIDES, message, folds=[folded for _, folded in rest])
+
+
+def _is_whole(context: AuditContext, array: Array) -> bool:
+    """Return whether every device holds the array, and no mesh axis larger than 1 divides a dimension."""
+    return (
+        context.is_replicated(array)
+        and array.spec is not None
+        and max(array.shape or (0,)) > 1
+        and context.finest(array)[1] == ()
+    )
+
+
+def _single_indivisible(context: AuditContext, folded: Fold) -> Finding:
+    shape, devices = folded.first.shape or (), context.mesh.size
+    parts = largest_split(shape, devices)
+    ways = math.prod(parts)
+    held = folded.bytes_per_device or 0
+    axes = [axis for axis in context.mesh.axes if axis.size > 1]
+    named = and_text([f"{axis.name} ({axis.size})" for axis in axes], "or")
+    sizes = " × ".join(map(str, shape))
+    message = (
+        f"{fold_text(folded)} is whole on all {devices} devices, {context.amount(held)} on each: no "
+        f"dimension of {sizes} is a multiple of {named}."
+    )
+    if ways == 1:
+        size = min(axis.size for axis in axes)
+        remedy = f"Pad a dimension to a multiple of {size}."
+        return finding("note", NO_AXIS_DIVIDES, message, folds=[folded], remedy=remedy)
+    split = [(number, count) for number, count in enumerate(parts) if count > 1]
+    places = and_text([f"{count} parts of dimension {number}" for number, count in split])
+    mesh = [count for _, count in split] + ([devices // ways] if ways < devices else [])
+    remedy = f"A mesh {' × '.join(map(str, mesh))} divides it into {places}."
+    return finding("note", NO_AXIS_DIVIDES, message, folds=[folded], saved=held - held // ways, remedy=remedy)
+
+
+def largest_split(shape: Sequence[int], devices: int) -> tuple[int, ...]:
+    """Return the parts of each dimension in the most even parts that a mesh of this many devices allows."""
+    splits = {(1,) * len(shape)}
+    for prime in primes_of(devices):
+        splits |= {
+            (*split[:number], split[number] * prime, *split[number + 1 :])
+            for split in splits
+            for number, size in enumerate(shape)
+            if size and size % (split[number] * prime) == 0
+        }
+    # On a tie, the fewest dimensions.
+    return max(splits, key=lambda split: (math.prod(split), sum(count == 1 for count in split)))
+
 
 PARAMETER = "replicated-parameter"
 MOMENT = "replicated-optimizer-state"

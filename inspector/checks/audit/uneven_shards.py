@@ -1,4 +1,4 @@
-"""Dimensions that their mesh axes do not divide, and devices that hold more than others.
+"""Devices that hold more than they can, more than others, or padding.
 
 JAX rejects uneven dimensions of arrays, and XLA pads them inside jit.
 """
@@ -11,10 +11,42 @@ import numpy as np
 from inspector.checks.audit.context import LEAST_BYTES, AuditContext, finding, fold_text, largest
 from inspector.core import sharding
 from inspector.core.folding import Fold, fold
-from inspector.core.formatting import devices_text, shape_text
-from inspector.core.snapshot import Array, Finding
+from inspector.core.formatting import bytes_text, devices_text, shape_text
+from inspector.core.snapshot import Array, Finding, Snapshot
 from inspector.core.totals import shard_bytes
 from inspector.layout.plan import INDIVISIBLE
+from inspector.machines import out_of_memory, targets
+from inspector.machines.hardware import Chip
+from inspector.machines.prediction.memory import fit
+
+TOO_LARGE = "does-not-fit"
+TOO_LARGE_CODES = (TOO_LARGE, out_of_memory.CODE)
+
+
+def too_large_findings(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield an error if the layout does not fit into a device of the chip that it is for."""
+    yield from on_chip(snapshot, targets.chip_for(snapshot, None))
+
+
+def knows_memory(snapshot: Snapshot) -> bool:
+    """Return whether the chip and the memory that is needed are known."""
+    return fit(snapshot, targets.chip_for(snapshot, None)).fits is not None
+
+
+def on_chip(snapshot: Snapshot, chip: Chip | None) -> Iterator[Finding]:
+    """Yield an error if the layout does not fit into a device of this chip, unless a compiler has said so."""
+    if chip is None or out_of_memory.findings(snapshot):
+        return
+    memory = fit(snapshot, chip)
+    if memory.fits is False and memory.needed is not None and memory.capacity is not None:
+        least = {"state": "at least ", "estimate": "about "}.get(memory.basis, "")
+        message = (
+            f"The layout does not fit: it needs {least}{bytes_text(memory.needed)} on one device of "
+            f"{chip.title}, which has {bytes_text(memory.capacity)}."
+        )
+        needed, available = memory.needed, memory.capacity
+        yield Finding("error", TOO_LARGE, message, program=memory.program, needed=needed, available=available)
+
 
 UNEVEN = "uneven-shards"
 PADDED = "padded-shards"

@@ -1,18 +1,61 @@
-"""Read one table of a policy file field by field."""
+"""Read one table of a policy file field by field, and the outcome of a rule."""
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from inspector.core import byte_size
+from inspector.core import formatting
 from inspector.core.errors import InvalidInput, shown
+from inspector.core.snapshot import Snapshot
+
+_MAX_NAME = 300  # characters
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One violation, as one line with the figure and its limit."""
+
+    sentence: str
+    array: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The violations of one rule. `unknown` says why it could not be fully checked; None if it was."""
+
+    rule: str
+    violations: tuple[Violation, ...] = ()
+    unknown: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return not self.violations and self.unknown is None
+
+
+# Returns the violations in a Snapshot, and why the rule could not be fully checked, or None. Raises
+# InvalidInput if the Snapshot lacks a mesh axis, program or array that the rule names.
+Check = Callable[[Snapshot], tuple[list[Violation], str | None]]
+
+
+def name(text: str) -> str:
+    """Return a name from a file on one line, quoted and escaped if needed."""
+    harmless = text and text.isprintable() and len(text) <= _MAX_NAME
+    return text if harmless else shown(text, _MAX_NAME)
+
+
+def unknown_text(what: str, names: list[str]) -> str | None:
+    """Return `unknown size of params/w and 3 more`; None if there are no names."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"unknown {what} of {name(names[0])}{more}" if names else None
+
 
 _MAX_DIGITS = 50  # of a percentage
 _MAX_CHOICES = 20
 
-_SIZE_ALLOWED = f"an integer of bytes or {byte_size.ALLOWED}"
+_SIZE_ALLOWED = f"an integer of bytes or {formatting.ALLOWED}"
 
 
 class Fields:
@@ -32,9 +75,9 @@ class Fields:
         value = self._value(field, required)
         if value is None:
             return None
-        if type(value) is int and 0 <= value <= byte_size.MOST:
+        if type(value) is int and 0 <= value <= formatting.MOST:
             return value
-        count = byte_size.parse(value) if isinstance(value, str) else None
+        count = formatting.parse(value) if isinstance(value, str) else None
         if count is not None:
             return count
         raise self._invalid(field, value, _SIZE_ALLOWED)

@@ -1,18 +1,60 @@
 """Read a policy file. `RULES` is the table of all rules."""
 
 import os
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from inspector.checks.policy import array_rules, program_rules, snapshot_rules
-from inspector.checks.policy.fields import Fields, nearest
-from inspector.checks.policy.outcome import Check, Outcome
-from inspector.core import input_file, toml_text
+from inspector.checks.policy import array_rules, program_rules
+from inspector.checks.policy.fields import Check, Fields, Outcome, nearest
+from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
+
+# The time and memory of `tomllib` for one key are quadratic in its parts: a key of 50,000 parts, 100 kB,
+# takes 10 GB. A key is on one line, and has a dot between its parts.
+_MOST_DOTS = 100  # in one line
+_MOST_BITS = 64  # of an integer, as in TOML; one in hexadecimal can have more digits than Python prints
+
+
+def parse_toml(text: str, what: str, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """Return the tables in a text. `what` names it in errors.
+
+    Raises:
+      InvalidInput: the text is not TOML, is nested too deeply, or has a line with too many dots or an
+        integer of more than 64 bits.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > _MOST_DOTS:
+            raise InvalidInput(
+                f"{what} has more than {_MOST_DOTS} dots in line {number}: write it in several lines"
+            )
+    try:
+        tables = tomllib.loads(text, parse_float=parse_float)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{what} is not TOML: {error}") from None
+    except (RecursionError, InvalidOperation, ValueError):
+        raise InvalidInput(f"{what} is nested too deeply, or has a number with too many digits") from None
+    _refuse_long_integers(tables, what)
+    return tables
+
+
+def _refuse_long_integers(tables: dict[str, Any], what: str) -> None:
+    waiting: list[tuple[str, Any]] = list(tables.items())
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(key, item) for item in value]
+        elif isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise InvalidInput(
+                f"{what}: {shown(key)} is {shown(value)}, but integers of TOML have at most {_MOST_BITS} bits"
+            )
+
 
 RULES: dict[str, Callable[[Fields], Check]] = {
     "replicated": array_rules.replicated,
@@ -21,8 +63,8 @@ RULES: dict[str, Callable[[Fields], Check]] = {
     "bytes_per_device": array_rules.bytes_per_device,
     "memory": program_rules.program_memory,
     "collectives": program_rules.collectives,
-    "specs": snapshot_rules.specs,
-    "findings": snapshot_rules.findings,
+    "specs": program_rules.specs,
+    "findings": program_rules.findings,
 }
 MOST_BYTES = 2**20  # of a file; a rule has 100
 
@@ -59,7 +101,7 @@ def read(path: str | os.PathLike[str]) -> Policy:
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
     """Return the policy in a text. Paths in it are relative to `folder`."""
-    tables = toml_text.parse(text, what, parse_float=Decimal)
+    tables = parse_toml(text, what, parse_float=Decimal)
     rules: list[Rule] = []
     for kind, value in tables.items():
         if kind not in RULES:

@@ -3,19 +3,208 @@
 With both layouts known, causes are read from them. For checkpoints and goldens only the mesh is known.
 """
 
+from __future__ import annotations
+
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from inspector.compare import origin
 from inspector.compare.difference.array_differences import ArrayDifference
-from inspector.compare.difference.cause import KINDS, Cause, Kind
-from inspector.compare.difference.rule_causes import RuleCauses
 from inspector.compare.splits import axes_of, axes_text, larger_axes
 from inspector.core.formatting import counted, devices_text
+from inspector.core.rules import Rule, RulesSemantics, linen, nnx
+from inspector.core.rules.rule import rule_text
+from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Mesh, Program, Snapshot
+from inspector.model.built_in.catalogue import semantics
+
+# Find the change of the rules that shards a dimension differently.
+#
+# Flax Linen takes the first rule whose mesh axes are free, so the rule of another logical axis, or the order,
+# can be the cause. Flax nnx takes the last rule of a name and ignores the others.
+
+
+# In display order.
+Kind = Literal[
+    "model", "size", "mesh axis name", "mesh", "device order", "device ids", "mesh axes of size 1",
+    "mesh axis order", "axis type", "rule", "rule reader", "rules", "PartitionSpec",
+    "sharding constraint", "field",
+]  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What changed, with its values as text.
+
+    name: the entry that changed, if the kind does not say it all. before, after: None if absent.
+    """
+
+    kind: Kind
+    name: str
+    before: str | None = None
+    after: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The change as a phrase: `dtype float32 → bfloat16`, `rule embed → data added`."""
+        label = "" if self.kind in ("size", "field") else self.kind
+        words: list[str]
+        match self.before, self.after:
+            case None, None:
+                words = [self.name]
+            case None, str(after):
+                words = [self.name or after, "added"]
+            case str(before), None:
+                words = [self.name or before, "removed"]
+            case str(before), str(after):
+                words = [self.name, before, "changed to" if label == "rule" else "→", after]
+        return " ".join(filter(None, (label, *words)))
+
+
+REORDERED = Cause("rules", "reordered")
+UNUSED = Cause("rules", "that nnx does not use")
+
+_Rules = tuple[Rule, ...]
+_READERS: dict[RulesSemantics, str] = {"linen": "Flax Linen", "nnx": "Flax nnx"}
+
+
+@dataclass(frozen=True)
+class RuleCauses:
+    """The rules of two layouts, and how each model reads them.
+
+    changes: the change of each logical axis. reader: the second model reads rules differently.
+    others: changes of the list that change no single rule.
+    """
+
+    before: _Rules | None
+    after: _Rules | None
+    readers: tuple[RulesSemantics, RulesSemantics]
+    changes: dict[str, Cause]
+    reader: tuple[Cause, ...] = ()
+    others: tuple[Cause, ...] = ()
+
+    @classmethod
+    def between(cls, before: Snapshot, after: Snapshot) -> RuleCauses:
+        old, new = recorded(before), recorded(after)
+        readers = semantics(before), semantics(after)
+        if old is None or new is None:
+            return cls(old, new, readers, {})
+        reader = Cause("rule reader", "", *(_READERS[one] for one in readers))
+        if readers == ("nnx", "nnx"):
+            changes = _rule_changes(tuple(dict(old).items()), tuple(dict(new).items()))
+            for name, cause in changes.items():
+                if cause.after is None:
+                    meaning = f"no rule, so nnx reads {name} as a mesh axis"
+                    changes[name] = replace(cause, after=meaning)
+        else:
+            changes = _rule_changes(old, new)
+        other = REORDERED if sorted(old) == sorted(new) else UNUSED
+        others = () if changes or old == new else (other,)
+        return cls(old, new, readers, changes, (reader,) * (readers[0] != readers[1]), others)
+
+    @property
+    def every(self) -> tuple[Cause, ...]:
+        """All causes, whether an array differs because of them or not."""
+        return (*self.changes.values(), *self.reader, *self.others)
+
+    def without_axes(self, mesh: Mesh | None) -> dict[Cause, tuple[str, ...]]:
+        """Return the removed rules whose mesh axes are all missing in this mesh, with these axes."""
+        left = mesh.sizes if mesh else {}
+        return {
+            Cause("rule", "", rule_text(rule), None): rule[1]
+            for rule in self.before or ()
+            if rule[1] and not left.keys() & set(rule[1])
+        }
+
+    def of(self, dimension: int, before: Array, after: Array) -> tuple[Cause, ...]:
+        """Return the changes of rules that split a dimension differently, if it has a logical axis."""
+        names = after.logical_axes or ()
+        name = names[dimension] if dimension < len(names) else None
+        if name is None:
+            return ()
+        first, second = self.readers
+        new = _axes(dimension, after, self.after, second)
+        causes: tuple[Cause, ...] = ()
+        if self.reader and _axes(dimension, after, self.after, first) != new:
+            causes = self.reader
+            if _axes(dimension, after, self.before, second) == new:
+                return causes
+        own = self._of_name(name, before, after)
+        return (*causes, own) if own else causes
+
+    def would_differ(self, dimension: int, array: Array, mesh: Mesh | None) -> bool:
+        """Return whether the first layout's rules would split a dimension differently on this mesh.
+
+        Axes of size 1 do not count. Return False if this is unknown, or if Flax rejects the rules.
+        """
+        if self.before is None or not self.every or mesh is None:
+            return False
+        if array.spec is None or array.logical_axes is None:
+            return False
+        sizes = mesh.sizes
+        rules = tuple((name, tuple(a for a in axes if a in sizes)) for name, axes in self.before)
+        expected = _axes(dimension, array, rules, self.readers[0])
+        both = (
+            [axis for axis in axes if sizes.get(axis, 1) > 1]
+            for axes in (expected or (), axes_of(array, dimension))
+        )
+        return expected is not None and next(both) != next(both)
+
+    def _of_name(self, name: str, before: Array, after: Array) -> Cause | None:
+        """Return the change of this name's rules, or else of the rules that take its mesh axes."""
+        if name in self.changes:
+            return self.changes[name]
+        if REORDERED in self.others and "linen" in self.readers:
+            return REORDERED
+        sides = ((after, self.after, self.readers[1]), (before, self.before, self.readers[0]))
+        for array, rules, reader in sides:
+            for other in _competitors(name, array, rules or ()) if reader == "linen" else ():
+                if other in self.changes:
+                    return self.changes[other]
+        return None
+
+
+def _rule_changes(before: _Rules, after: _Rules) -> dict[str, Cause]:
+    changes = {}
+    for name in dict.fromkeys(rule[0] for rule in (*before, *after)):
+        old, new = ([rule for rule in rules if rule[0] == name] for rules in (before, after))
+        if old == new:
+            continue
+        gone, added = Counter(old) - Counter(new), Counter(new) - Counter(old)
+        if not gone and not added:  # the rules of one name in another order
+            gone, added = Counter(old), Counter(new)
+        texts = (", ".join(map(rule_text, one.elements())) or None for one in (gone, added))
+        changes[name] = Cause("rule", "", *texts)
+    return changes
+
+
+def _axes(
+    dimension: int, array: Array, rules: _Rules | None, reader: RulesSemantics
+) -> tuple[str, ...] | None:
+    """Return the mesh axes that rules give a dimension, or None if Linen rejects the array."""
+    partition_spec = {"linen": linen, "nnx": nnx}[reader].partition_spec
+    try:
+        return partition_spec(array.logical_axes or (), rules or ())[dimension] or ()
+    except ValueError:
+        return None
+
+
+def _competitors(name: str, array: Array, rules: _Rules) -> Iterator[str]:
+    """Yield the logical axes that took a mesh axis before a rule of `name` could."""
+    names = array.logical_axes or ()
+    try:
+        trials = linen.ledger(names, rules)
+    except ValueError:
+        return
+    for trial in trials:
+        if names[trial.dimension] == name and trial.busy_rule is not None:
+            yield rules[trial.busy_rule][0]
+
 
 _SPLIT_FACTS = {"spec", "placement", "bytes per device", "replicas"}
 # Layout fields that have other causes, or that the mesh shows.

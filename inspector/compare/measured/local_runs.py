@@ -5,8 +5,8 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.statistics import statistics
 from inspector.machines import targets
-from inspector.machines.prediction import own_runs
-from inspector.machines.prediction.own_runs import FORMAT, VERSION, OwnRun, OwnRuns, digest_of
+from inspector.machines.prediction import calibration
+from inspector.machines.prediction.calibration import FORMAT, VERSION, OwnRun, OwnRuns, digest_of
 from inspector.machines.prediction.predicted import predicted_in
 
 MOST_RUNS = 1_000  # the oldest are removed first
@@ -55,12 +55,12 @@ def add(snapshot: Snapshot) -> tuple[OwnRun, ...]:
     Raises:
       InvalidInput: the Snapshot has no such run, or the file is damaged or cannot be written.
     """
-    known = own_runs.read()
+    known = calibration.read()
     new = tuple(run for run in runs_of(snapshot) if run not in known)
     if new:
         every = OwnRuns((*known, *new)[-MOST_RUNS:])
         plain = typed_json.encode_file(every, FORMAT, VERSION)
-        file = own_runs.path()
+        file = calibration.path()
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:

@@ -19,7 +19,7 @@ from inspector.core.statistics import statistics, statistics_text, sum_known
 from inspector.core.step_program import ONCE
 from inspector.core.traffic import Traffic, traffic
 from inspector.machines import targets
-from inspector.machines.cost import si_text
+from inspector.machines.hardware import si_text
 from inspector.machines.prediction import memory
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"

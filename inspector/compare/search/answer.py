@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.compare.ratio import longer_from, ratio_of
-from inspector.compare.search.goal import Goal, examples_of
-from inspector.compare.search.order import value
+from inspector.compare.search.order import Goal, examples_of, value
 from inspector.compare.search.result import Candidate, SearchResult, layout_of
 from inspector.core.formatting import and_text, counted, mesh_sizes_text, ratio_text, seconds_text
 

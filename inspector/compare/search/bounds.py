@@ -29,9 +29,12 @@ from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink, collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.calibration import before_compile_constants, default_constants
+from inspector.machines.prediction.calibration import (
+    before_compile_constants,
+    default_constants,
+    emulated_seconds,
+)
 from inspector.machines.prediction.collective_cost import expected
-from inspector.machines.prediction.emulated import emulated_seconds
 from inspector.machines.prediction.predicted import predicted, shortest_seconds
 
 # The logical axes that can shard each dimension of an array or product, of each one that it can be; None if

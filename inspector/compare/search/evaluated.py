@@ -11,7 +11,7 @@ from inspector.core.snapshot.effects import UNKNOWN_AXES
 from inspector.core.traffic import Traffic, sent_by_busiest, traffic, wire_bytes_of_run
 from inspector.core.typed_json import OMIT_DEFAULT, OMIT_NONE, FiniteFloat, NonNegativeInt, Record
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.emulated import emulated_seconds
+from inspector.machines.prediction.calibration import emulated_seconds
 
 Stage = Literal["planned", "propagated", "compiled", "rejected"]
 

@@ -10,22 +10,24 @@ from inspector.compiled.hlo import collective_parts, ragged_rows, replica_groups
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun, waits_at_once
 from inspector.compiled.hlo.collective_names import metadata_of, operation_of
-from inspector.compiled.hlo.mesh_groups import (
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
+from inspector.compiled.hlo.replica_groups import (
+    Groups,
+    Mode,
+    Room,
     axes_of_groups,
     axes_of_pairs,
     axes_of_parts,
     in_each_slice,
     parts_of_axes,
 )
-from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
-from inspector.compiled.hlo.replica_groups import Groups, Mode, Room
 from inspector.compiled.hlo.requesters import request_of
 from inspector.compiled.hlo.shapes import Shape, total_bytes
 from inspector.compiled.hlo.slice_transfers import Transfer, transfers
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
+from inspector.core.meshes import DCN, slices_of
 from inspector.core.snapshot import Collective, Mesh
-from inspector.core.tpu_slices import DCN, slices_of
 from inspector.core.typed_json import LARGEST
 
 _LONGEST_GROUPS = 200  # characters of groups that are not listed

@@ -15,10 +15,17 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.asynchronous import DONE, begun
-from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, operand_names
+from inspector.compiled.hlo.module import (
+    Computation,
+    Instruction,
+    Module,
+    Path,
+    StepLimit,
+    TooLong,
+    operand_names,
+)
 from inspector.compiled.hlo.opcodes import KEEPS_DATA, Does, may_call
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from inspector.compiled.hlo import attention_kernels, kernel_costs, library_calls, ragged_rows, text
+from inspector.compiled.hlo import attention_kernels, kernel_costs, ragged_rows, text
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.shapes import MAX_COUNT, Shape
 from inspector.core.statistics import sum_known
@@ -160,7 +160,7 @@ def others(computation: Computation, instruction: Instruction, applied: Applied)
     None for a custom call that is not of a known library.
     """
     if instruction.opcode == "custom-call":
-        flops = library_calls.flops(instruction, operand_shapes(computation, instruction))
+        flops = kernel_costs.flops(instruction, operand_shapes(computation, instruction))
         return _countable(flops)
     count = _OTHERS.get(instruction.opcode)
     if count is None:

@@ -19,10 +19,9 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, at, leaves, tree_of
 from inspector.compiled.hlo.entry import layouts
-from inspector.compiled.hlo.module import Computation, Instruction, Path, operand_names
+from inspector.compiled.hlo.module import Computation, Instruction, Path, TooLong, operand_names
 from inspector.compiled.hlo.opcodes import UPDATES
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.step_limit import TooLong
 from inspector.core.collectives import BY_OPCODE
 
 # XLA's numbers of memory spaces.

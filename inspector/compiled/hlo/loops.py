@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from inspector.compiled.hlo.dataflow import Backward, CallSites, Frame, Value
-from inspector.compiled.hlo.module import Computation, Instruction, Module, Path
+from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import SAME_DATA
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.typed_json import LARGEST
 
 # In the backend_config, as JSON or as a string of JSON.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from inspector.compiled.hlo import opcodes, shapes, text
 from inspector.compiled.hlo.opcodes import Does
 from inspector.compiled.hlo.shapes import Shape
+from inspector.core.snapshot import Platform
 from inspector.core.source_files import is_library
 from inspector.core.statistics import sum_known
 
@@ -392,3 +393,50 @@ def _plain_names(written: str) -> Sequence[str] | None:
     if _NOT_PLAIN.search(written, 1):
         return None
     return tuple(_PLAIN_NAME.findall(written, 1, len(written) - 1))
+
+
+_CHARACTERS_PER_STEP = 64
+
+
+class TooLong(Exception):
+    """The search exceeds its limit."""
+
+
+class StepLimit:
+    """Counts the steps of a search. A program allows more of them the more instructions it has."""
+
+    def __init__(self, module: Module, least: int, per_instruction: int) -> None:
+        instructions = sum(len(computation.instructions) for computation in module.computations)
+        self._left = least + per_instruction * instructions
+
+    def count(self, steps: int = 0, characters: int = 0) -> None:
+        """Count steps, and the text that they read."""
+        self._left -= steps + characters // _CHARACTERS_PER_STEP
+
+    @property
+    def exceeded(self) -> bool:
+        return self._left < 0
+
+
+# Tiles in the layout of an array, such as {1,0:T(8,128)}. The text of CPUs has transposed groups, T(1,0).
+_TPU = re.compile(r":T\(\d")
+_GPU = re.compile(r'"(?:operation_queue_id|fusion_backend_config|gemm_backend_config)"')
+# Targets of calls of libraries and kernels of GPUs.
+_GPU_CALLS = re.compile(
+    r"__cu\w*\$|__gpu\$|(?:cusolver|hipsolver|cublas|hipblas|cusparse)_|mosaic_gpu|triton_kernel_call"
+)
+_CPU = re.compile(r'"outer_dimension_partitions"')
+
+
+def platform_of(module: Module) -> Platform | None:
+    """Return the kind of machine of a compiled text; None if it does not say."""
+    for _, instruction in module.instructions:
+        if instruction.shape_text and _TPU.search(instruction.shape_text):
+            return "tpu"
+        if _GPU.search(instruction.attributes_text):
+            return "gpu"
+        if _CPU.search(instruction.attributes_text):
+            return "cpu"
+        if instruction.opcode == "custom-call" and _GPU_CALLS.match(instruction.target):
+            return "gpu"
+    return None

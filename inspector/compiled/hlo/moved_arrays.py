@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Backward, Frame, Value
-from inspector.compiled.hlo.module import Module, Path
+from inspector.compiled.hlo.module import Module, Path, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.core.array_groups import group_of_path
 from inspector.core.array_roles import GROUP_OF_USE
 from inspector.core.collectives import BY_OPCODE

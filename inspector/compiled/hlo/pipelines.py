@@ -23,10 +23,9 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves, tree_of
 from inspector.compiled.hlo.flops import product
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
 from inspector.compiled.hlo.work import Count
 from inspector.compiled.op_name import phases_of
 from inspector.core.snapshot import Collective, Pipeline

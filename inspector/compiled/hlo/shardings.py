@@ -21,7 +21,7 @@ import numpy as np
 from inspector.compiled.hlo import replica_groups, text
 from inspector.compiled.hlo.replica_groups import IOTA_OF_IDS, MAX_POSITIONS
 from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Spec
+from inspector.core.snapshot import Shard, Spec
 
 _TILES = re.compile(
     r"devices\s*+=\s*+\[([\d,\s]++)\]\s*+(?:<=\s*+\[([\d,\s]++)\]\s*+(?:T\(([\d,\s]++)\))?+|([\d,\s]++))"
@@ -482,3 +482,32 @@ def _invalid(written: str) -> InvalidInput:
         f"sharding is {shown(written)}, but must be text such as {{devices=[2,4]<=[8]}}, "
         "{replicated} or {mesh['data'=2], [{'data'}]}"
     )
+
+
+def shards_of(
+    sharding: HloSharding,
+    shape: tuple[int, ...],
+    devices: Sequence[int],
+    positions: Sequence[int] | None = None,
+) -> tuple[Shard, ...]:
+    """Return the shard of each device in mesh order. XLA pads the last shard of an uneven dimension.
+
+    Args:
+      devices: the ids of the mesh's devices in mesh order.
+      positions: the position of each in the device assignment; None if they are 0, 1, 2 …
+    """
+    rank = len(shape)
+    tiles = indices(sharding, rank, len(devices))
+    ways = (*sharding.ways, *(1,) * rank)
+    pieces = [-(-size // n) for size, n in zip(shape, ways, strict=False)]
+    seen: dict[tuple[int, ...], int] = {}
+    shards = []
+    for device, position in zip(devices, positions or range(len(devices)), strict=True):
+        block = tuple(tiles[position].tolist())
+        index = tuple(
+            (min(at * piece, size), min((at + 1) * piece, size))
+            for at, piece, size in zip(block, pieces, shape, strict=True)
+        )
+        seen[block] = seen.get(block, -1) + 1
+        shards.append(Shard(device, index, seen[block]))
+    return tuple(shards)

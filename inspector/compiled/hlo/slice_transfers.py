@@ -22,8 +22,8 @@ from inspector.compiled.hlo.dataflow import Backward, Frame, Value
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.replica_groups import MAX_POSITIONS, Groups
+from inspector.core.meshes import slices_of
 from inspector.core.snapshot import Mesh
-from inspector.core.tpu_slices import slices_of
 
 _TYPE = re.compile(r'\b_xla_megascale_transfer_type\s*+=\s*+"?(\w++)')
 _TARGET = re.compile(r'\b_xla_megascale_target\s*+=\s*+"?([\d,:x{}>\-]++)')

@@ -6,7 +6,10 @@ All patterns are possessive (`++`, `*+`), so none backtracks and parsing takes l
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
 from typing import TypeVar
+
+from inspector.core.snapshot import Rematerialization
 
 # Nesting depth of brackets. Shapes and backend configurations of real programs stay below 7.
 DEEPEST = 12
@@ -141,3 +144,32 @@ def _unescaped(match: re.Match[str]) -> str:
         return _ESCAPED.get(other, other)
     byte = int(octal, 8) & 0xFF if octal else int(hexadecimal, 16)
     return chr(byte) if byte < 0x80 else chr(0xDC00 + byte)
+
+
+_WARNING = re.compile(
+    r"Involuntary full rematerialization\. The compiler cannot go from sharding (?P<before>[^\n]{1,500}?) to "
+    r"(?P<after>[^\n]{1,500}?) efficiently for HLO operation %?\S+ = (?P<shape>[a-z]\w*\[[\d,]*\])\S* "
+    r"(?P<operation>[\w-]+)\((?P<rest>[^\n]*)"
+)
+_METADATA = re.compile(rf"metadata=({GROUP})", re.S)
+_MOST = 100
+
+
+def rematerializations(log: str) -> tuple[Rematerialization, ...]:
+    """Return the warnings *Involuntary full rematerialization* in a log, each once."""
+    found: dict[Rematerialization, None] = {}
+    for warning in _WARNING.finditer(log):
+        written = _METADATA.search(warning["rest"])
+        metadata = fields(written[1]) if written else {}
+        file, line = metadata.get("source_file"), metadata.get("source_line")
+        found[
+            Rematerialization(
+                operation=warning["operation"],
+                shape=warning["shape"],
+                before=warning["before"],
+                after=warning["after"],
+                op_name=metadata.get("op_name") or None,
+                source=f"{PurePath(file).name}:{line}" if file and line else None,
+            )
+        ] = None
+    return tuple(found)[:_MOST]

@@ -23,14 +23,13 @@ from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collectives import positions_of
 from inspector.compiled.hlo.dataflow import Forward, Tree, leaves
-from inspector.compiled.hlo.mesh_groups import numbers_of_groups, primes_of
-from inspector.compiled.hlo.module import Computation, Instruction, Module
+from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import ANNOTATIONS, CALLS
+from inspector.compiled.hlo.replica_groups import numbers_of_groups, primes_of
 from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
-from inspector.compiled.hlo.step_limit import StepLimit, TooLong
-from inspector.core.axis_parts import part_of
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import part_of
 from inspector.core.snapshot import Mesh, Spec
 
 # The digits of a device's place along which a value differs. Each has a prime size.

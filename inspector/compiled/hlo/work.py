@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from inspector.compiled.hlo import kernel_costs, library_calls
+from inspector.compiled.hlo import kernel_costs
 from inspector.compiled.hlo.accesses import accessed, accessed_by_fusion, moves_nothing
 from inspector.compiled.hlo.analysis import Analysis, Runs
 from inspector.compiled.hlo.asynchronous import DONE, START, begun
@@ -135,7 +135,7 @@ def repeated_work(
         # Compilers convert types that a platform cannot compute, and convert them again for each use.
         if alike and value and instruction.opcode != "convert":
             # A search and a sort compare: they take longer than their FLOPs.
-            key = alike, library_calls.searches(instruction)
+            key = alike, kernel_costs.searches(instruction)
             totals[key] += run.times * value
             parts[key][instruction.opcode, module.source(instruction.metadata)] += run.times * value
             first = largest.get((*key, instruction.opcode), (0, instruction))
@@ -355,7 +355,7 @@ class Count:
             return None, run.bytes.value, kernel
         flops = sum(part.flops for part in matmul)
         dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
-        solver = instruction.opcode == "custom-call" and library_calls.is_solver(instruction)
+        solver = instruction.opcode == "custom-call" and kernel_costs.is_solver(instruction)
         name = kernel_costs.name_of(instruction) if solver else None
         return MatmulFlops(dtype, flops), run.bytes.value, name
 

@@ -9,9 +9,12 @@ from inspector.core.snapshot.arrays import (
     Array,
     ArrayFacts,
     Box,
+    Direction,
     Group,
     Mesh,
     MeshAxis,
+    Origin,
+    PropagationStep,
     Shard,
     ShardMap,
     Spec,
@@ -23,13 +26,27 @@ from inspector.core.snapshot.contents import (
     Kind,
     Level,
     LiveBytes,
+    MoveOperation,
+    Reshard,
+    ReshardedArrays,
     Snapshot,
     Source,
 )
 from inspector.core.snapshot.effects import Change, ChangeKind, Effects, LayoutCost
 from inspector.core.snapshot.file import SCHEMA_PATH, dumps, from_json, read, write
-from inspector.core.snapshot.memory_use import GroupUse, LiveValue, MemoryUse, Phase, UseGroup
-from inspector.core.snapshot.origins import Direction, Origin, PropagationStep
+from inspector.core.snapshot.memory_use import (
+    CARRY,
+    CheckpointName,
+    CheckpointPolicy,
+    GroupUse,
+    KeptActivation,
+    LiveValue,
+    MemoryUse,
+    Phase,
+    RecomputedOperation,
+    Residuals,
+    UseGroup,
+)
 from inspector.core.snapshot.programs import (
     ArgumentUse,
     Collective,
@@ -70,13 +87,8 @@ from inspector.core.snapshot.programs import (
     Work,
     WorkPart,
 )
-from inspector.core.snapshot.reshards import MoveOperation, Reshard, ReshardedArrays
-from inspector.core.snapshot.residuals import (
-    CARRY,
-    CheckpointName,
-    CheckpointPolicy,
-    KeptActivation,
-    RecomputedOperation,
-    Residuals,
+from inspector.core.snapshot.schedule import (
+    Schedule,
+    ScheduledComputation,
+    ScheduledOperation,
 )
-from inspector.core.snapshot.schedule import Schedule, ScheduledComputation, ScheduledOperation

@@ -3,11 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from inspector.core.axis_parts import axis_of
-from inspector.core.snapshot.arrays import Mesh, Spec
-from inspector.core.snapshot.memory_use import MemoryUse
-from inspector.core.snapshot.origins import Origin
-from inspector.core.snapshot.residuals import CheckpointName, Residuals
+from inspector.core.formatting import axis_of
+from inspector.core.snapshot.arrays import Mesh, Origin, Spec
+from inspector.core.snapshot.memory_use import CheckpointName, MemoryUse, Residuals
 from inspector.core.snapshot.schedule import Schedule
 from inspector.core.typed_json import (
     OMIT_DEFAULT,

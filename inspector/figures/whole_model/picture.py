@@ -10,15 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compiled.op_name import PHASES, phase_text
-from inspector.core.axis_parts import axis_of
 from inspector.core.collectives import REDUCTIONS
-from inspector.core.formatting import and_text, bytes_text, counted, mesh_axes_text, shape_text, some_text
+from inspector.core.formatting import (
+    and_text,
+    axis_of,
+    bytes_text,
+    counted,
+    mesh_axes_text,
+    shape_text,
+    some_text,
+)
+from inspector.core.meshes import DCN, crossing_axes
 from inspector.core.statistics import sum_known
-from inspector.core.tpu_slices import DCN, crossing_axes
 from inspector.figures import labels, palette
-from inspector.figures.whole_model import machine, svg, tiles
+from inspector.figures.whole_model import machine, tiles
+from inspector.figures.whole_model.machine import INK, Canvas, Svg
 from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
-from inspector.figures.whole_model.svg import INK, Canvas, Svg
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
@@ -141,10 +148,10 @@ def _heading(sheet: _Sheet, width: float, titled: bool) -> float:
     """Write the title, and why JAX rejects the layout."""
     canvas, model = sheet.canvas, sheet.model
     y = 16.0 if titled else 12.0
-    for line in svg.wrapped(model.title, width, 15, 2) if titled else ():
+    for line in machine.wrapped(model.title, width, 15, 2) if titled else ():
         canvas.text(0, y, line, 15, font_weight=600)
         y += 18
-    for line in svg.wrapped(model.rejected, width, _NAME_PX, 2) if model.rejected else ():
+    for line in machine.wrapped(model.rejected, width, _NAME_PX, 2) if model.rejected else ():
         canvas.text(0, y, line, _NAME_PX, font_weight=600)
         y += _LINE_PX
     return y
@@ -228,11 +235,11 @@ def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
     drawn = size[0] + edge + tiles.stack_px(tile) + 10
     texts = (
-        max(svg.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
-        svg.width_px(_shape(tile), _SMALL_PX) + 5,
+        max(machine.width_px(word.rstrip(), _NAME_PX, bold=True) for word in _words(tile.label)) + 6,
+        machine.width_px(_shape(tile), _SMALL_PX) + 5,
         edge + min(tiles.name_px(tile.sides()[1]), _LANE_LEAST_PX) + 4,
         *(
-            2 * _ROW_RADIUS_PX + 6 + svg.width_px(bytes_text(move.bytes), _TEXT_PX)
+            2 * _ROW_RADIUS_PX + 6 + machine.width_px(bytes_text(move.bytes), _TEXT_PX)
             for move in tile.moves
             if _row_of(sheet, move) in sheet.kinds
         ),
@@ -294,9 +301,9 @@ def _fitting_title(group: Group, room: float) -> tuple[str, float]:
     elif group.count > 1:
         title += f" × {group.count}"
     together = ", summed" if group.count > 1 else ""
-    if svg.width_px(title + together, _NAME_PX, bold=True) <= room:
+    if machine.width_px(title + together, _NAME_PX, bold=True) <= room:
         title += together
-    return svg.cut(title, room, _NAME_PX, bold=True), _NAME_PX
+    return machine.cut(title, room, _NAME_PX, bold=True), _NAME_PX
 
 
 def _spans(line: Sequence[_Column]) -> list[tuple[Group, float, float]]:
@@ -318,7 +325,7 @@ def _sections(sheet: _Sheet, line: Sequence[_Column], y: float) -> None:
         if column.tile.section and key != last:
             others = (c.left for c in line[number:] if c.tile.section and c.tile.section != key[1])
             room = next(others, sheet.head + sheet.width) - column.left
-            text = svg.cut(column.tile.section, room - 4, _TEXT_PX)
+            text = machine.cut(column.tile.section, room - 4, _TEXT_PX)
             sheet.canvas.text(column.left, y + 9, text, _TEXT_PX, fill_opacity=0.72)
         last = key
 
@@ -332,7 +339,7 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
             text
             for detail in details
             if detail
-            for text in svg.wrapped(detail, column.width - 4, _SMALL_PX, 2)
+            for text in machine.wrapped(detail, column.width - 4, _SMALL_PX, 2)
         ]
 
     def lower(names: Sequence[str], details: Sequence[str]) -> float:
@@ -350,7 +357,7 @@ def _names(sheet: _Sheet, line: Sequence[_Column], y: float) -> float:
             if lower(names, details) > enough:
                 whole.append(f"{len(column.tile.paths) * column.tile.layers} of {shape}")
             for text in whole:
-                if svg.width_px(text, _SMALL_PX) <= column.width - 4:
+                if machine.width_px(text, _SMALL_PX) <= column.width - 4:
                     details = wrapped(column, text, place)
                     break
         at = y
@@ -380,11 +387,11 @@ def _label_lines(label: str, room: float) -> list[str]:
     """Return the names of a tile in at most three lines."""
     lines = [""]
     for word in _words(label):
-        if lines[-1] and svg.width_px(f"{lines[-1]}{word}".rstrip(), _NAME_PX, bold=True) > room:
+        if lines[-1] and machine.width_px(f"{lines[-1]}{word}".rstrip(), _NAME_PX, bold=True) > room:
             lines.append("")
         lines[-1] += word
     lines = [line.strip() for line in lines]
-    return lines if len(lines) < 4 else [*lines[:2], svg.cut(f"{lines[2]} …", room, _NAME_PX, bold=True)]
+    return lines if len(lines) < 4 else [*lines[:2], machine.cut(f"{lines[2]} …", room, _NAME_PX, bold=True)]
 
 
 def _shape(tile: Tile) -> str:
@@ -404,7 +411,7 @@ def _head(sheet: _Sheet, y: float, texts: Sequence[str]) -> tuple[float, float]:
         return y + 14, y + 14
     at = y + 11
     for number, text in enumerate(texts):
-        for line in svg.wrapped(text, sheet.head - 4, _SMALL_PX, 4):
+        for line in machine.wrapped(text, sheet.head - 4, _SMALL_PX, 4):
             canvas.text(0, at, line, _SMALL_PX, font_weight=None if number else 600,
                         fill_opacity=0.72 if number else None)  # fmt: skip
             at += 13
@@ -446,7 +453,7 @@ def _amounts(
         size, copies = of_tiles[id(column.tile)]
         at = y + 11
         sheet.canvas.text(column.left, at, bytes_text(size), _TEXT_PX)
-        for text in svg.wrapped(copies, column.width - 2, _SMALL_PX, 4) if copies != shared else ():
+        for text in machine.wrapped(copies, column.width - 2, _SMALL_PX, 4) if copies != shared else ():
             at += 13
             sheet.canvas.text(column.left, at, text, _SMALL_PX, fill_opacity=0.72)
         lowest = max(lowest, at + 4)
@@ -490,7 +497,7 @@ def _row(sheet: _Sheet, moves: Sequence[tuple[_Column, Move]], kind: _Kind, y: f
         _circle(sheet, column.left + radius, y + 7, _radius(sheet, size), of_tile[0].axes)
         x, room = column.left + 2 * radius + 3, column.width - 2 * radius - 5
         size_text, more = bytes_text(size), f"in {times}" if times > 1 else ""
-        if more and svg.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
+        if more and machine.width_px(f"{size_text} {more}", _TEXT_PX) <= room:
             size_text, more = f"{size_text} {more}", ""
         sheet.canvas.text(x, y + 11, size_text, _TEXT_PX)
         if more:
@@ -629,7 +636,7 @@ def _elsewhere(sheet: _Sheet, y: float) -> float:
 
 
 def _written(sheet: _Sheet, x: float, y: float, room: float, text: str, quiet: bool = True) -> float:
-    for line in svg.wrapped(text, max(room, 80), _SMALL_PX if quiet else _TEXT_PX, _MOST_LINES):
+    for line in machine.wrapped(text, max(room, 80), _SMALL_PX if quiet else _TEXT_PX, _MOST_LINES):
         sheet.canvas.text(x, y, line, _SMALL_PX if quiet else _TEXT_PX, fill_opacity=0.72 if quiet else None)
         y += 13.5
     return y

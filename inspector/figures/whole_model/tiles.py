@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from inspector.core.formatting import mesh_axes_text
 from inspector.figures.palette import color_of_axis
-from inspector.figures.whole_model import svg
+from inspector.figures.whole_model import machine
+from inspector.figures.whole_model.machine import INK, Canvas
 from inspector.figures.whole_model.record import Dimension, Tile, product
-from inspector.figures.whole_model.svg import INK, Canvas
 
 EDGE_PX = 14  # above and left of a tile, for the axes that cut it
 SHEET_PX = 3  # between the sheets of a stack
@@ -271,7 +271,7 @@ def _name(axes: Sequence[str], parts: int) -> str:
 def name_px(dimensions: tuple[Dimension, ...]) -> float:
     """Return the width of the names of the mesh axes that cut a side; 0 if none does."""
     side = _Side.of(dimensions, 1.0)
-    return svg.width_px(_name(side.axes, side.parts), _EDGE_TEXT_PX) if side.axes else 0.0
+    return machine.width_px(_name(side.axes, side.parts), _EDGE_TEXT_PX) if side.axes else 0.0
 
 
 def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upright: bool = False) -> None:
@@ -279,7 +279,7 @@ def _edge_text(canvas: Canvas, x: float, y: float, room: float, side: _Side, upr
     text = _name(side.axes, side.parts)
     canvas.open(transform=f"translate({x:.1f} {y:.1f})" + (" rotate(-90)" if upright else ""))
     at = 0.0
-    if svg.width_px(text, _EDGE_TEXT_PX) > room:
+    if machine.width_px(text, _EDGE_TEXT_PX) > room:
         text = f"÷{side.parts}"
         for axis in side.axes:
             canvas.rect(at, -7, 7, 7, fill=color_of_axis(axis), rx=1.5)

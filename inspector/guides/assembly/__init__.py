@@ -5,7 +5,11 @@ from inspector.guides.assembly.request import (
     MISTAKES,
     NO_MISTAKE,
     WAYS,
+    Assembled,
     Assembly,
+    Contents,
+    Piece,
+    Stage,
     Step,
     applicable,
     from_json,
@@ -14,4 +18,3 @@ from inspector.guides.assembly.request import (
     recipe,
     swap_partner,
 )
-from inspector.guides.assembly.result import Assembled, Contents, Piece, Stage

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from inspector import layout as layouts
 from inspector.core import sharding, typed_json
 from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.snapshot import Mesh, Spec
+from inspector.core.snapshot import Array, Mesh, Spec
 from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
+    JaxError,
     MeshRequest,
     parse_axes_of_dimension,
     parse_choice,
@@ -26,6 +27,64 @@ from inspector.guides.array_fields import (
     parse_spec,
     print_spec,
 )
+
+
+@dataclass(frozen=True)
+class Piece(Record):
+    """A piece that JAX was given, in the order of the list.
+
+    Attributes:
+      meant_for: The device whose part of the array it is. None if JAX itself cuts the array.
+      on: The device that held it when JAX joined the pieces. None if JAX moves it.
+      shape: None if the callback returned nothing.
+      values: Its numbers in row-major order.
+    """
+
+    meant_for: NonNegativeInt | None
+    on: NonNegativeInt | None
+    shape: tuple[NonNegativeInt, ...] | None
+    dtype: str
+    values: tuple[NonNegativeInt, ...]
+
+
+@dataclass(frozen=True)
+class Contents(Record):
+    """The numbers in one device's shard, in row-major order."""
+
+    device: NonNegativeInt
+    shape: tuple[NonNegativeInt, ...]
+    values: tuple[NonNegativeInt, ...]
+
+
+@dataclass(frozen=True)
+class Stage(Record):
+    """A global array, its sharding as JAX prints it, and the contents of each shard in mesh order."""
+
+    array: Array
+    sharding: str
+    contents: tuple[Contents, ...]
+
+
+@dataclass(frozen=True)
+class Assembled(Record):
+    """The result of an Assembly.
+
+    Attributes:
+      shape: The global shape that JAX was given.
+      joined: The assembled array. None if JAX raised an error.
+      resharded: The resharded array. None if JAX raised an error or the request has no target.
+      collectives: The operations of the collectives in the compiled reshard.
+      refusal: The error that JAX raised.
+    """
+
+    shape: tuple[NonNegativeInt, ...]
+    pieces: tuple[Piece, ...]
+    joined: Stage | None
+    resharded: Stage | None
+    collectives: tuple[str, ...]
+    refusal: JaxError | None
+    versions: dict[str, str] = field(default_factory=dict)
+
 
 Way = Literal["callback", "pieces", "device_put"]
 Loading = Literal["array", "batch", "reshard"]

@@ -5,14 +5,47 @@ Each has a physical meaning. Two per generation are fitted to published runs (se
 that is exposed before a compile, and the agreement of both estimates. The others come from microbenchmarks.
 """
 
+import dataclasses
 import functools
+import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from inspector.core import strict_json, typed_json
+from inspector.core.errors import InvalidInput
+from inspector.core.private_database import user_folder
+from inspector.core.snapshot import Mesh, Program
+from inspector.core.typed_json import FiniteFloat, PositiveInt, Record
+from inspector.machines import hardware
 from inspector.machines.hardware import Chip
+
+# All emulated devices share the cores of the machine, so their work adds up. Source: the step times of the
+# default MLP, transformer and mixture of experts on 8 emulated devices of a machine with 2 cores; they are
+# within a factor of two. Only the ratios between layouts matter.
+FLOPS_PER_SECOND = 5e10  # of matrix products in float32, all cores together
+BYTES_PER_SECOND = 3e9  # of collectives, which copy memory
+COLLECTIVE_SECONDS = 1e-4  # for the devices to meet in one collective
+
+
+def emulated_seconds(program: Program, mesh: Mesh) -> float | None:
+    """Return the estimated seconds of one run on emulated devices; None if the program is unknown."""
+    products = program.work.matmul if program.work else None
+    if products is None or program.collectives is None:
+        return None
+    seconds = mesh.size * sum(product.flops for product in products) / FLOPS_PER_SECOND
+    for collective in program.collectives:
+        if collective.executions == 0:
+            continue
+        if collective.executions is None or collective.wire_bytes_per_device is None:
+            return None
+        sent = mesh.size * collective.wire_bytes_per_device / BYTES_PER_SECOND
+        seconds += collective.executions * (sent + COLLECTIVE_SECONDS)
+    return seconds
+
 
 # The table of published runs with their predictions, and the constants that were fitted to them.
 ACCURACY = Path(__file__).with_name("accuracy.json")
@@ -149,3 +182,107 @@ def accuracy_table() -> dict[str, Any]:
     """Return the accuracy table: `constants` by chip, `rows` of published runs, and `versions`."""
     table: dict[str, Any] = json.loads(ACCURACY.read_text(encoding="utf-8"))
     return table
+
+
+# Measured steps of the user's own machines, on which intervals of predictions rest.
+#
+# They are in one JSON file next to the library. Each run keeps the prediction that was made for it and a
+# digest of the constants of that prediction. With other constants, such as those of a newer version, it does
+# not count.
+
+
+FORMAT = "sharding-inspector-runs"
+VERSION = 1
+_MOST_BYTES = 4 * 2**20
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class OwnRun(Record):
+    """One program of one run.
+
+    Attributes:
+      chip: Name of the chip.
+      devices: Number of devices of its mesh.
+      model: Name of the model; None if unknown.
+      measured: Median of the measured steps in seconds.
+      predicted: Predicted seconds of a step.
+      constants: Digest of the constants of the prediction.
+      created: When the run was made, in ISO 8601.
+    """
+
+    chip: str
+    devices: PositiveInt
+    program: str
+    measured: FiniteFloat
+    predicted: FiniteFloat
+    constants: str
+    created: str
+    model: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted seconds."""
+        return self.measured / self.predicted
+
+
+@dataclass(frozen=True)
+class OwnRuns(Record):
+    """The runs of the file, the oldest first."""
+
+    runs: tuple[OwnRun, ...] = ()
+
+
+def path() -> Path:
+    """Return the file of the own runs. It need not exist."""
+    return user_folder() / "runs.json"
+
+
+def read() -> tuple[OwnRun, ...]:
+    """Return the runs of the file, the oldest first; none if there is no file.
+
+    Raises:
+      InvalidInput: the file is damaged or too large.
+    """
+    file = path()
+    try:
+        state = file.stat()
+    except OSError:
+        return ()
+    return _read(file, state.st_mtime_ns, state.st_size)
+
+
+@functools.lru_cache(maxsize=4)
+def _read(file: Path, changed: int, size: int) -> tuple[OwnRun, ...]:
+    plain = strict_json.read(file, _MOST_BYTES)
+    record = typed_json.decode_file(OwnRuns, plain, str(file), FORMAT, VERSION)
+    if any(min(run.measured, run.predicted) <= 0 for run in record.runs):
+        raise InvalidInput(f"{file}: measured and predicted must be above 0 seconds")
+    return record.runs
+
+
+def ratios(chip: str) -> tuple[float, ...]:
+    """Return measured over predicted seconds of the own runs on a chip that count.
+
+    A damaged file counts as empty, with a warning in the log: a page must not end because of it.
+    """
+    try:
+        runs = read()
+    except InvalidInput as error:
+        _log.warning("Own runs are not used: %s", error)
+        return ()
+    return tuple(run.ratio for run in runs if run.chip == chip and counts(run))
+
+
+@functools.lru_cache(maxsize=64)
+def digest_of(chip: str) -> str:
+    """Return a digest of the constants with which steps on a chip of this name are predicted."""
+    plain: dict[str, Any] = dataclasses.asdict(constants_of(hardware.CHIPS[chip]))
+    plain |= {"before": dataclasses.asdict(before_compile_constants()), "agreement": agreement()}
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def counts(run: OwnRun) -> bool:
+    """Return whether the prediction of a run was made with the constants of this version."""
+    return run.chip in hardware.CHIPS and run.constants == digest_of(run.chip)

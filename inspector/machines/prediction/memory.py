@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_in_host
-from inspector.core import dtypes, totals
+from inspector.core import memory_kinds, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.assessment import MemoryKind
 from inspector.core.meshes import is_emulated
@@ -494,15 +494,15 @@ def peak_interval(estimated: int, at_least: int) -> tuple[int, int]:
 
 def _packed(snapshot: Snapshot) -> Snapshot:
     """Return the Snapshot with the bytes of arrays as a compiler packs them."""
-    if not any(map(dtypes.is_packed, snapshot.arrays)):
+    if not any(map(memory_kinds.is_packed, snapshot.arrays)):
         return snapshot
     arrays = tuple(
         dataclasses.replace(
             array,
-            bytes=array.bytes and dtypes.packed_bytes(array.dtype, array.bytes, array.bytes),
-            bytes_per_device=dtypes.packed_per_device(array),
+            bytes=array.bytes and memory_kinds.packed_bytes(array.dtype, array.bytes, array.bytes),
+            bytes_per_device=memory_kinds.packed_per_device(array),
         )
-        if dtypes.is_packed(array)
+        if memory_kinds.is_packed(array)
         else array
         for array in snapshot.arrays
     )

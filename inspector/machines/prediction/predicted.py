@@ -21,7 +21,6 @@ import numpy as np
 from inspector.core import assumed
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.snapshot import Mesh, OpenChoice, Platform, Prediction, Program, Snapshot
-from inspector.machines.cost import hbm_time
 from inspector.machines.evidence import (
     evidence_on,
     partitioned_for,
@@ -29,10 +28,10 @@ from inspector.machines.evidence import (
     platform_on,
     program_for_chip,
 )
-from inspector.machines.hardware import CHIPS, Chip, Kind
+from inspector.machines.hardware import CHIPS, Chip, Kind, hbm_time
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
-from inspector.machines.prediction import own_runs
+from inspector.machines.prediction import calibration
 from inspector.machines.prediction.calibration import (
     BeforeCompile,
     Constants,
@@ -752,7 +751,7 @@ def interval_of(chip: str, key: str = "left_out") -> Interval | None:
       alone, or `before_compile`. Own runs are of compiled programs.
     """
     before = key == "before_compile"
-    own = () if before else own_runs.ratios(chip)
+    own = () if before else calibration.ratios(chip)
     return interval(_published(key), chip, own, TAIL_BEFORE_COMPILE if before else TAIL)
 
 

@@ -15,13 +15,7 @@ from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import Collective, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.core.traffic import traffic
-from inspector.machines.cost import (
-    Estimate,
-    compute_time,
-    critical_intensity,
-    hbm_time,
-)
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import Chip, Estimate, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import (
     Link,
     NoLink,

@@ -1,12 +1,14 @@
-"""The parts of a step, predicted or measured: the fact from which every bar and sentence about it is made."""
+"""The parts of a predicted or measured step, its critical path, and its spans."""
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 from inspector.core.assessment import PartKind, StepPart, Traffic
-from inspector.core.snapshot import Collective, InstructionTime, Program
+from inspector.core.snapshot import Collective, InstructionTime, Program, ScheduledOperation
 from inspector.machines.prediction.predicted import Predicted
+from inspector.machines.prediction.simulation import CORE, MEASURED, Basis, Span
 
 # A rest of the prediction that is smaller than this share comes from rounding.
 _ROUNDING = 1e-9
@@ -173,3 +175,99 @@ def _exact(parts: Sequence[StepPart], seconds: float) -> tuple[StepPart, ...]:
             break
         fitted[place] = replace(fitted[place], seconds=fitted[place].seconds + error)
     return tuple(fitted)
+
+
+# The critical path of a simulated step: what must become shorter for the step to become shorter.
+#
+# From the end of the step backward: an operation of the core begins when the one before it ends. If the core
+# waits, the transfer that it waits for is on the path instead. A transfer begins when the transfer before it
+# on the same resource ends, or when the core starts it.
+
+
+def measured_spans(program: Program) -> tuple[Span, ...]:
+    """Return when a device ran each instruction in the mean run; () without a profile or a schedule.
+
+    Each loop has its first iteration, and one period for the others.
+    """
+    schedule, trace = program.schedule, program.trace
+    if schedule is None or trace is None:
+        return ()
+    times = {time.name: time for time in trace.instructions if time.start is not None}
+    spans: list[Span] = []
+    ends: dict[str, float] = {}  # of the first iteration, by computation
+    loops: list[tuple[str, int, ScheduledOperation, InstructionTime]] = []
+    for computation in schedule.computations:
+        for position, operation in enumerate(computation.operations):
+            time = times.get(operation.name)
+            if time is None or time.start is None or not time.events:
+                continue
+            if operation.runs:
+                loops.append((computation.name, position, operation, time))
+                continue
+            end = time.start + time.seconds[0] / max(trace.executions(time), 1.0)
+            ends[computation.name] = max(ends.get(computation.name, 0.0), end)
+            collective = collective_of(program, time)
+            awaited = () if collective is None else collective.axis_names
+            basis: Basis = "profile" if collective is None else "wait"
+            spans.append(Span(computation.name, position, MEASURED, time.start, end, basis, awaited))
+    for name, position, operation, time in loops:
+        assert time.start is not None
+        first = max((ends.get(inner, time.start) for inner in operation.runs or ()), default=time.start)
+        last = time.start + max(time.seconds[0], 0.0)
+        if last > first:
+            spans.append(Span(name, position, MEASURED, first, last, "loop"))
+    return tuple(sorted(spans, key=lambda span: span.start))
+
+
+# Times that are equal but for rounding differ by less than this share of the step.
+_SAME = 1e-9
+
+
+def critical_path(spans: Sequence[Span]) -> frozenset[int]:
+    """Return the positions in `spans` of those on the critical path.
+
+    A transfer that occupies several resources is on the path with all of them. The core's waits are not.
+
+    spans: of a simulated step, with one iteration of each loop; the others are one span.
+    """
+    on_core = [n for n, span in enumerate(spans) if span.resource == CORE]
+    transfers = [n for n, span in enumerate(spans) if span.resource != CORE]
+    on_core.sort(key=lambda n: spans[n].start)
+    transfers.sort(key=lambda n: spans[n].end)
+    starts = [spans[n].start for n in on_core]
+    ends = [spans[n].end for n in transfers]
+    if not on_core:
+        return frozenset()
+    time = spans[on_core[-1]].end
+    same = _SAME * time
+
+    def ending_at(moment: float) -> list[int]:
+        low = bisect.bisect_left(ends, moment - same)
+        return transfers[low : bisect.bisect_right(ends, moment + same)]
+
+    on_path: set[int] = set()
+    while True:
+        place = bisect.bisect_left(starts, time - same) - 1
+        if place < 0:
+            return frozenset(on_path)
+        at = on_core[place]
+        span = spans[at]
+        before = time
+        time = span.start
+        if span.basis != "wait":
+            on_path.add(at)
+            continue
+        awaited = [n for n in ending_at(span.end) if before - spans[n].start > same]
+        while awaited:
+            first = spans[awaited[0]]
+            own = [
+                n
+                for n in awaited
+                if (spans[n].computation, spans[n].position) == (first.computation, first.position)
+            ]
+            on_path.update(own)
+            time = first.start
+            resources = {spans[n].resource for n in own}
+            awaited = [
+                n for n in ending_at(time) if spans[n].resource in resources and time - spans[n].start > same
+            ]

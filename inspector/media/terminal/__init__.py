@@ -30,7 +30,7 @@ _MODULES = {
     "shards": "read_verbs",
     "device": "read_verbs",
     "explain": "explain_verb",
-    "predict": "predict_verb",
+    "predict": "read_verbs",
     "accuracy": "accuracy_verb",
     "search": "search_verb",
     "audit": "read_verbs",

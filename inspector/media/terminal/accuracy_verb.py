@@ -15,7 +15,7 @@ from inspector.core.errors import InvalidInput, choices, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.machines.prediction import own_runs
+from inspector.machines.prediction import calibration
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import JSON, Output, argument, verb
 from inspector.sections import accuracy as section_of_accuracy
@@ -62,7 +62,7 @@ def accuracy(options: argparse.Namespace) -> Output:
         raise InvalidInput("--only needs the runs of --runs")
     if options.add is not None:
         new = local_runs.add(shared.read_snapshot(options.add))
-        print(f"{counted(len(new), 'run')} added to {own_runs.path()}", file=sys.stderr)
+        print(f"{counted(len(new), 'run')} added to {calibration.path()}", file=sys.stderr)
     if options.runs is None:
         accuracy = comparison.shipped()
     else:
@@ -85,8 +85,8 @@ def accuracy(options: argparse.Namespace) -> Output:
                 ) from None
         accuracy = compare_runs(runs, options.snapshots, options.no_compile)
     return Output(
-        lambda: comparison.json_of(accuracy) | {"own": typed_json.encode(list(own_runs.read()))},
-        lambda: [section_of_accuracy.section(accuracy, own_runs.read())],
+        lambda: comparison.json_of(accuracy) | {"own": typed_json.encode(list(calibration.read()))},
+        lambda: [section_of_accuracy.section(accuracy, calibration.read())],
     )
 
 

@@ -5,30 +5,149 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from inspector.checks import audit, checked, lock_file, policy
 from inspector.checks.checked import Checked
-from inspector.compare import comparison_json, difference
-from inspector.compare.aligned import aligned
-from inspector.compare.board import Board
+from inspector.compare import difference
+from inspector.compare.board import Board, aligned
+from inspector.compare.caveats import caveats
+from inspector.compare.compared import compared
+from inspector.compare.difference.array_differences import ArrayDifference, arrays, spec_rows
+from inspector.compare.difference.sentences import sentences
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
-from inspector.core import output
+from inspector.compare.questions import questions
+from inspector.compare.search import result as results
+from inspector.compare.verdict import headline, verdicts
+from inspector.core import output, typed_json
 from inspector.core.assumed import with_assumed
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted, numbered
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Snapshot
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import CHIPS, Chip
 from inspector.media import report as reports
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import search_files
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.sections import comparison, glance, paired_times, subject
 from inspector.sections.comparison import Named
 from inspector.sections.section import Block, Section, text
 from inspector.service.engine import Status
 from inspector.service.library import Library
+
+_ARRAY_FIELDS = (
+    *("group", "shape", "dtype", "logical_axes", "spec", "shard_shape"),
+    *("bytes", "bytes_per_device", "replicas"),
+)
+
+
+def to_json(
+    named: Sequence[tuple[str, Snapshot]], baseline: int = 0, chip: Chip | None = None
+) -> dict[str, Any]:
+    """Return assessments and verdicts, the Board's rows, the specs, and the differences from the baseline.
+
+    Raises:
+      InvalidInput: if there is no Snapshot at index `baseline`.
+    """
+    snapshots = [snapshot for _, snapshot in named]
+    every = compared(named, chip)
+    rows = questions(every, baseline)
+    reference = snapshots[baseline]
+    return {
+        "format": "sharding-comparison",
+        "version": 1,
+        "baseline": baseline,
+        "chip": None if chip is None else chip.name,
+        "snapshots": [
+            {"name": name, "source": typed_json.encode(snapshot.source), "layout": snapshot.layout}
+            for name, snapshot in named
+        ],
+        "columns": [{"name": one.name, "assessment": typed_json.encode(one.assessment)} for one in every],
+        "verdicts": [typed_json.encode(verdict) for verdict in verdicts(every, baseline)],
+        "sentence": headline(every, baseline),
+        "questions": [typed_json.encode(row) for row in rows],
+        "specs": [typed_json.encode(row) for row in spec_rows(snapshots)],
+        "differences": [
+            {
+                "before": baseline,
+                "after": place,
+                "sentences": list(sentences(reference, snapshot, chip)),
+                "reservations": [caveat.text for caveat in caveats(reference, snapshot)],
+                "arrays": [_difference(array) for array in arrays(reference, snapshot) if array.changed],
+            }
+            for place, snapshot in enumerate(snapshots)
+            if place != baseline
+        ],
+    }
+
+
+def _difference(difference: ArrayDifference) -> dict[str, Any]:
+    sides = (
+        None if array is None else typed_json.encode(array) for array in (difference.before, difference.after)
+    )
+    before, after = (side and {name: side[name] for name in _ARRAY_FIELDS} for side in sides)
+    facts = {
+        "path": difference.path,
+        "changed": list(difference.changed),
+        "placement": difference.placement,
+    }
+    return facts | {"before": before, "after": after}
+
+
+# Read Snapshots for `compare` and `report`, for which the result of a search means its best layouts.
+#
+# Other files and folders are those that `show` takes.
+
+
+_MOST_FILES = 64  # each has figures in a column of every table
+
+
+def read_all(
+    paths: Sequence[str], given: Sequence[str] = ()
+) -> tuple[list[tuple[str, Snapshot]], Chip | None]:
+    """Return names and Snapshots of files. A search result gives the current layout and the best ones.
+
+    Also return the chip for which all search results predicted their times; None if they differ.
+
+    Args:
+      given: the names of the first Snapshots.
+
+    Raises:
+      InvalidInput: a file is neither a Snapshot nor a search result.
+    """
+    if len(paths) > _MOST_FILES:
+        raise InvalidInput(f"{len(paths):,} files are given, but at most {_MOST_FILES} can be compared")
+    names: list[str] = []
+    snapshots: list[Snapshot] = []
+    chips: set[str | None] = set()
+    for path in paths:
+        plain = shared.json_with_format(path)
+        if plain is None or plain["format"] != results.FORMAT:
+            snapshots.append(shared.snapshot_of(path, plain))
+            names.append(Path(path).name.removesuffix(".json") or path)
+            continue
+        # Imported late: a comparison of Snapshots needs no workers.
+        from inspector.service.search.task import snapshots_of
+
+        result = results.from_plain(plain, path)
+        chips.add(result.chip)
+        with shared.workers() as service:
+            best, lost = snapshots_of(result, service)
+        if lost:
+            layouts = f"{lost} of {counted(len(best), 'layout')}"
+            print(
+                f"{path}: {layouts} are planned again, because this machine has not kept what the "
+                "search compiled or ran with this version",
+                file=sys.stderr,
+            )
+        names += [name for name, _ in best]
+        snapshots += [of_layout for _, of_layout in best]
+    # Names that the user gave stay as they are.
+    unique = [*given, *list(numbered([*given, *names[len(given) :]]))[len(given) :]]
+    chip = CHIPS.get(chips.pop() or "") if len(chips) == 1 else None
+    return list(zip(unique, snapshots, strict=True)), chip
+
 
 VIOLATED = 1
 _TIMING = "--time-together"
@@ -84,7 +203,7 @@ def compare(options: argparse.Namespace) -> Output | None:
         if suffix not in (None, ".json"):
             raise InvalidInput(f"{_TIMING} writes text or .json, but --output ends in {suffix}")
     kept = Board() if options.board is None else _board(options.board)
-    of_files, searched = search_files.read_all(paths)
+    of_files, searched = read_all(paths)
     chip = chip or searched
     read = [*kept.named, *of_files]
     if len(read) < 2:
@@ -100,7 +219,7 @@ def compare(options: argparse.Namespace) -> Output | None:
 
     def plain() -> dict[str, Any]:
         of_times = {} if times is None else {"times": times.to_json()}
-        return comparison_json.to_json(named, baseline, chip) | of_times
+        return to_json(named, baseline, chip) | of_times
 
     if suffix == ".json":
         output.write_text(json.dumps(plain(), indent=1, allow_nan=False) + "\n", options.output)
@@ -185,7 +304,7 @@ def report(options: argparse.Namespace) -> None:
         if len(given) > len(options.snapshots):
             count = counted(len(options.snapshots), "Snapshot")
             raise InvalidInput(f"{option} is given {len(given)} times, but there is {count}")
-    named, searched = search_files.read_all(options.snapshots, options.name)
+    named, searched = read_all(options.snapshots, options.name)
     names = [name for name, _ in named]
     notes = {name: note for name, note in zip(names, options.note, strict=False) if note}
     reports.write(named, options.output, chip or searched, notes)

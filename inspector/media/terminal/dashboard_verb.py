@@ -14,7 +14,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.media.terminal.options import argument, number, verb
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.engine import memory_limit
+from inspector.service.engine import environment
 
 SERVER = "inspector.media.streamlit.streamlit_run"
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"
@@ -26,10 +26,10 @@ MODEL = argument(
     help="add your own model to the list of models; may be repeated",
 )
 WORKER_MEMORY = argument(
-    memory_limit.OPTION,
+    environment.OPTION,
     metavar="SIZE",
     help=f"the most memory that one worker process may use, such as 8GiB "
-    f"({memory_limit.SHARE:.0%}% of this machine or container)",
+    f"({environment.SHARE:.0%}% of this machine or container)",
 )
 
 
@@ -40,9 +40,9 @@ def limit_workers(size: str | None) -> None:
       InvalidInput: the option or the environment variable is not a size, or too small.
     """
     if size is not None:
-        memory_limit.parse(size, memory_limit.OPTION)
-        os.environ[memory_limit.VARIABLE] = size
-    memory_limit.of_worker()
+        environment.parse(size, environment.OPTION)
+        os.environ[environment.VARIABLE] = size
+    environment.of_worker()
 
 
 def model_arguments(names: Sequence[str]) -> list[str]:

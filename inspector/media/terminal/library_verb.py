@@ -12,7 +12,7 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb
 from inspector.sections.section import Table
-from inspector.service.library import Entry, Library, export
+from inspector.service.library import Entry, Library, kept
 
 
 def _actions(parser: argparse.ArgumentParser) -> None:
@@ -75,7 +75,7 @@ def library(options: argparse.Namespace) -> None:
         saved.rename(options.name, options.new_name)
     elif options.all:
         output.refuse_unwritable(options.output)
-        output.write_bytes(export.zipped(saved, saved.entries()), options.output)
+        output.write_bytes(kept.zipped(saved, saved.entries()), options.output)
     else:
         output.write_text(saved.text(options.name), options.output)
 

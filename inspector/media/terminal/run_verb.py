@@ -30,8 +30,7 @@ from inspector.service.program_run.launch import Program
 from inspector.service.program_run.records import Folder
 
 if TYPE_CHECKING:
-    from inspector.service.program_run.causes import CauseFinder
-    from inspector.service.program_run.for_target import TargetCompiler
+    from inspector.service.program_run.causes import CauseFinder, TargetCompiler
 
 _UPDATE_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0  # for the dashboard to end
@@ -233,7 +232,7 @@ def emulated_devices(devices: str | None) -> dict[str, str]:
 
 
 def _compiler(target: targets.Target) -> TargetCompiler:
-    from inspector.service.program_run.for_target import TargetCompiler
+    from inspector.service.program_run.causes import TargetCompiler
 
     return TargetCompiler(target)
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from inspector.compare.search import result as results
-from inspector.compare.search.goal import goal_of
-from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import OBJECTIVES
+from inspector.compare.search.order import goal_of
+from inspector.compare.search.result import OBJECTIVES, Progress
 from inspector.compare.search.space import space_of
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown

@@ -26,8 +26,7 @@ from inspector.media.terminal.dashboard_verb import (
 )
 from inspector.media.terminal.options import argument, number, verb
 from inspector.service import serving
-from inspector.service.audit_log import AuditLog
-from inspector.service.serving import SECRET_HEADER, Serving, TrustedProxy
+from inspector.service.serving import SECRET_HEADER, AuditLog, Serving, TrustedProxy
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 UNIX = "unix:"

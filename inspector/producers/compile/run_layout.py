@@ -1,29 +1,33 @@
-"""Build and run a layout, and read the sharding of every array from the live arrays."""
+"""Build and run a layout, read the sharding of every array, and count the tokens of experts."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
+from flax import linen as nn
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
+from inspector.core.errors import InvalidInput
+from inspector.core.formatting import bytes_text, counted
 from inspector.core.job_report import JobReport
-from inspector.core.snapshot import Snapshot, Source
+from inspector.core.snapshot import ExpertLoad, Snapshot, Source
 from inspector.layout import Layout
+from inspector.layout.fields import print_mesh
 from inspector.layout.plan import now
-from inspector.model import PyTree
+from inspector.model import Model, PyTree
 from inspector.model.built_in.watching import Watched
 from inspector.producers.arrays.leaves import all_leaves
 from inspector.producers.arrays.live_arrays import live_arrays, live_bytes, watched_arrays
 from inspector.producers.arrays.records import mesh_record
-from inspector.producers.compile import local_devices
 from inspector.producers.compile.compiled_program import (
     CompiledProgram,
     compile_all,
     unsafe_findings,
     unsafe_text,
 )
-from inspector.producers.compile.expert_load import expert_load
 from inspector.producers.model.abstract import versions
 from inspector.producers.model.build import (
     first_inputs,
@@ -33,6 +37,96 @@ from inspector.producers.model.build import (
     tracing,
 )
 from inspector.producers.model.state_specs import given_specs, with_patterns
+
+
+def require_usable(layout: Layout) -> None:
+    """Refuse a layout that this machine cannot run.
+
+    Raises:
+      InvalidInput: JAX found fewer devices than the mesh has.
+    """
+    devices = jax.local_devices()
+    if len(devices) < layout.devices:
+        raise InvalidInput(
+            f"mesh {print_mesh(layout.mesh_shape)} has {counted(layout.devices, 'device')}, but target "
+            f"local has {len(devices):,} ({devices[0].device_kind})"
+        )
+
+
+def capacity() -> int | None:
+    """Return the bytes that programs can use on the smallest local device; None if JAX does not know."""
+    limits = [(device.memory_stats() or {}).get("bytes_limit") for device in jax.local_devices()]
+    known = [int(limit) for limit in limits if limit]
+    return min(known) if known and len(known) == len(limits) else None
+
+
+def refuse_larger_than_machine(needed: int) -> None:
+    """Refuse programs that do not fit on a device.
+
+    Args:
+      needed: bytes on each device, as the compiler counted them.
+
+    Raises:
+      InvalidInput: a device has less memory.
+    """
+    available = capacity()
+    if available is not None and needed > available:
+        raise InvalidInput(
+            f"this layout as compiled needs {bytes_text(needed)} on each device, but a "
+            f"{jax.local_devices()[0].device_kind} has {bytes_text(available)} for programs"
+        )
+
+
+def expert_load(model: Model, mesh: Mesh, state: PyTree, batch: PyTree, dropless: bool) -> ExpertLoad | None:
+    """Return the tokens of each expert with this state; None for a model without `routing`.
+
+    It must be called while the model is traced, under its mesh and rules.
+
+    Args:
+      dropless: whether experts have their mesh axes also if rules give these to the batch first.
+
+    Raises:
+      InvalidInput: `routing` returns something else.
+    """
+    if model.routing is None:
+        return None
+    routing = jax.jit(model.routing, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    counts = np.asarray(routing(state, batch))
+    if counts.ndim != 3 or not np.issubdtype(counts.dtype, np.integer) or not counts.size:
+        raise InvalidInput(
+            f"routing returns {counts.dtype}{list(counts.shape)}, but must return integers for each "
+            "layer, sequence and expert"
+        )
+    counts = counts.astype(np.int64)
+    by_device = _by_device(counts, mesh, dropless) if model.names == "logical" else None
+    return ExpertLoad(
+        layers=len(counts),
+        tokens=tuple(map(int, counts.sum(axis=(0, 1)))),
+        devices=None if by_device is None else tuple(map(int, by_device.sum(axis=0))),
+        busiest=None if by_device is None else int(by_device.max(axis=1).sum()),
+    )
+
+
+def _by_device(counts: np.ndarray, mesh: Mesh, dropless: bool) -> np.ndarray | None:
+    """Return the tokens of each layer for the experts of each device; None if they are sharded unevenly.
+
+    A device has the sequences of the axes of `batch` that its experts leave free.
+    """
+    experts, sequences = _axes("expert", "batch")
+    if dropless:
+        (experts,), (sequences,) = _axes("expert"), _axes("batch")
+        sequences = tuple(axis for axis in sequences if axis not in experts)
+    try:
+        parts = NamedSharding(mesh, PartitionSpec(sequences, experts)).devices_indices_map(counts.shape[1:])
+    except ValueError:
+        return None
+    return np.stack([counts[:, *parts[device]].sum(axis=(1, 2)) for device in mesh.devices.flat], axis=1)
+
+
+def _axes(*names: str) -> list[tuple[str, ...]]:
+    """Return the mesh axes that the current rules give each of these logical axes."""
+    entries = (*(nn.logical_to_mesh_axes(names) or ()), *(None,) * len(names))[: len(names)]
+    return [(entry,) if isinstance(entry, str) else tuple(entry or ()) for entry in entries]
 
 
 def run_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
@@ -51,7 +145,7 @@ def run_layout(layout: Layout, report: JobReport, memory: int | None = None) -> 
         For emulated devices that is `memory`, by default the free memory of this machine.
     """
     if layout.is_local:
-        local_devices.require_usable(layout)
+        require_usable(layout)
     model, mesh = model_and_mesh(layout, report)
     mesh_of_record = mesh_record(mesh)
     watched: list[Watched] = []
@@ -60,7 +154,7 @@ def run_layout(layout: Layout, report: JobReport, memory: int | None = None) -> 
         programs = compile_all(wanted, lambda name: CompiledProgram(name, report), mesh_of_record, watched)
         needed = max(program.bytes_per_device() for program in programs)
         if layout.is_local:
-            local_devices.refuse_too_large(needed)
+            refuse_larger_than_machine(needed)
         else:
             refuse_too_large(needed, layout, memory, "this layout as compiled")
 

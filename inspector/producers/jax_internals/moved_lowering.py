@@ -5,13 +5,85 @@ Public replacement: none. A `jax.stages.Lowered` compiles for the devices that i
 Tried on JAX 0.10.2 and 0.12.0.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 from jax import stages
-from jax._src.interpreters import pxla
+from jax._src import pjit
+from jax._src.interpreters import batching, pxla
 from jax._src.lib import xla_client
 from jax.extend.sharding import GSPMDSharding
+from jax.sharding import NamedSharding, PartitionSpec
+
+# Sharding constraints inside of `jax.vmap`, on a mesh whose axes have size 1.
+#
+# JAX adds the mapped dimension to the PartitionSpec of such a constraint. It leaves out this step if the
+# constraint replicates, as it does on a mesh of one device, and then overwrites a dimension of the spec. In a
+# template the spec has the names of logical axes, so it must be whole.
+#
+# Public replacement: none. Tried on JAX 0.10.2 and 0.12.0.
+
+
+@contextlib.contextmanager
+def with_whole_specs() -> Iterator[None]:
+    """Add the mapped dimension to the spec of each constraint that is traced in this context."""
+    rules = batching.fancy_primitive_batchers
+    of_jax = rules[pjit.sharding_constraint_p]
+
+    def batched(axis_data: Any, values: Any, dimensions: Any, **parameters: Any) -> Any:
+        (value,), (mapped,) = values, dimensions
+        sharding = parameters["sharding"]
+        is_plain = isinstance(sharding, NamedSharding) and parameters["layout"] is None
+        if mapped is None or not is_plain or axis_data.spmd_name is not None:
+            return of_jax(axis_data, values, dimensions, **parameters)
+        spec = [*sharding.spec, *(None for _ in range(value.ndim - 1 - len(sharding.spec)))]
+        spec.insert(mapped, PartitionSpec.UNCONSTRAINED)
+        free = {number + (mapped <= number) for number in parameters["unconstrained_dims"]}
+        parameters |= {
+            "sharding": NamedSharding(sharding.mesh, PartitionSpec(*spec)),
+            "unconstrained_dims": frozenset({mapped, *free}),
+        }
+        return pjit.sharding_constraint_p.bind(value, **parameters), mapped
+
+    rules[pjit.sharding_constraint_p] = batched
+    try:
+        yield
+    finally:
+        rules[pjit.sharding_constraint_p] = of_jax
+
+
+# Replace the function in which JAX lowers a jitted function, while a context is active.
+#
+# Whatever wraps `jax.jit` ends in this function. In a program that is recorded, `compile_hook` replaces it.
+#
+# Public replacement: none. Tried on JAX 0.10.2 and 0.12.0.
+
+
+@contextlib.contextmanager
+def replaced(make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    """Call what `make` returns for the original function, `lower(arguments, jaxpr=…, **parameters)`."""
+    original = pjit._resolve_and_lower
+    pjit._resolve_and_lower = make(original)
+    try:
+        yield
+    finally:
+        pjit._resolve_and_lower = original
+
+
+def runs_now(caller: FrameType) -> bool:
+    """Return whether JAX lowers a function to run it now, and not ahead of time.
+
+    Args:
+      caller: the frame that calls the replaced function.
+    """
+    return caller.f_code is pjit._pjit_call_impl_python.__code__
+
+
+def use_debug_info(traced: Any, of: Any) -> None:
+    """Give a traced function the names and the source of another one."""
+    getattr(traced, "jaxpr", traced)._debug_info = getattr(of, "jaxpr", of).debug_info
 
 
 def devices_of(lowered: stages.Lowered) -> tuple[Any, ...]:

@@ -15,9 +15,8 @@ from inspector.core.sharding import jax_entry
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
 from inspector.guides.processes import Exchanged, Held, HostLocal, View
-from inspector.producers.arrays.distributed import gathered
 from inspector.producers.arrays.leaves import Leaf
-from inspector.producers.arrays.live_arrays import live_array
+from inspector.producers.arrays.live_arrays import gathered, live_array
 from inspector.producers.arrays.records import index_bounds, mesh_record
 
 # JAX 0.12 ends a message with the line of this file that called it.

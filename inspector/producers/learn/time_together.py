@@ -18,7 +18,7 @@ from inspector.model import PyTree
 from inspector.producers.compile.compiled_program import CompiledProgram
 from inspector.producers.model.abstract import versions
 from inspector.producers.model.build import build_model, first_inputs, make_mesh, signatures, tracing
-from inspector.service.engine import memory_limit
+from inspector.service.engine import environment
 
 # Rounds that do not count: the first runs allocate memory that later ones reuse.
 WARM_UP_ROUNDS = 2
@@ -53,7 +53,7 @@ def time_layouts(
     Raises:
       InvalidInput: fewer than two layouts remain.
     """
-    available = memory_limit.available_bytes() if memory is None else memory
+    available = environment.available_bytes() if memory is None else memory
     ready: dict[int, _Runner] = {}
     reasons = list(untimed)
     for place, (number, layout) in enumerate(wanted.items()):

@@ -1,9 +1,17 @@
 """All operations of an MLIR module, and its main function."""
 
 from collections.abc import Iterable
+from io import BytesIO
 from typing import Any
 
 from jax.extend.mlir import ir
+
+
+def of_module(module: ir.Module) -> bytes:
+    """Return the bytecode of an `ir.Module`."""
+    buffer = BytesIO()
+    module.operation.write_bytecode(buffer)
+    return buffer.getvalue()
 
 
 def operations(operation: ir.Operation, inner_first: bool = False) -> list[ir.Operation]:

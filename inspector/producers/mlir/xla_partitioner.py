@@ -22,7 +22,7 @@ from jax.extend.mlir import ir
 
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
-from inspector.producers.jax_internals import compiler, partitioner_dump
+from inspector.producers.jax_internals import partitioner_dump
 from inspector.producers.jax_internals.cpu_clients import Client, cpu_client
 from inspector.producers.mlir.walk import (
     function_type,
@@ -88,7 +88,7 @@ def partitioned_prepared(module: ir.Module, devices: int, log: list[str] | None 
         )
         try:
             with _STANDARD_ERROR.into(Path(folder) / _LOG):
-                compiler.compile_uncached(module, used, options)
+                partitioner_dump.compile_uncached(module, used, options)
         except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
             reason = str(error).strip().partition("\n")[0][:300]
         written = Path(folder) / _LOG

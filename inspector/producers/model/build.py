@@ -33,7 +33,7 @@ from inspector.producers.model import describe, placeholder_devices, sharding_er
 from inspector.producers.model.describe import code_of, costs_of_kernels, own_code
 from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes
 from inspector.producers.model.traceable import batch_function, returns_state
-from inspector.service.engine import memory_limit
+from inspector.service.engine import environment
 
 
 def build_model(layout: Layout) -> Model:
@@ -63,7 +63,7 @@ def model_and_mesh(layout: Layout, report: JobReport) -> tuple[Model, Mesh]:
 
 def refuse_too_large(bytes_per_device: int, layout: Layout, memory: int | None, what: str) -> None:
     """Refuse to run `what` if it exceeds the usable bytes of this machine, which are measured if None."""
-    available = memory_limit.available_bytes() if memory is None else memory
+    available = environment.available_bytes() if memory is None else memory
     emulation.refuse_too_large(bytes_per_device * layout.devices, available, what)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from jax.sharding import AbstractDevice
 
-from inspector.producers.jax_internals import device_functions
+from inspector.producers.jax_internals import cpu_clients
 from inspector.producers.jax_internals.cpu_clients import cpu_client
 
 # What `Mesh.abstract_mesh` says of the devices of a mesh of CPU devices.
@@ -48,7 +48,7 @@ def _placeholders(count: int) -> tuple[Any, ...]:
 def _install() -> None:
     """Replace the functions of JAX that list or count devices, once in a process."""
     if not _real:
-        _real.update(device_functions.replace(_provided))
+        _real.update(cpu_clients.replace(_provided))
 
 
 def _provided(name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from inspector.core import typed_json
 from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.job_report import JobReport
-from inspector.core.sharding_errors import sentence
+from inspector.core.sharding_text import refusal_text
 from inspector.core.snapshot import Change, Effects, LayoutCost, Program
 from inspector.core.snapshot.effects import KINDS, UNKNOWN_AXES, by_effect
 from inspector.core.totals import state_totals, totals
@@ -324,5 +324,5 @@ def forget() -> None:
 def _named(template: Template, program: str) -> Lowered:
     for refused in template.refused:
         if refused.sharding_error is not None and refused.name in (program, "init"):
-            raise InvalidInput(sentence(refused.sharding_error))
+            raise InvalidInput(refusal_text(refused.sharding_error))
     return next(lowered for lowered in template.programs if lowered.name == program)

@@ -25,7 +25,7 @@ from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH, fit
 from inspector.producers.model.abstract import cached_state
-from inspector.producers.partition import collector
+from inspector.producers.partition import shardy
 from inspector.producers.partition.amounts import amounts_of
 from inspector.producers.partition.partition_layout import Setting, partitioned_totals
 from inspector.producers.partition.template import Template, template_of
@@ -39,7 +39,7 @@ def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """
     report("bound")
     layouts, chip, programs = _read(payload)
-    with collector.paused():
+    with shardy.paused():
         bounds = [typed_json.encode(bound_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": bounds}
 
@@ -51,7 +51,7 @@ def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """
     report("partition")
     layouts, chip, programs = _read(payload)
-    with collector.paused():
+    with shardy.paused():
         costs = [typed_json.encode(cost_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": costs}
 

@@ -15,18 +15,15 @@ from jax.extend.mlir.dialects import sdy
 from inspector.compiled import hlo, program_text, residuals
 from inspector.compiled.argument_uses import argument_uses
 from inspector.compiled.hlo import ragged_rows
-from inspector.compiled.hlo.analysis import Analysis
+from inspector.compiled.hlo.analysis import Analysis, open_choices
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
-from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
-from inspector.compiled.hlo.fused_values import fused_values
+from inspector.compiled.hlo.fused_values import FusedTraffic, fused_traffic, fused_values
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.hlo.live_values import LiveValues
 from inspector.compiled.hlo.loop_invariants import simplified
-from inspector.compiled.hlo.open_choices import open_choices
-from inspector.compiled.hlo.partitioner_log import rematerializations
 from inspector.compiled.hlo.pipelines import pipelines
-from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy
-from inspector.compiled.hlo.shards import shards_of
+from inspector.compiled.hlo.shardings import NamedMesh, parse_sdy, shards_of
+from inspector.compiled.hlo.text import rematerializations
 from inspector.compiled.matched_origins import with_lines
 from inspector.compiled.memory_use import estimated_peak, estimated_use
 from inspector.core import rules, typed_json
@@ -36,6 +33,7 @@ from inspector.core.assumed import with_costs_of_model
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text
 from inspector.core.job_report import JobReport
+from inspector.core.meshes import slices_of
 from inspector.core.rules import Rule
 from inspector.core.sharding import on_more_axes, with_unreduced
 from inspector.core.sharding_text import mesh_text
@@ -53,7 +51,6 @@ from inspector.core.snapshot import (
     Work,
 )
 from inspector.core.step_program import ONCE
-from inspector.core.tpu_slices import slices_of
 from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PARTITIONED
 from inspector.machines.hardware import Kind
@@ -61,15 +58,13 @@ from inspector.producers.arrays.live_arrays import with_spec
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.walk import operations
 from inspector.producers.mlir.xla_partitioner import MOST_DEVICES, partitioned_prepared
-from inspector.producers.partition import collector, shardy
+from inspector.producers.partition import shardy
 from inspector.producers.partition.causes import Causes
 from inspector.producers.partition.conflicts import conflict, conflicts_of
-from inspector.producers.partition.history import History
-from inspector.producers.partition.intermediates import intermediates
+from inspector.producers.partition.history import History, intermediates
 from inspector.producers.partition.large_mesh import on_axes_of, on_large_mesh, smaller
-from inspector.producers.partition.manual import manual_axes_around
 from inspector.producers.partition.numbers import purposes_of
-from inspector.producers.partition.one_mesh import OTHER_MESHES, meshes_of
+from inspector.producers.partition.one_mesh import OTHER_MESHES, manual_axes_around, meshes_of
 from inspector.producers.partition.origins import Sources, origins_of_value
 from inspector.producers.partition.planned_kernel import planned_kernel
 from inspector.producers.partition.rewritable import RewritableModule
@@ -238,7 +233,7 @@ def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
             )
             report("origins", totals=typed_json.encode(known))
 
-    with collector.paused():
+    with shardy.paused():
         answer = partitioned_programs(
             layout,
             payload["origins"],

@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from inspector.core.snapshot import Spec
-from inspector.producers.mlir.attribute_cache import cached_by_attribute
+from inspector.producers.mlir.locations import cached_by_attribute
 
 SHARDING = "sdy.sharding"
 # The operation of a `shard_map`.

@@ -11,9 +11,10 @@ lowered on the layout's own mesh, because their code may depend on it.
 
 import contextlib
 import functools
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import TypeAlias, cast
 
 import jax
 from cachetools import LRUCache, cached
@@ -26,23 +27,84 @@ from inspector.core.assumed import KernelCosts
 from inspector.core.errors import InvalidInput
 from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.snapshot import CheckpointName, Program
+from inspector.core.statistics import by_key
 from inspector.layout import Layout
 from inspector.model import PyTree
 from inspector.model.built_in.watching import marking
 from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
-from inspector.producers.jax_internals.mapped_constraints import with_whole_specs
+from inspector.producers.jax_internals.moved_lowering import with_whole_specs
 from inspector.producers.mlir import xla_partitioner
+from inspector.producers.mlir.locations import Line, lines_at, named_at
 from inspector.producers.mlir.walk import operations
 from inspector.producers.model.abstract import abstract_mesh
 from inspector.producers.model.build import Signature, build_model, reading_rules, signatures, traced_under
 from inspector.producers.model.describe import code_of
 from inspector.producers.model.sharding_errors import RefusedPrograms
-from inspector.producers.partition import constraints, shardy
+from inspector.producers.partition import shardy
+from inspector.producers.partition.history import is_mark
 from inspector.producers.partition.numbers import OperationNames, for_partitioner, numbered
 from inspector.producers.partition.origins import LogicalAxes, note_axes
 from inspector.producers.partition.rewritable import RewritableModule
 from inspector.producers.partition.xla_form import remove_dead_code, xla_form
+
+# Sharding constraints of a lowered program, by source line or by name, and their removal.
+#
+# A constraint is identified by its position among the constraints of the program, which copies keep.
+
+
+_CONSTRAINT = "sdy.sharding_constraint"
+_ACTIVATION = "activation/"  # of the path of a value that a model watches after it constrains it
+_Call: TypeAlias = "tuple[Line | None, Line | None]"
+
+
+def positions_by_line(module: ir.Operation) -> Mapping[str, list[int]]:
+    """Return the positions of the constraints of each source line: `layer.py:60`."""
+    places = ((named_at(constraint.location)[1], n) for n, constraint in enumerate(_constraints(module)))
+    return by_key((place, n) for place, n in places if place)
+
+
+def positions_by_name(module: ir.Operation) -> Mapping[str, list[int]]:
+    """Return the positions of the constraints of each name of a built-in model, in both passes.
+
+    A built-in model marks each value that it constrains in `constrained`, so the mark has the name. The
+    constraints of the backward pass have the source lines of the forward pass: `constrained` and its call.
+    The result is empty if the name of a constraint in `constrained` is unknown or ambiguous.
+    """
+    constraints = _constraints(module)
+    names: dict[_Call, set[str]] = {}
+    for mark in filter(is_mark, operations(module)):
+        owner = mark.operands[0].owner
+        if isinstance(owner, ir.Block) or owner.operation.name != _CONSTRAINT:
+            continue
+        path = json.loads(ir.StringAttr(mark.attributes["backend_config"]).value)["path"]
+        if path.startswith(_ACTIVATION):
+            names.setdefault(_call(owner.operation), set()).add(path.rpartition("/")[2])
+    inside = {line for line, _ in names}
+    calls = [_call(constraint) for constraint in constraints]
+    named = [(names.get(call, set()), n) for n, call in enumerate(calls) if call[0] in inside]
+    if any(len(found) != 1 for found, _ in named):
+        return {}
+    return by_key((name, n) for found, n in named for name in found)
+
+
+def remove(module: ir.Operation, positions: Collection[int]) -> None:
+    """Remove the constraints at these positions from a module's operation."""
+    for position, constraint in enumerate(_constraints(module)):
+        if position in positions:
+            constraint.results[0].replace_all_uses_with(constraint.operands[0])
+            constraint.erase()
+
+
+def _constraints(module: ir.Operation) -> list[ir.Operation]:
+    return [op for op in operations(module, inner_first=True) if op.name == _CONSTRAINT]
+
+
+def _call(constraint: ir.Operation) -> _Call:
+    """Return the line of a constraint, and the line that calls the function around it."""
+    lines = (*lines_at(constraint.location), None, None)
+    return lines[0], lines[1]
+
 
 # The platform decides how JAX lowers some operations, such as random numbers; shardings do not depend on it.
 PLATFORM = "cpu"
@@ -99,7 +161,7 @@ class Lowered:
         module = self.without_names.restore()
         with module.context, ir.Location.unknown():
             copy = module.operation.clone()
-            constraints.remove(copy, removed)
+            remove(copy, removed)
             text = str(copy.get_asm(enable_debug_info=False, large_elements_limit=None))
         with jax_mlir.make_ir_context(), ir.Location.unknown():
             return RewritableModule(ir.Module.parse(text))
@@ -117,12 +179,12 @@ class Lowered:
     @functools.cached_property
     def constraints_by_line(self) -> Mapping[str, Collection[int]]:
         """Positions of its sharding constraints by their source lines."""
-        return constraints.positions_by_line(self.module.operation)
+        return positions_by_line(self.module.operation)
 
     @functools.cached_property
     def constraints_by_name(self) -> Mapping[str, Collection[int]]:
         """Positions of its sharding constraints by the names that a built-in model gives them."""
-        return constraints.positions_by_name(self.module.operation)
+        return positions_by_name(self.module.operation)
 
 
 @dataclass(frozen=True)

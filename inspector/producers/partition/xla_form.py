@@ -23,7 +23,7 @@ from inspector.producers.mlir.walk import (
     symbols,
     text_of,
 )
-from inspector.producers.partition.manual import restore_manual
+from inspector.producers.partition.one_mesh import restore_manual
 from inspector.producers.partition.outlined import add_shardings, without_shardings
 from inspector.producers.partition.shardings import SHARDING
 

@@ -18,7 +18,7 @@ from inspector.core.sources import READERS, SNAPSHOT
 from inspector.layout import rule_files
 from inspector.producers.readers import archive, content, limits
 from inspector.producers.readers.content import Sample
-from inspector.service.engine import memory_limit
+from inspector.service.engine import environment
 
 UNPACKED = "unpacked"
 
@@ -135,7 +135,7 @@ def _bounded_text(snapshot: Snapshot, name: str) -> str:
 
 def _out_of_memory(name: str) -> InvalidInput:
     return InvalidInput(
-        f"{name} needs more than {bytes_text(memory_limit.of_parsing())} of memory to read, the most allowed"
+        f"{name} needs more than {bytes_text(environment.of_parsing())} of memory to read, the most allowed"
     )
 
 

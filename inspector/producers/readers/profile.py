@@ -23,7 +23,7 @@ from inspector.producers.readers import content, hlo_text, limits
 from inspector.producers.readers.content import Report, Sample, no_report
 from inspector.producers.readers.hlo_mesh import devices_of
 from inspector.producers.readers.hlo_text import ModuleText
-from inspector.producers.readers.profiles import kinds, wire
+from inspector.producers.readers.profiles import kinds, planes
 from inspector.producers.readers.profiles.events import Collector, ProgramKey, Recorded
 from inspector.producers.readers.profiles.kinds import Kinds
 from inspector.producers.readers.profiles.planes import File
@@ -34,7 +34,7 @@ OTHER_RUNS, HOSTS_MISSING = "profile-other-runs", "profile-hosts-missing"
 UNKNOWN_INSTRUCTIONS, COMMAND_BUFFERS = "profile-unknown-instructions", "profile-command-buffers"
 IDLE_PROGRAMS = "profile-programs-not-run"
 
-_PRODUCER = "inspector.producers.jax_internals.hlo_proto"
+_PRODUCER = "inspector.producers.jax_internals.hlo_conversion"
 _HLO_MODULE = 1  # the field of an HloProto
 _ASSIGNMENT = 15  # of an HloModuleProto
 _REPLICAS, _PARTITIONS, _DEVICES, _DEVICE_IDS = 1, 2, 3, 1  # of a DeviceAssignmentProto, and of its devices
@@ -235,12 +235,12 @@ def _text(proto: bytes, name: str) -> ModuleText | None:
     try:
         module = next(
             proto[part.value : part.end]
-            for part in wire.fields(proto, 0, len(proto))
-            if part.number == _HLO_MODULE and part.wire == wire.LENGTH
+            for part in planes.fields(proto, 0, len(proto))
+            if part.number == _HLO_MODULE and part.wire == planes.LENGTH
         )
         replicas, partitions, assignment = _device_assignment(module)
         modules = hlo.parse(_with_counts(text_of(module), replicas, partitions))
-    except (StopIteration, wire.Damaged, RuntimeError, ValueError, InvalidInput):
+    except (StopIteration, planes.Damaged, RuntimeError, ValueError, InvalidInput):
         return None
     return ModuleText(name, name, modules, assignment=assignment) if len(modules) == 1 else None
 
@@ -261,30 +261,30 @@ def _device_assignment(module: bytes) -> tuple[int, int, tuple[int, ...] | None]
     """
     replicas = partitions = 0
     ids: list[int] = []
-    for assignment in wire.fields(module, 0, len(module)):
-        if assignment.number != _ASSIGNMENT or assignment.wire != wire.LENGTH:
+    for assignment in planes.fields(module, 0, len(module)):
+        if assignment.number != _ASSIGNMENT or assignment.wire != planes.LENGTH:
             continue
-        for part in wire.fields(module, assignment.value, assignment.end):
-            if part.number == _REPLICAS and part.wire == wire.VARINT:
+        for part in planes.fields(module, assignment.value, assignment.end):
+            if part.number == _REPLICAS and part.wire == planes.VARINT:
                 replicas = part.value
-            elif part.number == _PARTITIONS and part.wire == wire.VARINT:
+            elif part.number == _PARTITIONS and part.wire == planes.VARINT:
                 partitions = part.value
-            elif part.number == _DEVICES and part.wire == wire.LENGTH:
+            elif part.number == _DEVICES and part.wire == planes.LENGTH:
                 ids += _integers(module, part.value, part.end)
     return replicas, partitions, tuple(ids) if ids and len(set(ids)) == len(ids) else None
 
 
 def _integers(data: bytes, begin: int, end: int) -> Iterator[int]:
     """Yield the device ids of a partition, which are packed or not."""
-    for part in wire.fields(data, begin, end):
+    for part in planes.fields(data, begin, end):
         if part.number != _DEVICE_IDS:
             continue
-        if part.wire == wire.VARINT:
+        if part.wire == planes.VARINT:
             yield part.value
             continue
         at = part.value
         while at < part.end:
-            value, at = wire.varint(data, at, part.end)
+            value, at = planes.varint(data, at, part.end)
             yield value
 
 

@@ -14,7 +14,7 @@ from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Finding, Snapshot
-from inspector.producers.readers import content, limits, orbax_leaves, saved_sharding
+from inspector.producers.readers import content, limits, orbax_folder, saved_sharding
 from inspector.producers.readers.content import Report, Sample, no_report
 from inspector.producers.readers.imported_array import ImportedArrays, Stored
 from inspector.producers.readers.orbax_folder import SHARDING
@@ -82,7 +82,7 @@ def read_entries(path: Path, what: str) -> Entries:
 
 def paths_of(keys: Iterable[str]) -> dict[str, str]:
     """Return the path of each dotted key path. Every dot separates two keys."""
-    return orbax_leaves.paths_of({key: key.split(".") for key in keys})
+    return orbax_folder.paths_of({key: key.split(".") for key in keys})
 
 
 def _complete_part(text: str, size: int, what: str, refused: InvalidInput) -> Entries:

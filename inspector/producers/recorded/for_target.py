@@ -29,11 +29,10 @@ from inspector.machines.prediction.memory import capacity_of
 from inspector.machines.targets import Target
 from inspector.producers.arrays.live_arrays import with_spec
 from inspector.producers.arrays.records import memory_of, mesh_record, spec_of
-from inspector.producers.compile.compile_layout import compiler_versions
-from inspector.producers.compile.topology import devices_of, placed_record
-from inspector.producers.jax_internals import compiler, hlo_shardings
-from inspector.producers.jax_internals.compiler import LoadedExecutable
+from inspector.producers.compile.compile_layout import compiler_versions, devices_of, placed_record
+from inspector.producers.jax_internals import hlo_conversion, partitioner_dump
 from inspector.producers.jax_internals.custom_partitions import ANSWERS
+from inspector.producers.jax_internals.partitioner_dump import LoadedExecutable
 from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.model.abstract import versions
 
@@ -83,7 +82,7 @@ def compile_module(module: bytes, devices: list[Any], settings: dict[str, Any]) 
         build = options.executable_build_options
         build.allow_spmd_sharding_propagation_to_parameters = settings["inputs_chosen"] or [False]
         build.allow_spmd_sharding_propagation_to_output = settings["outputs_chosen"] or [False]
-        return compiler.compile_module(parsed, devices, options)
+        return partitioner_dump.compile_module(parsed, devices, options)
 
 
 def _read(
@@ -176,7 +175,7 @@ def _chosen_specs(
         given = list(shardings or ())[-len(values) :] if values else []
         for value, sharding, is_free in zip(values, given, list(free)[-len(values) :], strict=False):
             if is_free and value.path in shapes:
-                spec = hlo_shardings.spec_of(sharding, mesh)
+                spec = hlo_conversion.spec_of(sharding, mesh)
                 chosen[value.path] = spec_of(spec, len(shapes[value.path] or ()))
     return chosen
 

@@ -27,11 +27,11 @@ from inspector.core.snapshot import Finding, Mesh, Program, Snapshot, Source
 from inspector.layout.plan import NOT_PARTITIONED, now
 from inspector.producers.mlir.walk import function_type, signature_attributes, symbols
 from inspector.producers.partition.one_mesh import OTHER_MESHES, meshes_of, on_first_mesh
-from inspector.producers.partition.refusals import reason, refusals
 from inspector.producers.partition.shardings import SHARDING, axes_of_dimensions, rank_of
-from inspector.producers.readers import content, hlo_arrays, hlo_mesh, limits
+from inspector.producers.partition.shardy import reason, refusals
+from inspector.producers.readers import content, hlo_mesh, limits
 from inspector.producers.readers.content import MLIR_BYTECODE
-from inspector.producers.readers.hlo_arrays import HloArrays
+from inspector.producers.readers.hlo_mesh import HloArrays
 from inspector.producers.recorded.lowered_module import PartitionedModule, hlo_text, partitioned_module
 from inspector.producers.recorded.written_shardings import with_sdy
 
@@ -43,7 +43,7 @@ _OF_ONE_DEVICE = (
     "collectives."
 )
 ABSTRACT_MESH = "abstract-mesh"
-_MEMORY_SPACES = {kind: space for space, kind in hlo_arrays.MEMORY_KINDS.items()}
+_MEMORY_SPACES = {kind: space for space, kind in hlo_mesh.MEMORY_KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def _partitioned(module: ir.Module, name: str, mesh: Mesh, main: ir.Operation) -
     """
     inputs, outputs = (
         [
-            f"{name}/{hlo_arrays.path_of_value(role, number, value)}"
+            f"{name}/{hlo_mesh.path_of_value(role, number, value)}"
             for number, value in enumerate(_values(main, main, {}, key))
         ]
         for role, key in (("input", "arg_attrs"), ("output", "res_attrs"))

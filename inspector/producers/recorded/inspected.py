@@ -24,11 +24,11 @@ from inspector.core.snapshot import CheckpointName, Snapshot, write
 from inspector.machines import targets
 from inspector.model import PyTree
 from inspector.producers.capture.capture import capture_compiled
-from inspector.producers.jax_internals import arrays, custom_partitions, lowering_hook, programs
+from inspector.producers.jax_internals import arrays, custom_partitions, moved_lowering, programs
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
-from inspector.producers.mlir import bytecode
+from inspector.producers.mlir import walk
 from inspector.producers.mlir.kernel_bodies import with_costs
-from inspector.producers.recorded.named_arguments import argument_paths, with_argument_names
+from inspector.producers.recorded.own_names import argument_paths, with_argument_names
 from inspector.producers.recorded.recorder import lowered_settings
 
 if TYPE_CHECKING:  # imported when the first worker is needed
@@ -124,7 +124,7 @@ def _with_causes(snapshot: Snapshot, module: Callable[[], Any]) -> Snapshot:
         return snapshot  # Flax and Equinox wrap what JAX lowers
     from inspector.service.program_run.causes import CauseFinder
 
-    return CauseFinder(_pool())(snapshot, bytecode.of_module(lowered))
+    return CauseFinder(_pool())(snapshot, walk.of_module(lowered))
 
 
 def _with_names(snapshot: Snapshot, compiled: object, name: str) -> Snapshot:
@@ -151,7 +151,7 @@ def _lowered_for(platform: str | None, named: list[tuple[CheckpointName, ...]]) 
     def replacement(original: Callable[..., Any]) -> Callable[..., Any]:
         def resolve_and_lower(args: Any, jaxpr: Any, **params: Any) -> Any:
             # Operations that run now, and not those that are compiled ahead of time, need their results.
-            if lowering_hook.runs_now(sys._getframe(1)) or params.get("lowering_platforms"):
+            if moved_lowering.runs_now(sys._getframe(1)) or params.get("lowering_platforms"):
                 return original(args, jaxpr=jaxpr, **params)
             named.append(checkpoint_names(jaxpr))
             if platform is None:
@@ -166,7 +166,7 @@ def _lowered_for(platform: str | None, named: list[tuple[CheckpointName, ...]]) 
 
         return resolve_and_lower
 
-    with lowering_hook.replaced(replacement):
+    with moved_lowering.replaced(replacement):
         yield lowerings
 
 
@@ -199,7 +199,7 @@ def _without_body(jaxpr: ClosedJaxpr, lowered: Any) -> ClosedJaxpr:
         return jax.lax.optimization_barrier((results, used))[0]
 
     empty = jax.jit(body).trace(*jaxpr.in_avals).jaxpr
-    lowering_hook.use_debug_info(empty, jaxpr)
+    moved_lowering.use_debug_info(empty, jaxpr)
     return empty
 
 
@@ -217,7 +217,7 @@ def _empty(aval: jax.core.ShapedArray) -> jax.Array:
 
 
 def _for_target(snapshot: Snapshot, lowered: programs.MeshComputation, target: targets.Target) -> Snapshot:
-    from inspector.service.program_run.for_target import TargetCompiler
+    from inspector.service.program_run.causes import TargetCompiler
 
     used = len(programs.devices_of(lowered))
     if used > target.devices:
@@ -229,7 +229,7 @@ def _for_target(snapshot: Snapshot, lowered: programs.MeshComputation, target: t
         mesh = replace(mesh, devices=tuple(places[device] for device in mesh.devices))
     settings = lowered_settings(lowered, places)
     compiler = TargetCompiler(target, _pool())
-    return compiler(replace(snapshot, mesh=mesh), bytecode.of_module(lowered.stablehlo()), settings)
+    return compiler(replace(snapshot, mesh=mesh), walk.of_module(lowered.stablehlo()), settings)
 
 
 @functools.cache

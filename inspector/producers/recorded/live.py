@@ -25,8 +25,7 @@ from inspector.producers.arrays.leaves import unboxed
 from inspector.producers.capture.capture import capture
 from inspector.producers.jax_internals import arrays
 from inspector.producers.jax_internals.programs import output_shardings
-from inspector.producers.recorded.named_arguments import ArgumentPaths
-from inspector.producers.recorded.own_names import names_of_libraries, trees_of_objects
+from inspector.producers.recorded.own_names import ArgumentPaths, names_of_libraries, trees_of_objects
 
 if TYPE_CHECKING:
     from inspector.producers.jax_internals.programs import MeshExecutable

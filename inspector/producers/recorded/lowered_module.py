@@ -28,8 +28,8 @@ from inspector.producers.mlir.walk import (
 from inspector.producers.partition import shardy
 from inspector.producers.partition.one_mesh import meshes_of, on_first_mesh
 from inspector.producers.partition.partition_layout import Setting, partitioned_program, with_causes
-from inspector.producers.partition.refusals import refusals
 from inspector.producers.partition.shardings import MANUAL
+from inspector.producers.partition.shardy import refusals
 from inspector.producers.partition.template import Lowered
 from inspector.producers.partition.xla_form import remove_dead_code, xla_form
 

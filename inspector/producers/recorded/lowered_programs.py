@@ -19,7 +19,7 @@ from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import CheckpointName
 from inspector.model import PyTree
 from inspector.producers.jax_internals import programs
-from inspector.producers.mlir import bytecode
+from inspector.producers.mlir import walk
 from inspector.producers.recorded.recorder import described, lowered_settings, paths_of
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Recorder:
         with self._lock:
             self._count += 1
             stem = f"{self._count:04d}"
-        module = bytecode.of_module(computation.stablehlo())
+        module = walk.of_module(computation.stablehlo())
         output.write_bytes(module, self._raw / f"{stem}.mlirbc")
         devices = programs.devices_of(computation)
         information = computation.compile_args["all_args_info"]

@@ -22,27 +22,77 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.sharding import Mesh, NamedSharding, Sharding
 
-from inspector.core import output
+from inspector.core import output, typed_json
 from inspector.core.program_run import LOWERED, when_compiled
 from inspector.core.snapshot import CheckpointName, Snapshot
 from inspector.core.totals import bytes_by_device, in_device_memory
 from inspector.model import PyTree
+from inspector.producers.arrays.records import mesh_record, shards_of, spec_of
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
-from inspector.producers.mlir import bytecode
-from inspector.producers.recorded import moved_arrays
-from inspector.producers.recorded.last_error import last_error
+from inspector.producers.mlir import walk
+from inspector.producers.recorded.last_error import last_error, lost_sharding
 from inspector.producers.recorded.live import LiveArrays
-from inspector.producers.recorded.lost_sharding import lost_sharding
-from inspector.producers.recorded.named_arguments import ArgumentPaths, argument_paths, with_argument_names
-from inspector.producers.recorded.own_names import arrays_of_function
+from inspector.producers.recorded.own_names import (
+    ArgumentPaths,
+    argument_paths,
+    arrays_of_function,
+    with_argument_names,
+)
 from inspector.producers.recorded.step_profile import StepProfile
 
 if TYPE_CHECKING:
     from inspector.producers.jax_internals.compile_hook import Hook, Split, Traced
     from inspector.producers.jax_internals.move_hook import Moves
     from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
+
+
+def plain(counts: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return the moves as JSON.
+
+    Args:
+      counts: the `counts` of a `Moves`.
+    """
+    meshes: dict[Mesh, int] = {}
+    moves = [
+        {
+            "operation": operation,
+            "place": place,
+            "executions": count.value(),
+            "arrays": [
+                {
+                    "count": number,
+                    "shape": list(shape),
+                    "dtype": str(dtype),
+                    "itemsize": dtype.itemsize,
+                    "source": _side(before, shape, meshes),
+                    "target": _side(after, shape, meshes),
+                }
+                for (before, after, shape, dtype), number in arrays
+            ],
+        }
+        for (operation, place, arrays), count in list(counts.items())
+    ]
+    return {"meshes": [typed_json.encode(mesh_record(mesh)) for mesh in meshes], "moves": moves}
+
+
+def _side(sharding: Sharding, shape: tuple[int, ...], meshes: dict[Mesh, int]) -> dict[str, Any]:
+    """Return the number of the mesh and the spec of a sharding, or its shards if it has none."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, Mesh):
+        spec = sharding.spec
+        # An array with partial sums is not described by the entries of the spec alone.
+        partial = getattr(spec, "unreduced", None)
+        if not sharding.mesh.empty and not partial:
+            number = meshes.setdefault(sharding.mesh, len(meshes))
+            return {"mesh": number, "spec": spec_of(spec, len(shape))}
+    try:
+        return {"shards": [[shard.device, shard.index] for shard in shards_of(sharding, shape)]}
+    except Exception:  # sharding types raise different errors for shapes they cannot shard
+        devices: set[Any] = sharding.device_set
+        return {"devices": sorted(device.id for device in devices)}
+
 
 MOVES = "moves.json"
 ERROR = "error.json"
@@ -143,7 +193,7 @@ class Recorder:
             "devices": [device.id for device in programs.devices_of(computation)],
         }
         if len(meta["devices"]) > 1:
-            module = bytecode.of_module(computation.stablehlo())
+            module = walk.of_module(computation.stablehlo())
             output.write_bytes(module, self._raw / f"{stem}{LOWERED}")
         if target is not None:
             meta["target"] = self._write_target(stem, target)
@@ -222,7 +272,7 @@ class Recorder:
     def _write_target(self, stem: str, target: MeshComputation | str) -> dict[str, Any]:
         if isinstance(target, str):
             return {"error": target}
-        output.write_bytes(bytecode.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
+        output.write_bytes(walk.of_module(target.stablehlo()), self._raw / f"{stem}.mlirbc")
         # Emulated devices are numbered from 0, in the order of `jax.devices()`.
         return lowered_settings(target, {device.id: device.id for device in programs.devices_of(target)})
 
@@ -304,7 +354,7 @@ class Recorder:
         if not self._writes or (total := moves.total.value()) == self._written_moves:
             return
         started, self._written_moves = time.time(), total
-        output.write_text(json.dumps(moved_arrays.plain(moves.counts)), self._raw / MOVES)
+        output.write_text(json.dumps(plain(moves.counts)), self._raw / MOVES)
         spent = time.time() - started
         self._next_moves = time.time() + max(_LEAST_PAUSE_SECONDS, spent / _MOST_SHARE)
 

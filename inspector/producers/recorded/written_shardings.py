@@ -22,8 +22,8 @@ from inspector.producers.mlir.walk import (
     text_of,
 )
 from inspector.producers.partition.one_mesh import axes_of_parts
-from inspector.producers.partition.refusals import reason
 from inspector.producers.partition.shardings import SHARDING, rank_of
+from inspector.producers.partition.shardy import reason
 from inspector.producers.partition.xla_form import parsed_attribute, restore_shardings
 
 _FRONTEND, _MESHES = "mhlo.frontend_attributes", "xla.sdy.meshes"

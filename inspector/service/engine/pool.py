@@ -15,13 +15,22 @@ from typing import Any, Literal, Self
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, counted
-from inspector.service.engine import memory_limit, protocol
-from inspector.service.engine.environment import Environment
-from inspector.service.engine.job import Job, Status, unchanged
-from inspector.service.engine.lane import ALONE, Lane
+from inspector.service.engine import process
+from inspector.service.engine.environment import Environment, of_worker
+from inspector.service.engine.job import (
+    ALONE,
+    LOCAL,
+    NO_SUBJECT,
+    Caller,
+    Job,
+    Lane,
+    Requester,
+    Run,
+    Status,
+    Subject,
+    unchanged,
+)
 from inspector.service.engine.process import Process
-from inspector.service.engine.requester import LOCAL, NO_SUBJECT, Requester, Subject
-from inspector.service.engine.run import Caller, Run
 from inspector.service.engine.workers import Worker, Workers, WorkerStatus
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
@@ -121,7 +130,7 @@ class Pool:
         self._lock = threading.Condition()  # notified whenever anything below changes
         self._queue: list[Run] = []  # in the order in which they begin
         self._workers = Workers(
-            *(workers, self._lanes, idle, memory_limit.of_worker() if memory is None else memory, self._lock),
+            *(workers, self._lanes, idle, of_worker() if memory is None else memory, self._lock),
             self._process,
             self._time_out,
             self._fail,
@@ -157,7 +166,7 @@ class Pool:
         """
         if timeout is not None and not timeout > 0:
             raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
-        text = protocol.canonical(payload)
+        text = process.canonical(payload)
         caller = self._call(
             Run(
                 next(self._numbers),
@@ -401,7 +410,7 @@ class Pool:
                 worker.topics.remove(run.topic)
             worker.topics.append(run.topic)
         worker.process.send(
-            protocol.encode("run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory)
+            process.encode("run", run=run.number, job=run.kind, payload=run.payload, memory=run.memory)
         )
 
     def _fail(self, run: Run, error: str, details: str | None = None) -> None:
@@ -449,7 +458,7 @@ class Pool:
         self._finish(run, state, error=error)
         for worker in self._workers.all:
             if worker.run is run and not worker.stopping:
-                worker.process.send(protocol.encode("cancel", run=run.number))
+                worker.process.send(process.encode("cancel", run=run.number))
                 worker.kill_at = time.monotonic() + self._grace
         self._assign()
 

@@ -1,8 +1,9 @@
-"""A worker process as seen by the process that started it."""
+"""A worker process: its pipes, the lines on them, and its end."""
 
 import collections
 import contextlib
 import glob
+import json
 import logging
 import os
 import queue
@@ -17,7 +18,58 @@ from pathlib import Path
 from typing import Any
 
 from inspector.core import start
-from inspector.service.engine import protocol
+
+# Messages between server and worker: each a JSON object on one line.
+#
+# Server to worker, on the worker's standard input:
+#
+#     run        run, job, payload, memory run this job; `run` is its number from now on, and `memory` the
+#                                          bytes that it may use beyond those of the worker, or null
+#     cancel     run                       stop that run at its next report
+#     warm       devices                   import JAX and check that it has this many devices
+#
+# Worker to server, on the worker's original standard output:
+#
+#     started    run                       the job has begun
+#     dropped    run                       it has not begun after all; the worker ends after this
+#     progress   run, phase, figures       progress of the job
+#     done       run, result               ┐
+#     failed     run, error, details       ├ exactly one of these ends a run
+#     cancelled  run                       ┘
+#     warmed
+#     unusable   error                     warming failed; the worker ends after this
+
+
+# A worker writes this line on its standard error when a run begins. A message cannot replace it, because
+# the two streams are not synchronized.
+NEW_RUN = "-- a run begins --"
+
+
+def encode(kind: str, **fields: Any) -> bytes:
+    """Return one message as one line, newline included.
+
+    Raises TypeError or ValueError for values that strict JSON does not have, such as NaN.
+    """
+    # ASCII only, so that neither a line separator nor a lone surrogate in a name can break a line.
+    text = json.dumps({"kind": kind, **fields}, allow_nan=False, separators=(",", ":"))
+    return text.encode("ascii") + b"\n"
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """Return the message of one line. Raises ValueError if there is none."""
+    message = json.loads(line)
+    if isinstance(message, dict) and isinstance(message.get("kind"), str):
+        return message
+    raise ValueError("A message is a JSON object with a text under `kind`.")
+
+
+def canonical(payload: dict[str, Any]) -> str:
+    """Return the same text for equal payloads, whatever the order of their keys.
+
+    Raises TypeError or ValueError for values that strict JSON does not have.
+    """
+    return json.dumps(payload, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
 
 LINES_KEPT = 500  # of standard error; a crash with all its threads' stacks is about 200
 LINE_LENGTH = 4096  # bytes; a longer line is kept in pieces, so that memory stays bounded
@@ -200,7 +252,7 @@ class Process:
             with stdout:
                 for line in stdout:
                     if line.endswith(b"\n"):  # otherwise it ended in the middle of a message
-                        self._on_message(protocol.decode(line))
+                        self._on_message(decode(line))
         except Exception:
             _log.exception("Worker %d sent an invalid message.", self.pid)
         finally:
@@ -213,7 +265,7 @@ class Process:
         with stderr:
             while line := stderr.readline(LINE_LENGTH):
                 text = line.decode("utf-8", "replace").rstrip()
-                if text == protocol.NEW_RUN:
+                if text == NEW_RUN:
                     # A crash must not be explained by the output of an earlier job.
                     self._stderr.clear()
                     continue

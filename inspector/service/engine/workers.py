@@ -9,11 +9,17 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from inspector.service.engine import memory_limit, protocol
-from inspector.service.engine.environment import Environment
-from inspector.service.engine.lane import Lane
+from inspector.service.engine import process
+from inspector.service.engine.environment import (
+    CHECKS_PER_SECOND,
+    WORKER,
+    Environment,
+    exceeded,
+    exceeded_by_job,
+    used_bytes,
+)
+from inspector.service.engine.job import Lane, Run
 from inspector.service.engine.process import Process, process_name
-from inspector.service.engine.run import Run
 
 TOPICS = 8  # that a worker is assumed to have in its caches
 
@@ -62,7 +68,7 @@ class Worker:
             return self.unusable
         processes = self.environment.processes
         if run.memory is not None and self.process.ran_out_of_memory():
-            return memory_limit.exceeded_by_job(run.memory, run.phase)
+            return exceeded_by_job(run.memory, run.phase)
         if run.memory is not None and self.process.crashed():  # only a job that parses has a limit
             return self.process.explain_unreadable(str(run.payload.get("name", "The input")), run.phase)
         if processes > 1:
@@ -188,7 +194,7 @@ class Workers:
                     _log.warning("A worker could not be started: %s.", error)
                     started = None
                 if started is not None:
-                    started.process.send(protocol.encode("warm", devices=environment.devices))
+                    started.process.send(process.encode("warm", devices=environment.devices))
                 elif any(worker.stopping for worker in self.all):
                     break  # room is being made
             self._to_warm.pop(0)
@@ -218,26 +224,26 @@ class Workers:
                 busy = [(worker, worker.run, self._allowed(worker)) for worker in self.all if worker.is_busy]
             for worker, run, allowed in busy:
                 # Without the lock, because the kernel can take milliseconds to count.
-                used = memory_limit.used_bytes(worker.process.pid, allowed)
+                used = used_bytes(worker.process.pid, allowed)
                 if used is not None and used > allowed:
                     with self.lock:
                         self._stop_for_memory(worker, run, used, allowed)
-            time.sleep(1 / memory_limit.CHECKS_PER_SECOND)
+            time.sleep(1 / CHECKS_PER_SECOND)
 
     def _allowed(self, worker: Worker) -> int:
         """Return the bytes that a worker may have in memory now."""
         run = worker.run
         if run is None or run.memory is None or not run.picked_up:
             return self.memory
-        return min(self.memory, max(worker.used_before, memory_limit.WORKER) + run.memory)
+        return min(self.memory, max(worker.used_before, WORKER) + run.memory)
 
     def _stop_for_memory(self, worker: Worker, run: Run | None, used: int, allowed: int) -> None:
         if worker.run is not run or run is None or worker.stopping:
             return  # its run ended meanwhile, perhaps for another reason
         if allowed < self.memory and run.memory is not None:
-            error = memory_limit.exceeded_by_job(run.memory, run.phase)
+            error = exceeded_by_job(run.memory, run.phase)
         else:
-            error = memory_limit.exceeded(used, allowed, run.phase)
+            error = exceeded(used, allowed, run.phase)
         _log.warning("Worker %d: %s", worker.process.pid, error)
         if not run.finished:
             worker.run = None

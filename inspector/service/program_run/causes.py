@@ -1,18 +1,54 @@
-"""Why the collectives of a recorded program are there: its lowered module is partitioned in a worker."""
+"""What workers add to a recorded program: causes of its collectives, and a compile for a target."""
 
 import base64
 import time
 from dataclasses import replace
+from typing import Any
 
 from inspector.compiled import program_text
-from inspector.core import typed_json
+from inspector.core import snapshot, typed_json
 from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Finding, Program, Snapshot
 from inspector.layout.plan import with_partitioned
-from inspector.machines.targets import KINDS
+from inspector.machines import targets
+from inspector.machines.targets import KINDS, Target
 from inspector.service.engine import Environment, Pool
+
+_TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
+
+
+class TargetCompiler:
+    """Compiles one program after the other. The worker starts with the first one.
+
+    pool: has the worker; by default a new one.
+    """
+
+    def __init__(self, target: Target, pool: Pool | None = None) -> None:
+        self._target = target
+        self._pool = pool or Pool(workers=1)
+
+    def __call__(self, found: Snapshot, module: bytes, settings: dict[str, Any]) -> Snapshot:
+        """Return the Snapshot of a program for the target.
+
+        Raises:
+          InvalidInput: the compiler fails.
+        """
+        payload = {
+            "target": self._target.text,
+            "module": base64.b64encode(module).decode(),
+            "snapshot": found.to_json(),
+            "settings": settings,
+        }
+        environment = Environment(devices=1, variables=targets.environment(self._target))
+        job = self._pool.submit("compile_lowered", payload, environment, _TIMEOUT)
+        return snapshot.from_json(job.wait().answer(), "the program for the target")
+
+    def close(self) -> None:
+        """End the worker."""
+        self._pool.close()
+
 
 CAUSES_UNKNOWN = "causes-unknown"
 _MOST_SECONDS = 30.0  # for one program

@@ -4,16 +4,19 @@ import contextlib
 import functools
 import shutil
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from inspector.core import (
     output,
     program_run,
     renamed_paths,
+    sharding,
     snapshot,
     strict_json,
     typed_json,
@@ -29,12 +32,192 @@ from inspector.core.program_run import (
     LiveRecord,
     LostSharding,
     ProgramRun,
+    Reason,
+    ReasonKind,
     RunError,
     when_compiled,
 )
-from inspector.core.snapshot import Finding, Program, Seconds, Snapshot, Spec
+from inspector.core.sharding import Placement
+from inspector.core.snapshot import (
+    Array,
+    Finding,
+    Mesh,
+    MeshAxis,
+    Program,
+    Reshard,
+    ReshardedArrays,
+    Seconds,
+    Shard,
+    Snapshot,
+    Spec,
+)
 from inspector.core.traffic import wire_bytes_of_run
-from inspector.service.program_run.recompilation import reasons
+from inspector.guides.transfer import moving_elements
+
+_MOST_LINE = 200  # characters
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The place of an array before or after a move.
+
+    Attributes:
+      mesh: its mesh, None without a NamedSharding.
+      spec: the PartitionSpec on it, None without a NamedSharding.
+      on: the mesh that `placement` refers to. Without a NamedSharding it has a single axis.
+      placement: the shard of each device, None if unknown.
+    """
+
+    mesh: Mesh | None
+    spec: Spec | None
+    on: Mesh
+    placement: Placement | None
+
+
+def read_reshards(path: Path) -> tuple[Reshard, ...]:
+    """Return the moves in a file that the recorder wrote, those with the most bytes first.
+
+    Moves that change neither devices nor shards, for example to another kind of memory, are left out.
+    """
+    written = strict_json.read(path)
+    meshes = [typed_json.decode(Mesh, mesh, "mesh") for mesh in written["meshes"]]
+    reshards = [reshard for move in written["moves"] for reshard in _reshards(move, meshes)]
+    return tuple(sorted(reshards, key=lambda reshard: -reshard.executions * (reshard.moved or 0)))
+
+
+def _reshards(move: Mapping[str, Any], meshes: list[Mesh]) -> list[Reshard]:
+    """Return one record for each pair of source and target of the arrays that one line moves."""
+    groups: dict[Any, list[tuple[ReshardedArrays, _Side, _Side]]] = {}
+    for arrays in move["arrays"]:
+        shape = tuple(arrays["shape"])
+        before, after = (_side(arrays[key], shape, meshes) for key in ("source", "target"))
+        if before.on.devices == after.on.devices and _same(before.placement, after.placement):
+            continue
+        size = int(np.prod(shape, dtype=float)) * arrays["itemsize"]
+        record = ReshardedArrays(arrays["count"], shape, arrays["dtype"], size, before.spec, after.spec)
+        key = (before.mesh, before.on.devices, after.mesh, after.on.devices)
+        groups.setdefault(key, []).append((record, before, after))
+    place = move["place"]
+    line = None if place is None else f"{Path(place[0]).name}:{place[1]}"
+    return [
+        Reshard(
+            operation=move["operation"],
+            line=None if line is None else one_line(line)[-_MOST_LINE:],
+            executions=max(move["executions"], 1),
+            source_devices=old,
+            target_devices=new,
+            source_mesh=source_mesh,
+            target_mesh=target_mesh,
+            arrays=tuple(record for record, _, _ in group),
+            routes=_routes(group),
+        )
+        for (source_mesh, old, target_mesh, new), group in groups.items()
+    ]
+
+
+def _side(written: Mapping[str, Any], shape: tuple[int, ...], meshes: list[Mesh]) -> _Side:
+    if "spec" in written:
+        mesh = meshes[written["mesh"]]
+        spec = tuple(None if axes is None else tuple(axes) for axes in written["spec"])
+        array = Array("", "other", shape, "", spec=spec)
+        return _Side(mesh, spec, mesh, sharding.place_array(array, mesh))
+    shards = tuple(
+        Shard(device, tuple((start, stop) for start, stop in index), 0)
+        for device, index in written.get("shards", ())
+    )
+    devices = tuple(shard.device for shard in shards) or tuple(written["devices"])
+    on = Mesh((MeshAxis("device", len(devices)),), devices)
+    array = Array("", "other", shape, "", shards=shards)
+    return _Side(None, None, on, sharding.place_array(array, on) if shards else None)
+
+
+def _same(before: Placement | None, after: Placement | None) -> bool:
+    """Return whether devices in the same order hold the same index ranges."""
+    if before is None or after is None:
+        return False
+    return np.array_equal(before.starts, after.starts) and np.array_equal(before.stops, after.stops)
+
+
+def _routes(
+    group: list[tuple[ReshardedArrays, _Side, _Side]],
+) -> tuple[tuple[int, int, int], ...] | None:
+    """Return the bytes of one execution between different devices, None if a placement is unknown."""
+    sent: Counter[tuple[int, int]] = Counter()
+    for record, before, after in group:
+        if before.placement is None or after.placement is None:
+            return None
+        elements = int(np.prod(record.shape, dtype=float))
+        if not elements:
+            continue
+        matrix = moving_elements(before.placement, after.placement, before.on, after.on)
+        bytes_of_copy = record.count * (record.bytes // elements)
+        for row, column in np.argwhere(matrix).tolist():
+            source, target = before.on.devices[row], after.on.devices[column]
+            if source != target:
+                sent[source, target] += int(matrix[row, column]) * bytes_of_copy
+    return tuple((source, target, size) for (source, target), size in sorted(sent.items()))
+
+
+# The fields of an input and the names of their differences.
+_FIELDS: dict[str, ReasonKind] = {
+    "shape": "shape",
+    "dtype": "dtype",
+    "weak": "weak type",
+    "sharding": "sharding",
+}
+
+
+def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[Reason, ...]:
+    """Return why the last compile of a function was needed. Compared with the most similar earlier one.
+
+    Args:
+      metas: all compiles of one function, in order, as the recorder writes them.
+    """
+    *earlier, last = metas
+    if not earlier:
+        return ()
+    reasons = min((tuple(_differences(one, last)) for one in reversed(earlier)), key=len)
+    # JAX compiles another object even for equal arguments.
+    return ((Reason("function"),) if last["new_function"] else ()) + reasons or (Reason("unknown"),)
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Reason]:
+    inputs, now = ({one["name"]: one for one in meta["inputs"]} for meta in (before, after))
+    for name in inputs.keys() | now.keys():
+        if name not in now:
+            yield Reason("argument", name, before=_type(inputs[name]))
+        elif name not in inputs:
+            yield Reason("argument", name, after=_type(now[name]))
+    for name in now:
+        if name in inputs:
+            for field, kind in _FIELDS.items():
+                old, new = inputs[name][field], now[name][field]
+                if old != new:
+                    yield Reason(kind, name, _text(old), _text(new))
+    if before.get("devices") != after.get("devices"):
+        yield Reason("devices", None, *(_text(meta["devices"]) for meta in (before, after)))
+    trees, now_trees = before.get("structures", {}), after.get("structures", {})
+    for name in trees.keys() & now_trees.keys() if inputs.keys() == now.keys() else ():
+        if trees[name] != now_trees[name]:
+            yield Reason("structure", name)
+    static, current = before["static"], after["static"]
+    for name in static.keys() | current.keys():
+        old, new = static.get(name), current.get(name)
+        if old != new:
+            yield Reason("static", name, None if old is None else old[0], None if new is None else new[0])
+
+
+def _type(value: Mapping[str, Any]) -> str:
+    return f"{value['dtype']}{_text(value['shape'])}"
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "weakly typed" if value else "not weakly typed"
+    return f"[{', '.join(map(str, value))}]"
+
 
 # Adds the causes of the collectives of the only program of a Snapshot, from its lowered module.
 FindCauses = Callable[[Snapshot, bytes], Snapshot]
@@ -317,9 +500,8 @@ class Folder:
         if taken is None:
             return
         # Imported while the program runs, not before it starts.
-        from inspector.service.program_run import reshards
 
-        self.run = replace(self.run, reshards=reshards.read(taken))
+        self.run = replace(self.run, reshards=read_reshards(taken))
         self._changed = True
 
     def _count_operations(self) -> None:
@@ -547,17 +729,17 @@ def live_paths(
         specs, below = on_mesh(None if mesh is None else mesh_key(mesh))
         renamed: dict[str, str] = {}
         prefix = f"{program.name}/input/"
-        taken = {sharding.path.removeprefix(prefix) for sharding in program.shardings}
-        for sharding in program.shardings:
-            path = sharding.path.removeprefix(f"{program.name}/{sharding.role}/")
-            if sharding.role == "output":
+        taken = {placed.path.removeprefix(prefix) for placed in program.shardings}
+        for placed in program.shardings:
+            path = placed.path.removeprefix(f"{program.name}/{placed.role}/")
+            if placed.role == "output":
                 # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
                 found = below.get(path) or below.get(path.partition("/")[2]) or []
-                if sharding.use == "gradient":  # it has the path of its parameter below another variable
-                    found = [one for one in found if one not in taken and specs[one] == sharding.compiled]
-                path = found[0] if len(found) == 1 else (outputs or {}).get(sharding.path, "")
-            if path in specs and specs[path] == sharding.compiled:
-                renamed[sharding.path] = path
+                if placed.use == "gradient":  # it has the path of its parameter below another variable
+                    found = [one for one in found if one not in taken and specs[one] == placed.compiled]
+                path = found[0] if len(found) == 1 else (outputs or {}).get(placed.path, "")
+            if path in specs and specs[path] == placed.compiled:
+                renamed[placed.path] = path
         return renamed
 
     return paths

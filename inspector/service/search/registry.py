@@ -14,19 +14,18 @@ from typing import Literal
 
 from cachetools import LRUCache
 
-from inspector.compare.search.goal import Goal
-from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import Objective, SearchResult
+from inspector.compare.search.order import Goal
+from inspector.compare.search.result import Objective, Progress, SearchResult
 from inspector.compare.search.space import Space
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.service import audit_log, inspection, lanes
+from inspector.service import inspection, lanes, serving
 from inspector.service.engine import LOCAL, Requester, Subject
 from inspector.service.engine.pool import Event, unreported
+from inspector.service.request import digest, layout_title
 from inspector.service.search import executors, task
 from inspector.service.search.run import Search
-from inspector.service.subject import digest, layout_title
 
 MOST_KEPT = 16  # the searches last started
 
@@ -245,4 +244,4 @@ class Searches:
 def shared() -> Searches:
     """Return the searches of this process, whose tasks run on the workers of the server."""
     task.share(inspection.shared().pool)
-    return Searches(on_event=audit_log.shared().job)
+    return Searches(on_event=serving.shared().job)

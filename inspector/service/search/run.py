@@ -22,11 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from inspector.compare.search.evaluated import Bounded, Evaluated, rejected
-from inspector.compare.search.goal import Goal, examples_of
 from inspector.compare.search.order import (
     Figure,
+    Goal,
     best_of,
     can_be_best,
+    examples_of,
     least_value,
     next_to_compile,
     pareto,
@@ -34,11 +35,11 @@ from inspector.compare.search.order import (
     scaled_to_measured,
     value,
 )
-from inspector.compare.search.progress import Progress
 from inspector.compare.search.result import (
     Candidate,
     Counts,
     Objective,
+    Progress,
     SearchResult,
     candidate,
 )

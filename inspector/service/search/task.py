@@ -11,8 +11,10 @@ from typing import Any, TypeAlias
 
 from inspector.assessment import assess
 from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected, together
+from inspector.compare.search.result import SearchResult, layout_of
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import mesh_sizes_text, numbered
 from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program
 from inspector.core.totals import totals
@@ -22,11 +24,43 @@ from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.memory import STATE_AND_BATCH
 from inspector.model import own_model
-from inspector.service import known_results, lanes
+from inspector.service import compile_cache, lanes
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Environment, Job, Pool
 from inspector.service.engine.pool import WorkerStatus
+from inspector.service.inspection import Inspection
 from inspector.service.own_model_registration import register_own
+
+MOST = 4  # layouts, the current one included
+
+
+def snapshots_of(result: SearchResult, service: Inspection) -> tuple[list[tuple[str, Snapshot]], int]:
+    """Return names and Snapshots: the layout that the search began with, then the best ones.
+
+    Compiled ones, and those that the search ran on this machine, come from the cache. Others are plans with
+    partitioned programs. Also return how many of these the search had compiled or run, on another machine or
+    with other versions.
+
+    Raises:
+      InvalidInput: a layout is not valid, or its model cannot be traced.
+    """
+    chosen = [candidate for candidate in result.candidates if candidate.current]
+    chosen += [
+        candidate
+        for candidate in result.candidates
+        if not candidate.current and candidate.stage != "rejected"
+    ]
+    snapshots, names, lost = [], [], 0
+    for candidate in chosen[:MOST]:
+        layout = layout_of(candidate)
+        # On emulated devices a search for a chip runs layouts too; the median is in no result then.
+        snapshot = compile_cache.compiled(layout) or compile_cache.measured(layout, candidate.measured)
+        lost += snapshot is None and candidate.stage == "compiled"
+        snapshots.append(snapshot or service.with_programs(service.plan(layout), layout))
+        name = mesh_sizes_text(layout.axis_names, layout.mesh_shape)
+        names.append(f"{name} (current)" if candidate.current else name)
+    return list(zip(numbered(names), snapshots, strict=True)), lost
+
 
 PROPAGATION_TIMEOUT = 600.0  # seconds; a large model takes about five
 COMPILE_TIMEOUT = 3600.0  # seconds, as for a compile from the page
@@ -137,7 +171,7 @@ def _compile(
 ) -> Started:
     """Compile a layout, without a job if the cache has its Snapshot."""
     only = programs or (layout.step_program,)
-    machine, known = layout.machine, None if unsafe else known_results.compiled(layout, only=only)
+    machine, known = layout.machine, None if unsafe else compile_cache.compiled(layout, only=only)
     if known is not None:
         cost = cost_of(known, chip, programs)
         return None, lambda: [typed_json.encode(cost)]
@@ -161,9 +195,9 @@ def _compile(
         except InvalidInput as error:
             return [typed_json.encode(rejected(str(error)))]
         if not unsafe:
-            key = known_results.key_of_measured(layout)
+            key = compile_cache.key_of_measured(layout)
             if machine is not None:
-                key = known_results.key_of_programs(layout, only)
+                key = compile_cache.key_of_programs(layout, only)
             CompileCache().put(key, snapshot.dumps(compiled))
         return [typed_json.encode(cost_of(compiled, chip, programs))]
 

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from inspector.checks import audit
-from inspector.checks.audit.indivisible_arrays import largest_split
+from inspector.checks.audit.replicated import largest_split
 from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source
 
 

@@ -11,7 +11,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.compiled.hlo.partitioner_log import rematerializations
+from inspector.compiled.hlo.text import rematerializations
 from inspector.producers.recorded.inspected import inspect
 
 pytestmark = pytest.mark.close_to_jax

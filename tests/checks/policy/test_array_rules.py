@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.checks.policy.selection import unsplit_axes
+from inspector.checks.policy.array_rules import unsplit_axes
 from inspector.core.snapshot import Array, Shard, Snapshot, Spec
 from inspector.producers.readers import maxtext
 from tests.checks.policy.one_rule import outcome, sentences

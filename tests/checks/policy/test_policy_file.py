@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from inspector.checks import policy
 from inspector.checks.policy.fields import Fields
 from inspector.checks.policy.policy_file import RULES
-from inspector.core.byte_size import UNITS
 from inspector.core.errors import InvalidInput
+from inspector.core.formatting import UNITS
 from tests.figures import samples
 
 EVERY_RULE = """

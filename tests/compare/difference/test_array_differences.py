@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector.compare import difference
-from inspector.compare.aligned import aligned
+from inspector.compare.board import aligned
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
 from inspector.core import sharding, snapshot
 from inspector.core.snapshot import (

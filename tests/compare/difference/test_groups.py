@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compare.difference import arrays
-from inspector.compare.difference.cause import Cause
-from inspector.compare.difference.causes import causes
-from inspector.compare.difference.groups import Group, groups
-from inspector.compare.difference.rule_causes import REORDERED
+from inspector.compare.difference.causes import REORDERED, Cause, causes
+from inspector.compare.difference.sentences import Group, groups
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from inspector.compare.measured import local_runs
-from inspector.core import snapshot, user_folder
+from inspector.core import private_database, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import (
     Mesh,
@@ -20,7 +20,7 @@ from inspector.core.snapshot import (
     Source,
 )
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction import own_runs
+from inspector.machines.prediction import calibration
 from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
 from inspector.media.terminal import main
 from tests.machines.prediction.schedules import schedule
@@ -31,7 +31,7 @@ MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=CHIP.device_kind
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "kept"))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path / "kept"))
 
 
 def run(factor: float, day: int = 1, mesh: Mesh = MESH, kind: str = "local") -> Snapshot:
@@ -78,11 +78,11 @@ def test_few_own_runs_widen_the_published_ones():
 def test_a_run_counts_once_and_only_with_these_constants():
     assert len(local_runs.add(run(1.1))) == 1
     assert local_runs.add(run(1.1)) == ()
-    assert own_runs.ratios(CHIP.name) == pytest.approx((1.1,))
-    plain = json.loads(own_runs.path().read_text())
+    assert calibration.ratios(CHIP.name) == pytest.approx((1.1,))
+    plain = json.loads(calibration.path().read_text())
     plain["runs"][0]["constants"] = "of another version"
-    own_runs.path().write_text(json.dumps(plain))
-    assert own_runs.ratios(CHIP.name) == () and len(own_runs.read()) == 1
+    calibration.path().write_text(json.dumps(plain))
+    assert calibration.ratios(CHIP.name) == () and len(calibration.read()) == 1
 
 
 @pytest.mark.parametrize(
@@ -90,22 +90,22 @@ def test_a_run_counts_once_and_only_with_these_constants():
     ["[]", "{", '{"format": "sharding-inspector-runs", "version": 1, "runs": [{"chip": 1}]}'],
 )
 def test_a_damaged_file_is_an_error_of_the_command_and_nothing_to_a_prediction(text, tmp_path):
-    own_runs.path().parent.mkdir()
-    own_runs.path().write_text(text)
-    with pytest.raises(InvalidInput, match=str(own_runs.path())):
+    calibration.path().parent.mkdir()
+    calibration.path().write_text(text)
+    with pytest.raises(InvalidInput, match=str(calibration.path())):
         local_runs.add(run(1.0))
-    assert own_runs.path().read_text() == text
+    assert calibration.path().read_text() == text
     interval = interval_of(CHIP.name)
     assert interval is not None and interval.own == 0
 
 
 def test_negative_seconds_are_refused():
     local_runs.add(run(1.0))
-    plain = json.loads(own_runs.path().read_text())
+    plain = json.loads(calibration.path().read_text())
     plain["runs"][0]["measured"] = -1.0
-    own_runs.path().write_text(json.dumps(plain))
+    calibration.path().write_text(json.dumps(plain))
     with pytest.raises(InvalidInput, match="above 0"):
-        own_runs.read()
+        calibration.read()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_other_snapshots_are_refused(other):
 def test_profiled_steps_on_a_chip_are_own_runs(kind):
     (new,) = local_runs.add(run(1.2, kind=kind))
     assert new.measured / new.predicted == pytest.approx(1.2)
-    assert own_runs.ratios(CHIP.name) == pytest.approx((1.2,))
+    assert calibration.ratios(CHIP.name) == pytest.approx((1.2,))
 
 
 def test_the_command_adds_and_lists(tmp_path, capsys):

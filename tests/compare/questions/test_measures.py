@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector.compare.compared import compared
-from inspector.compare.questions.measures import Measure, measures
+from inspector.compare.questions.questions import Measure, measures
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware

@@ -8,8 +8,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.search.evaluated import Evaluated, ProgramCost, together
-from inspector.compare.search.goal import Goal, goal_of
-from inspector.compare.search.order import Figure, best_of, least_value, ranked, value
+from inspector.compare.search.order import Figure, Goal, best_of, goal_of, least_value, ranked, value
 from inspector.core.assessment import Assessment, Step, Traffic
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS

@@ -131,7 +131,7 @@ def compiled(kind: str) -> dict[str, list[list[Any]]]:
 
     from inspector.compiled import hlo
     from inspector.machines import targets
-    from inspector.producers.compile.topology import mesh_on
+    from inspector.producers.compile.compile_layout import mesh_on
 
     mesh, record = mesh_on(targets.parse(TARGETS[kind]), SHAPES[kind], ("a", "b"), "row-major")
     found = {}

@@ -13,7 +13,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.mesh_groups import axes_of_groups, axes_of_pairs
+from inspector.compiled.hlo.replica_groups import axes_of_groups, axes_of_pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis

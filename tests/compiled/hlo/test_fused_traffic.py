@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
-from inspector.compiled.hlo.fused_traffic import FusedTraffic, fused_traffic
+from inspector.compiled.hlo.fused_values import FusedTraffic, fused_traffic
 
 # Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
 SCORES = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"

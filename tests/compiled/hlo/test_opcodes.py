@@ -10,8 +10,8 @@ from inspector.compiled.gradients import gradient_results
 from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.fused_values import fused_values
+from inspector.compiled.hlo.loop_invariants import needed
 from inspector.compiled.hlo.moved_arrays import moved_arrays
-from inspector.compiled.hlo.needed_values import needed
 from inspector.core.collectives import OPERATIONS
 
 # A step of which one operation is a placeholder.

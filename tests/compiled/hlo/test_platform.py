@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.compiled import hlo
-from inspector.compiled.hlo.platform import platform_of
+from inspector.compiled.hlo.module import platform_of
 
 TEXT = """HloModule m, is_scheduled=true
 ENTRY main {{

@@ -12,7 +12,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from inspector.compiled import hlo
 from inspector.compiled.hlo import ragged_rows
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.fused_traffic import fused_traffic
+from inspector.compiled.hlo.fused_values import fused_traffic
 from inspector.compiled.hlo.later_passes import as_compiled_for
 from inspector.compiled.program_text import ideal_work
 

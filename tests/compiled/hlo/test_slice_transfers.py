@@ -9,8 +9,8 @@ import pytest
 
 from inspector.compiled import hlo
 from inspector.compiled.device_traffic import device_traffic
+from inspector.core.meshes import crossing_axes, slices_of
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
-from inspector.core.tpu_slices import crossing_axes, slices_of
 
 IDS = [100_000 * slice_id + device for slice_id in (1, 2) for device in range(4)]
 

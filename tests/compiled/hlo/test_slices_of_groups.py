@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from inspector.compiled import hlo, program_text
+from inspector.core.meshes import DCN
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
-from inspector.core.tpu_slices import DCN
 from inspector.machines import hardware
 from inspector.machines.links import SliceLink, TorusLink
 from inspector.machines.mesh_links import bytes_between_slices, link_of, links_of, spanned_axes

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
-from inspector.core.rules import literals
+from inspector.core.rules import written
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -33,18 +33,18 @@ def depth(value: Any) -> int:
 @given(lists)
 def test_lists_are_read_as_python_and_json_read_them(value: list[Any]) -> None:
     for text in (repr(value), repr(tuple(value)), json.dumps(value, ensure_ascii=False)):
-        if depth(value) > literals.DEEPEST:
+        if depth(value) > written.DEEPEST:
             with pytest.raises(InvalidInput, match="too deeply"):
-                literals.parse(text, "it")
+                written.literal(text, "it")
         else:
-            assert literals.parse(text, "it") == as_lists(value)
+            assert written.literal(text, "it") == as_lists(value)
 
 
 @given(st.text("[](){},:'\"a1 #\n-_", max_size=30))
 def test_what_python_does_not_read_is_refused(inside: str) -> None:
     text = f"[{inside}]"
     try:
-        value = literals.parse(text, "it")
+        value = written.literal(text, "it")
     except ValueError:
         return
     try:
@@ -57,8 +57,8 @@ def test_what_python_does_not_read_is_refused(inside: str) -> None:
 
 
 def test_brackets_around_one_value_are_no_tuple() -> None:
-    assert literals.parse("[('a'), ('a',), ()]", "it") == ["a", ["a"], []]
-    assert literals.parse("{'a': 'b', c: None}", "it", names=True) == [["a", "b"], ["c", None]]
+    assert written.literal("[('a'), ('a',), ()]", "it") == ["a", ["a"], []]
+    assert written.literal("{'a': 'b', c: None}", "it", names=True) == [["a", "b"], ["c", None]]
     for text in (
         "[a]",
         "[True]",
@@ -70,4 +70,4 @@ def test_brackets_around_one_value_are_no_tuple() -> None:
         "x",
     ):
         with pytest.raises(ValueError):
-            literals.parse(text, "it")
+            written.literal(text, "it")

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from inspector.layout.script.definitions import Definitions, names_in, simplified
+from inspector.layout.script import Definitions, names_in, simplified
 from inspector.model.built_in.catalogue import CATALOGUE
 
 SOURCE = textwrap.dedent(

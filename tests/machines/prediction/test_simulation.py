@@ -17,8 +17,8 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.links import Ring, TorusLink
 from inspector.machines.prediction.calibration import Constants
 from inspector.machines.prediction.collective_cost import expected
-from inspector.machines.prediction.critical_path import critical_path
 from inspector.machines.prediction.simulation import Simulated, simulate
+from inspector.machines.prediction.step_parts import critical_path
 from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]

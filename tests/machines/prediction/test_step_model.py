@@ -22,8 +22,7 @@ from inspector.core.snapshot import (
     Source,
     Work,
 )
-from inspector.machines.cost import compute_time, hbm_time
-from inspector.machines.hardware import CHIPS, chip
+from inspector.machines.hardware import CHIPS, chip, compute_time, hbm_time
 from inspector.machines.links import OPS, Ring, TorusLink, collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.machines.prediction.step_model import (

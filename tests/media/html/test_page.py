@@ -23,7 +23,7 @@ from inspector.core.printable import printable
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
-from inspector.media.html.render import safe_json
+from inspector.media.html.page import safe_json
 from inspector.sections import comparison
 from inspector.sections.section import plain
 from tests.compare.difference import layouts

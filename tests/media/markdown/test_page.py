@@ -17,9 +17,8 @@ from inspector.core.printable import printable
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.machines.prediction.predicted import predicted
+from inspector.media import markdown as markdown_text
 from inspector.media import report
-from inspector.media.markdown import page as markdown_page
-from inspector.media.markdown import text as markdown_text
 from inspector.sections.report import short
 from inspector.sections.section import Folded, Picture, Section, Table
 from tests.compare import glances
@@ -233,6 +232,6 @@ def test_names_are_escaped(text: str, name: str, note: str) -> None:
 
 
 def test_parts_that_do_not_fit_are_counted() -> None:
-    text = markdown_page.fitting(["a" * 59_000, "b" * 59_000, "c" * 100])
+    text = markdown_text.fitting(["a" * 59_000, "b" * 59_000, "c" * 100])
     assert len(text) < 65_536 and text.endswith("see the HTML report.\n")
     assert "1 part" in text and "c" * 100 in text

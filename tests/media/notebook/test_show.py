@@ -15,8 +15,8 @@ import inspector
 from inspector.core import sharding, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets
-from inspector.media.notebook import html, show
-from inspector.producers.capture.shown import snapshot_of
+from inspector.media import notebook
+from inspector.producers.capture.capture import snapshot_of
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
@@ -82,7 +82,7 @@ def test_inspect_for_a_target_keeps_shardings_and_has_its_devices() -> None:
 def test_everything_shown_has_a_snapshot(value: Any, paths: list[str]) -> None:
     snapshot = snapshot_of(value)
     assert [array.path for array in snapshot.arrays] == paths
-    assert all(show.as_text(snapshot)) and all(show.as_html(snapshot))
+    assert all(notebook.as_text(snapshot)) and all(notebook.as_html(snapshot))
 
 
 def test_a_sharding_is_shown_with_one_element_per_shard() -> None:
@@ -103,9 +103,9 @@ def test_a_terminal_gets_text(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_html_is_one_fragment_that_contains_plotly_once(inspected: snapshot.Snapshot) -> None:
-    html.forget_outputs()
-    first, second = (html.html(show.as_html(inspected)) for _ in range(2))
-    html.forget_outputs()
+    notebook.forget_outputs()
+    first, second = (notebook.html(notebook.as_html(inspected)) for _ in range(2))
+    notebook.forget_outputs()
     assert len(first) > 1_000_000 > len(second) * 4
     figures = re.findall(r'data-figure="(\d+)"', second)
     assert len(figures) >= 5
@@ -117,4 +117,4 @@ def test_html_is_one_fragment_that_contains_plotly_once(inspected: snapshot.Snap
 def test_names_are_text() -> None:
     hostile = "</script><img src=x onerror=alert(1)>"
     snapshot = snapshot_of({hostile: WEIGHTS, "b": WEIGHTS})
-    assert "<img" not in html.html(show.as_html(snapshot))
+    assert "<img" not in notebook.html(notebook.as_html(snapshot))

@@ -11,7 +11,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.processes import until
-from inspector.core import snapshot, user_folder
+from inspector.core import private_database, snapshot
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page import page_switch
 from inspector.service.inspection import Inspection
@@ -51,7 +51,7 @@ def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def user_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of the user. Instead of opening another page, buttons keep its name as `went_to`."""
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path))
     monkeypatch.setattr(page_switch, "to", lambda path: st.session_state.__setitem__("went_to", path))
     return tmp_path
 

@@ -7,8 +7,7 @@ import asyncio
 from starlette.responses import PlainTextResponse
 
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
-from inspector.media.streamlit.server.paths import UPLOADS
-from inspector.media.streamlit.server.trusted_proxy import USER
+from inspector.media.streamlit.server.middleware import UPLOADS, USER
 from inspector.producers.readers import limits
 
 

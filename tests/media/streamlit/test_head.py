@@ -14,8 +14,8 @@ from inspector.assessment import assess
 from inspector.checks import audit
 from inspector.checks.audit.unused_rules import NEVER_USED
 from inspector.layout.plan import plan
-from inspector.media.streamlit.panels import improve_panel, snapshot_panels
-from inspector.media.streamlit.session import chip_choice, current_layout, last_shown
+from inspector.media.streamlit.panels import improve_panel, snapshot_panels, summary_panel
+from inspector.media.streamlit.session import chip_choice, current_layout
 from inspector.producers.model.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
@@ -128,7 +128,7 @@ def test_figures_are_compared_with_the_last_pinned_layout(open_page):
 
 def test_an_unknown_layout_has_no_baseline(open_page):
     page = open_page(**SMALL)
-    kept = page.test.session_state[last_shown._SHOWN]
+    kept = page.test.session_state[summary_panel._SHOWN]
     assert list(kept) == [page.test.session_state["last_layout"].key()]
 
 

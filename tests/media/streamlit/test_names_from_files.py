@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inspector.machines.hardware import CHIPS
-from inspector.media.markdown.text import plain as github_text
+from inspector.media.markdown import plain as github_text
 from inspector.media.streamlit.page.plain_text import plain as page_text
 from tests.media import hostile
 from tests.media.streamlit.drawn_figures import figure_of

@@ -20,12 +20,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
 
-from inspector.media.streamlit.server import plotly_script, session_log
-from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import BROWSER_COOKIE, HEALTH, PLOTLY, READY
-from inspector.media.streamlit.server.trusted_proxy import BehindProxy
+from inspector.media.streamlit import server
+from inspector.media.streamlit.server.middleware import (
+    BROWSER_COOKIE,
+    HEALTH,
+    PLOTLY,
+    READY,
+    BehindProxy,
+    SafeAnswers,
+)
 from inspector.service import serving
-from inspector.service.engine.requester import digest_of_session
+from inspector.service.engine.job import digest_of_session
 from inspector.service.serving import SECRET_HEADER, Serving, TrustedProxy
 
 HOSTS = "server.allowedHosts"
@@ -41,7 +46,7 @@ def client():
 
 
 def test_the_script_of_figures_is_that_of_the_installed_plotly() -> None:
-    app = TestClient(Starlette(routes=[Route(PLOTLY, plotly_script.answer)]))
+    app = TestClient(Starlette(routes=[Route(PLOTLY, server.plotly_answer)]))
     for accepted in ("gzip", "identity"):
         answer = app.get(PLOTLY, headers={"Accept-Encoding": accepted})
         assert answer.text == get_plotlyjs()
@@ -217,7 +222,7 @@ def test_the_log_has_no_ids_of_sessions(caplog: pytest.LogCaptureFixture) -> Non
     before = logging.getLogRecordFactory()
     session = str(uuid.uuid4())
     try:
-        session_log.hide_ids()
+        server.hide_ids()
         log = logging.getLogger("streamlit.runtime.some_manager")
         log.warning("Session with id %s is already connected! %d", session, 2)
         log.warning(f"disconnects {session}")

@@ -19,7 +19,7 @@ from streamlit.web.server.starlette import starlette_routes, starlette_server
 
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import streamlit_internals
-from inspector.media.streamlit.server import paths
+from inspector.media.streamlit.server import middleware
 from tests.paths import ROOT
 
 FILE = Path(streamlit_internals.__file__)
@@ -148,8 +148,8 @@ def test_paths_of_the_server_are_those_of_streamlit() -> None:
         *starlette_routes.create_upload_routes(None, None, ""),  # type: ignore[arg-type]
     ]
     served = [getattr(route, "path", "") for route in routes]
-    assert paths.HEALTH in served, f"Streamlit {st.__version__} has no {paths.HEALTH}"
-    assert f"{paths.UPLOADS}{{session_id}}/{{file_id}}" in served
+    assert middleware.HEALTH in served, f"Streamlit {st.__version__} has no {middleware.HEALTH}"
+    assert f"{middleware.UPLOADS}{{session_id}}/{{file_id}}" in served
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core import user_folder
+from inspector.core import private_database
 from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware, out_of_memory
-from inspector.machines.prediction import own_runs
+from inspector.machines.prediction import calibration
 from inspector.machines.prediction.step_model import bound_text, modelled
-from inspector.media.markdown.render import render
+from inspector.media.markdown import render
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.producers.compile.run_layout import run_layout
 from inspector.sections import catalogue, report, time
@@ -157,21 +157,21 @@ def test_a_plan_has_no_times(shown, found: Snapshot) -> None:
 def test_a_run_on_this_machine_is_added_to_the_own_runs(
     shown, found: Snapshot, tmp_path, monkeypatch
 ) -> None:
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path))
     assert found.mesh is not None
     mesh = replace(found.mesh, device_kind=hardware.chip("v5e").device_kind)
     page = shown(replace(found, source=replace(found.source, kind="local"), mesh=mesh))
-    assert not own_runs.path().exists()
+    assert not calibration.path().exists()
     page.button(key="add_own_run").click().run()
     assert not page.exception and "add_own_run" not in [one.key for one in page.button]
-    measured = {own_run.program: own_run.measured for own_run in own_runs.read()}
+    measured = {own_run.program: own_run.measured for own_run in calibration.read()}
     assert measured == {
         program.name: statistics.median(program.seconds.steps)
         for program in found.programs
         if program.seconds and program.seconds.steps
     }
     *_, table = (one.value for one in page.dataframe if "Measured / predicted" in one.value)
-    ratios = [own_run.ratio for own_run in own_runs.read()]
+    ratios = [own_run.ratio for own_run in calibration.read()]
     # The table has three digits, from 1,000 on all of them.
     shown_ratios = [round(ratio) if ratio >= 999.5 else float(f"{ratio:.3g}") for ratio in ratios]
     assert list(table["Measured / predicted"]) == shown_ratios

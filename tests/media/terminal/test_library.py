@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot, user_folder
+from inspector.core import private_database, snapshot
 from inspector.media.terminal import main
 from inspector.service.library import Library
 from tests.figures import samples
@@ -17,7 +17,7 @@ from tests.figures import samples
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A Snapshot file, and an empty library."""
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path / "library"))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path / "library"))
     snapshot.write(samples.snapshot(), tmp_path / "run.json")
     return str(tmp_path / "run.json")
 

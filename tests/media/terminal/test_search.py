@@ -10,8 +10,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.search import result as results
-from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import Counts
+from inspector.compare.search.result import Counts, Progress
 from inspector.core.formatting import seconds_text
 from inspector.machines import targets
 from inspector.media.terminal import search_verb

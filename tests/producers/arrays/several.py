@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
-from inspector.producers.arrays import distributed
+from inspector.producers.arrays import live_arrays
 
 JOBS = {name: f"{__name__}:{name}" for name in ("facts", "gather", "wait_for_one")}
 MEET = f"{__name__}:meet"
@@ -30,7 +30,7 @@ def meet(address, processes, index):
         return make(**options)
 
     _jax.make_gloo_tcp_collectives = recorded
-    distributed.meet(address, processes, index)
+    live_arrays.meet(address, processes, index)
 
 
 def global_array() -> jax.Array:
@@ -56,16 +56,16 @@ def facts(payload, report):
         "sockets": _sockets(),
         "collectives": HOST_NAMES,
     }
-    return {"processes": distributed.gathered(mine)}
+    return {"processes": live_arrays.gathered(mine)}
 
 
 def gather(payload, report):
     """Gather values of different lengths, and return the results of every process."""
     own = {"text": "é" * 1000 * jax.process_index(), "number": jax.process_index()}
-    values = distributed.gathered(own)
+    values = live_arrays.gathered(own)
     return {
-        "gathered": distributed.gathered(values),
-        "agreed": distributed.gathered(distributed.agreed(own["number"] + 7)),
+        "gathered": live_arrays.gathered(values),
+        "agreed": live_arrays.gathered(live_arrays.agreed(own["number"] + 7)),
     }
 
 

@@ -13,14 +13,13 @@ from flax.training.train_state import TrainState
 from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.producers.arrays import distributed
 from inspector.producers.arrays.leaves import leaves_of
-from inspector.producers.arrays.live_arrays import live_arrays
+from inspector.producers.arrays.live_arrays import gathered, live_arrays
 from inspector.producers.arrays.records import mesh_record
 from inspector.producers.capture.capture import capture, capture_compiled
 
 JOBS = {"captured": f"{__name__}:captured"}
-MEET = "inspector.producers.arrays.distributed:meet"
+MEET = "inspector.producers.arrays.live_arrays:meet"
 
 
 class Network(nn.Module):
@@ -78,8 +77,8 @@ def captured(payload, report):
     return {
         "snapshot": plain,
         "program": program.to_json(),
-        "same": len({json.dumps(one) for one in distributed.gathered(_said(plain))}) == 1,
-        "untouched": distributed.gathered(before == after),
+        "same": len({json.dumps(one) for one in gathered(_said(plain))}) == 1,
+        "untouched": gathered(before == after),
         "asked": [
             [array.path, array.spec, array.shard_shape, array.bytes_per_device, array.replicas]
             for array in asked

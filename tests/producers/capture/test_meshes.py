@@ -25,8 +25,8 @@ from inspector.core.meshes import MeshList, mesh_of_all_devices, meshes_text, nu
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import bytes_by_device, state_totals, totals
 from inspector.producers.capture.capture import capture
-from inspector.producers.recorded import moved_arrays
-from inspector.service.program_run import reshards
+from inspector.producers.recorded import recorder
+from inspector.service.program_run import records
 
 SHAPE = (8, 12)
 SIZES = [(2, 2), (1, 4), (4, 1), (2, 3), (4, 2), (1, 1), (2,), (4,), (6,)]
@@ -134,8 +134,8 @@ def moves(rows: list[tuple[Any, Any, int, int]]) -> tuple[snapshot.Reshard, ...]
         for a, b, executions, arrays in rows
     }
     path = Path(tempfile.mkdtemp()) / "moves.json"
-    path.write_text(json.dumps(moved_arrays.plain(counts)))
-    return reshards.read(path)
+    path.write_text(json.dumps(recorder.plain(counts)))
+    return records.read_reshards(path)
 
 
 def test_a_single_device_has_no_mesh() -> None:

@@ -22,11 +22,11 @@ JOBS = {
 def describe(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     """Return the attributes of the compiler's devices for each target."""
     from inspector.machines import targets
-    from inspector.producers.compile import topology
+    from inspector.producers.compile import compile_layout
 
     found = {}
     for text in payload["targets"]:
-        devices = topology.devices_of(targets.parse(text))
+        devices = compile_layout.devices_of(targets.parse(text))
         chips = {(*device.coords,) for device in devices}
         first = {(*device.coords,) for device in devices if device.process_index == 0}
         found[text] = {
@@ -78,10 +78,10 @@ def accepted_options(payload: dict[str, Any], report: Callable[..., None]) -> di
     from jax.sharding import SingleDeviceSharding
 
     from inspector.machines import compiler_options, targets
-    from inspector.producers.compile import topology
+    from inspector.producers.compile import compile_layout
 
     target = payload["target"]
-    device = topology.devices_of(targets.parse(target))[0] if target else jax.devices()[0]
+    device = compile_layout.devices_of(targets.parse(target))[0] if target else jax.devices()[0]
     shape = jax.ShapeDtypeStruct((64, 64), "float32")
     # The sine is a kernel of its own, for which the GPU compiler starts the assembler.
     jitted = jax.jit(lambda x: jax.numpy.sin(x @ x), in_shardings=SingleDeviceSharding(device))
@@ -104,9 +104,9 @@ def compiled_alone(payload: dict[str, Any], report: Callable[..., None]) -> dict
 
     from inspector.core import typed_json
     from inspector.machines import targets
-    from inspector.producers.compile import topology
+    from inspector.producers.compile import compile_layout
 
-    mesh, kept = topology.mesh_on(
+    mesh, kept = compile_layout.mesh_on(
         targets.parse(payload["target"]), tuple(payload["mesh"]), ("x", "y"), payload["order"]
     )
     rows, columns = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (("x", "y"), ("y",)))

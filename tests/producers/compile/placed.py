@@ -11,14 +11,14 @@ JOBS = {"place": f"{__name__}:place"}
 def place(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]:
     from inspector.core import typed_json
     from inspector.machines import targets
-    from inspector.producers.compile import topology
+    from inspector.producers.compile import compile_layout
 
     return {
         "meshes": [
             typed_json.encode(
-                topology.mesh_on(targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order)[
-                    1
-                ]
+                compile_layout.mesh_on(
+                    targets.parse(target), tuple(sizes), ("data", "model")[: len(sizes)], order
+                )[1]
             )
             for target, sizes, order in payload["wanted"]
         ]

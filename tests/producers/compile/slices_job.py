@@ -13,13 +13,12 @@ def look(payload: dict[str, Any], report: Callable[..., None]) -> dict[str, Any]
     """Return the Snapshot of the layout, and `slice_index` and `coords` of the devices by id."""
     from inspector import layout as layouts
     from inspector.machines import targets
-    from inspector.producers.compile import topology
-    from inspector.producers.compile.compile_layout import compile_layout
+    from inspector.producers.compile.compile_layout import compile_layout, devices_of
 
     layout = layouts.from_json(payload["layout"])
     target = targets.parse(layout.target)
     snapshot = compile_layout(layout, target, report, layout.device_order)
-    devices = topology.devices_of(target)
+    devices = devices_of(target)
     return {
         "snapshot": json.loads(json.dumps(snapshot.to_json())),
         "slice_index": {str(device.id): device.slice_index for device in devices},

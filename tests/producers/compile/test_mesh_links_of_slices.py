@@ -11,7 +11,7 @@ from inspector.core.snapshot import Mesh
 from inspector.machines import targets
 from inspector.machines.links import TorusLink
 from inspector.machines.mesh_links import links_of
-from inspector.machines.torus_places import places_of
+from inspector.machines.torus_groups import places_of
 from inspector.service.engine import Environment, Pool
 from tests.machines import torus
 

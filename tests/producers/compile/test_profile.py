@@ -18,8 +18,8 @@ from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import hlo
 from inspector.core.snapshot import Trace
-from inspector.producers.compile import profile
-from inspector.producers.compile.profile import events_per_run, traced
+from inspector.producers.compile import compiled_program
+from inspector.producers.compile.compiled_program import events_per_run, traced
 from inspector.producers.readers.profiles.kinds import OTHER, kinds_of
 
 pytestmark = pytest.mark.close_to_jax
@@ -159,7 +159,7 @@ def test_another_profiler_prevents_the_trace_but_not_the_steps(
 
 
 def test_too_many_events_prevent_the_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profile, "MOST_EVENTS", 1)
+    monkeypatch.setattr(compiled_program, "MOST_EVENTS", 1)
     run, text = compiled(jnp.cos, placed((64, 64)))
     calls = []
     assert traced(lambda: calls.append(1) or run(), 1, text) is None

@@ -11,8 +11,8 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.core import snapshot
+from inspector.core.meshes import crossing_axes
 from inspector.core.snapshot import Snapshot
-from inspector.core.tpu_slices import crossing_axes
 from inspector.core.traffic import traffic
 from inspector.machines import targets
 from inspector.machines.links import SliceLink, TorusLink

@@ -25,14 +25,9 @@ from inspector.producers import jax_internals
 from inspector.producers.jax_internals import (
     arrays,
     checkpoint_names,
-    compiler,
     cpu_clients,
     explicit_axis_errors,
     hlo_conversion,
-    hlo_proto,
-    hlo_shardings,
-    lowering_hook,
-    mapped_constraints,
     mosaic,
     moved_lowering,
     partitioner_dump,
@@ -46,7 +41,7 @@ pytestmark = pytest.mark.close_to_jax
 
 FOLDER = Path(jax_internals.__file__).parent
 # These have no function of their own to call here: they replace or register functions of JAX.
-ONLY_NAMES = {"compile_hook", "move_hook", "profiler_hook", "custom_partitions", "gloo", "device_functions"}
+ONLY_NAMES = {"compile_hook", "move_hook", "profiler_hook", "custom_partitions"}
 RECORDING = "`run` cannot see the programs that a user's program compiles"
 QUESTIONS = "`run` misses that a program asks for the platform"
 MOVES = "`run` cannot count the arrays that move between devices"
@@ -210,14 +205,14 @@ def test_a_module_becomes_hlo_and_stablehlo_again() -> None:
 def test_a_serialized_module_becomes_the_text_that_jax_prints() -> None:
     compiled = jax.jit(lambda x: x + 1).lower(1.0).compile()
     (module,) = compiled.runtime_executable().hlo_modules()
-    printed = hlo_proto.text_of(module.as_serialized_hlo_module_proto()).splitlines()
+    printed = hlo_conversion.text_of(module.as_serialized_hlo_module_proto()).splitlines()
     assert printed[0].startswith("HloModule jit__lambda")
     assert [line for line in printed if "fusion" in line] == [
         line for line in compiled.as_text().splitlines() if "fusion" in line
     ]
 
 
-@pytest.mark.parametrize("compile", [compiler.compile_module, compiler.compile_uncached])
+@pytest.mark.parametrize("compile", [partitioner_dump.compile_module, partitioner_dump.compile_uncached])
 def test_a_module_is_compiled_for_devices_of_another_client(compile) -> None:
     devices = cpu_clients.cpu_client(4).devices()
     assert len(devices) == 4 and devices[0].client is not jax.devices()[0].client
@@ -231,7 +226,7 @@ def test_a_module_is_compiled_for_devices_of_another_client(compile) -> None:
     assert "num_partitions=4" in hlo.to_string()
     mesh = Mesh(np.array(devices), ("x",))
     chosen = [
-        hlo_shardings.spec_of(output_sharding, mesh) for output_sharding in executable.get_output_shardings()
+        hlo_conversion.spec_of(output_sharding, mesh) for output_sharding in executable.get_output_shardings()
     ]
     assert chosen == [PartitionSpec("x")]
 
@@ -291,18 +286,18 @@ def test_the_function_that_lowers_is_replaced_and_restored() -> None:
 
     def make(original):
         def lower(*arguments, **parameters):
-            seen.append(lowering_hook.runs_now(sys._getframe(1)))
+            seen.append(moved_lowering.runs_now(sys._getframe(1)))
             return original(*arguments, **parameters)
 
         return lower
 
-    with lowering_hook.replaced(make):
+    with moved_lowering.replaced(make):
         assert float(jax.jit(lambda x: x + 1)(1.0)) == 2
         jax.jit(lambda x: x + 2).lower(1.0)
     jax.jit(lambda x: x + 3)(1.0)
     assert seen == [True, False]
     one, other = (jax.jit(f).trace(1.0).jaxpr for f in (lambda x: x, lambda y: y * 2))
-    lowering_hook.use_debug_info(one, other)
+    moved_lowering.use_debug_info(one, other)
     named = getattr(other, "jaxpr", other).debug_info
     assert getattr(one, "jaxpr", one).debug_info is named
 
@@ -365,7 +360,7 @@ def test_a_compile_writes_the_partitioned_module_and_ends(tmp_path: Path, sharde
         partitioner_dump.add_end(sharded_product, main_function(sharded_product.operation))
         sharded_product.operation.verify()
         with pytest.raises((jax.errors.JaxRuntimeError, NotImplementedError, ValueError)):
-            compiler.compile_uncached(sharded_product, devices, options)
+            partitioner_dump.compile_uncached(sharded_product, devices, options)
     # A compile that goes on to its end writes its result, too.
     assert not list(tmp_path.glob("*after_optimizations*"))
     text = partitioner_dump.text_in(str(tmp_path))
@@ -395,7 +390,7 @@ def test_a_constraint_inside_of_vmap_has_the_mapped_dimension_too(
         sharding = NamedSharding(mesh, PartitionSpec("rows", "columns"))
         return jax.lax.with_sharding_constraint(x, sharding)
 
-    with mapped_constraints.with_whole_specs():
+    with moved_lowering.with_whole_specs():
         traced = jax.jit(jax.vmap(constrained, mapped, mapped)).trace(
             jax.ShapeDtypeStruct((4, 4, 4), "float32")
         )

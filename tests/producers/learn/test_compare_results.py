@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inspector.producers.learn.compare_results import differences
-from inspector.producers.learn.compare_results.execution import Value
+from inspector.producers.learn.compare_results.job import Value
 
 RANDOM = np.random.default_rng(0)
 

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 
 from inspector.compiled import program_text
-from inspector.compiled.hlo import mesh_groups
+from inspector.compiled.hlo import replica_groups
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.loop_invariants import simplified
 from inspector.core.errors import InvalidInput
@@ -214,7 +214,7 @@ def test_parts_of_axes_form_the_groups(data: st.DataObject) -> None:
         *shape[:axis], before, size, shape[axis] // before // size, *shape[axis + 1 :]
     )
     groups = np.moveaxis(places, axis + 1, -1).reshape(-1, size)
-    named = mesh_groups.parts_of_axes(tuple(map(tuple, groups.tolist())), mesh)
+    named = replica_groups.parts_of_axes(tuple(map(tuple, groups.tolist())), mesh)
     assert named == (f"a{axis}:({before}){size}",)
 
 

@@ -17,9 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import state_totals
-from inspector.producers.readers import limits, orbax_leaves
+from inspector.producers.readers import limits, orbax_folder
+from inspector.producers.readers.orbax import stored_metadata
 from inspector.producers.readers.orbax_folder import OCDBT
-from inspector.producers.readers.stored_metadata import stored_metadata
 from tests.producers.readers.test_orbax import codes, read
 
 P = PartitionSpec
@@ -88,7 +88,7 @@ def test_two_leaves_with_one_path_get_different_names(tmp_path: Path) -> None:
 
 def test_paths_are_unique() -> None:
     # One name equals another path, or two paths have the same printable form.
-    assert orbax_leaves.paths_of(
+    assert orbax_folder.paths_of(
         {
             "a.b/c.d": ("a", "b/c", "d"),
             "a.b.c/d": ("a", "b", "c/d"),
@@ -142,7 +142,7 @@ def test_a_leaf_without_keys_is_refused(tmp_path: Path, entry: Any) -> None:
     file = tmp_path / "_METADATA"
     file.write_text(json.dumps({"tree_metadata": {"('a',)": entry}}))
     with pytest.raises(InvalidInput, match=r"it at \"\('a',\)\" must have a (list|text)"):
-        orbax_leaves.read(file, "it")
+        orbax_folder.read(file, "it")
 
 
 @pytest.mark.parametrize("name", ["d/0123", "ocdbt.process_0/d/4567"])

@@ -12,7 +12,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.producers.jax_internals import compile_hook as hook
 from inspector.producers.recorded.live import LiveArrays
-from inspector.producers.recorded.named_arguments import argument_paths
+from inspector.producers.recorded.own_names import argument_paths
 
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
 

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.processes import PATIENCE, alive, until
 from inspector.core import host_memory
 from inspector.core.errors import InvalidInput
-from inspector.service.engine import Environment, Pool, memory_limit
+from inspector.service.engine import Environment, Pool, environment
 
 ONE = Environment(1)
 MIB = 1024**2
@@ -28,7 +28,7 @@ def test_a_worker_above_its_limit_ends_alone(small, kind):
     other = small.submit("gate", {"open": "/nonexistent/door", "count": os.devnull}, ONE)
     job = small.submit(kind, {"bytes": 2048 * MIB, "pause": 0.01}, ONE).wait(PATIENCE)
     assert job.state == "failed"
-    assert "256 MiB" in job.error and memory_limit.OPTION in job.error
+    assert "256 MiB" in job.error and environment.OPTION in job.error
     pid = job.status().progress["pid"]
     until(lambda: not alive(pid), "the end of the worker")
     assert other.state == "running"
@@ -44,7 +44,7 @@ def test_the_memory_of_a_worker_below_its_limit_is_its_own_affair(small):
 
 def test_a_job_with_less_memory_is_refused_and_its_worker_goes_on(single):
     kept = single.submit("echo", {}, ONE).wait(PATIENCE).result["pid"]
-    wanted = {"bytes": memory_limit.WORKER + 512 * MIB}
+    wanted = {"bytes": environment.WORKER + 512 * MIB}
     job = single.submit("grow", wanted, ONE, memory=128 * MIB).wait(PATIENCE)
     assert job.state == "failed" and job.status().details is None
     assert "128 MiB" in job.error and "growing" in job.error
@@ -53,7 +53,7 @@ def test_a_job_with_less_memory_is_refused_and_its_worker_goes_on(single):
 
 
 def test_a_process_below_a_job_with_less_memory_counts(single):
-    wanted = {"bytes": memory_limit.WORKER + 512 * MIB}
+    wanted = {"bytes": environment.WORKER + 512 * MIB}
     job = single.submit("grow_below", wanted, ONE, memory=128 * MIB).wait(PATIENCE)
     assert job.state == "failed"
 
@@ -64,16 +64,16 @@ def test_the_kernel_ends_a_worker_before_the_server(single):
 
 
 def test_limit_of_a_worker(monkeypatch):
-    monkeypatch.delenv(memory_limit.VARIABLE, raising=False)
-    share = memory_limit.of_worker()
-    assert share == max(memory_limit.LEAST, int(host_memory.total_bytes() * memory_limit.SHARE))
-    monkeypatch.setenv(memory_limit.VARIABLE, "3 GiB")
-    assert memory_limit.of_worker() == 3 * 1024**3
-    assert memory_limit.available_bytes() <= 3 * 1024**3
+    monkeypatch.delenv(environment.VARIABLE, raising=False)
+    share = environment.of_worker()
+    assert share == max(environment.LEAST, int(host_memory.total_bytes() * environment.SHARE))
+    monkeypatch.setenv(environment.VARIABLE, "3 GiB")
+    assert environment.of_worker() == 3 * 1024**3
+    assert environment.available_bytes() <= 3 * 1024**3
 
 
 @pytest.mark.parametrize("text", ["", "much", "1", "-2 GiB", "10 MiB", "1e9", "9999999999 TiB", "½ GB"])
 def test_a_limit_that_is_no_size_or_too_small(monkeypatch, text):
-    monkeypatch.setenv(memory_limit.VARIABLE, text)
-    with pytest.raises(InvalidInput, match=memory_limit.VARIABLE):
+    monkeypatch.setenv(environment.VARIABLE, text)
+    with pytest.raises(InvalidInput, match=environment.VARIABLE):
         Pool(workers=1)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.service.engine import Environment
-from inspector.service.engine.protocol import canonical, decode, encode
+from inspector.service.engine.process import canonical, decode, encode
 
 SCALARS = (
     st.none()

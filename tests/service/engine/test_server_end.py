@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from benchmarks.processes import PATIENCE, alive, until
-from inspector.service.engine.protocol import decode, encode
+from inspector.service.engine.process import decode, encode
 from tests.paths import ROOT
 from tests.service.engine.starting import start_worker
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from inspector.core import output, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.service.library import Library, export
+from inspector.service.library import Library, kept
 from tests.figures import samples
 
 FOUND = samples.snapshot()
@@ -22,8 +22,8 @@ FOUND = samples.snapshot()
 
 @given(st.lists(st.text(min_size=1, max_size=120), max_size=8))
 def test_file_names_are_unique_and_portable(names: list[str]) -> None:
-    files = export.file_names([*names, *names, "library", "../../etc/passwd", "CON/.."])
-    assert len({file.lower() for file in (*files, export.INDEX)}) == len(files) + 1
+    files = kept.file_names([*names, *names, "library", "../../etc/passwd", "CON/.."])
+    assert len({file.lower() for file in (*files, kept.INDEX)}) == len(files) + 1
     for file in files:
         assert file.isascii() and not set(file) & set('/\\:*?"<>| ') and not file.startswith(".")
         assert file.endswith(".json") and len(file) < 100
@@ -35,10 +35,10 @@ def test_the_zip_holds_all_with_their_names_and_notes(tmp_path: Path) -> None:
         library.save(name, note, FOUND)
     with sqlite3.connect(library.path) as database:
         database.execute("UPDATE snapshots SET packed = x'00' WHERE name = 'broken'")
-    output.write_bytes(export.zipped(library, library.entries()), tmp_path / "all.zip")
+    output.write_bytes(kept.zipped(library, library.entries()), tmp_path / "all.zip")
     with zipfile.ZipFile(io.BytesIO((tmp_path / "all.zip").read_bytes())) as archive:
-        index = {row["name"]: row for row in json.loads(archive.read(export.INDEX))}
-        assert set(archive.namelist()) == {export.INDEX, "a-b.json", "a-b-2.json"}
+        index = {row["name"]: row for row in json.loads(archive.read(kept.INDEX))}
+        assert set(archive.namelist()) == {kept.INDEX, "a-b.json", "a-b-2.json"}
         for name in ("a/b", "a:b"):
             assert snapshot.from_json(json.loads(archive.read(index[name]["file"]))) == FOUND
     assert index["a/b"]["note"] == "first" and index["broken"]["file"] is None

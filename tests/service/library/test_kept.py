@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from inspector import layout as layouts
 from inspector.compare.board import Board
-from inspector.core import snapshot, user_folder
+from inspector.core import private_database, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
 from inspector.service.library import (
@@ -225,7 +225,7 @@ def test_another_programs_database_is_not_touched(library: Library, application:
         database.execute(f"PRAGMA application_id = {application}")
         database.execute("CREATE TABLE theirs (x)")
     content = library.path.read_bytes()
-    with pytest.raises(InvalidInput, match=f"another program .*{user_folder.VARIABLE}") as no:
+    with pytest.raises(InvalidInput, match=f"another program .*{private_database.VARIABLE}") as no:
         library.save("a", "", FOUND)
     assert not isinstance(no.value, Unreadable)  # nothing is to be moved
     assert library.path.read_bytes() == content
@@ -297,7 +297,7 @@ def test_entries_can_be_read_without_room_on_the_disk(library: Library, was_wal:
 
 
 def test_the_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(user_folder.VARIABLE, os.fspath(tmp_path / "here"))
+    monkeypatch.setenv(private_database.VARIABLE, os.fspath(tmp_path / "here"))
     Library().save("a", "", FOUND)
     assert (tmp_path / "here" / "saved.sqlite3").exists()
 

@@ -18,8 +18,7 @@ from inspector.core.meshes import mesh_of_all_devices
 from inspector.core.snapshot import Array, Reshard, Snapshot
 from inspector.core.totals import bytes_by_device
 from inspector.machines import hardware
-from inspector.machines.hardware import Torus
-from inspector.machines.move_time import least_seconds
+from inspector.machines.hardware import Torus, least_seconds
 from inspector.sections import reshards
 from inspector.service.program_run import folder_snapshot
 from tests.paths import CASES

@@ -9,7 +9,7 @@ import pytest
 
 from inspector.core import program_run
 from inspector.core.program_run import Reason
-from inspector.service.program_run.recompilation import reasons
+from inspector.service.program_run.records import reasons
 from tests.service.program_run.test_program_run import RUN, call
 
 # A function of arrays on other devices, and one of a pytree whose static part is compared as JAX does.

@@ -11,9 +11,8 @@ import pytest
 
 from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
-from inspector.compare.search.goal import Goal
-from inspector.compare.search.progress import Progress
-from inspector.compare.search.result import Counts
+from inspector.compare.search.order import Goal
+from inspector.compare.search.result import Counts, Progress
 from inspector.core.errors import InvalidInput
 from inspector.service import lanes
 from inspector.service.engine import Requester

@@ -18,18 +18,18 @@ from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search import schema
 from inspector.compare.search.answer import answer_text
-from inspector.compare.search.goal import goal_of
+from inspector.compare.search.order import goal_of
 from inspector.compare.search.result import SearchResult
 from inspector.compare.search.space import Space, space_of
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import seconds_text
 from inspector.machines.hardware import CHIPS
-from inspector.service import known_results
+from inspector.service import compile_cache
 from inspector.service.compile_cache import CompileCache
 from inspector.service.search import executors, run, task
 from inspector.service.search.run import Search
-from inspector.service.search.snapshots import snapshots_of
+from inspector.service.search.task import snapshots_of
 
 CHIP = CHIPS["v5e"]
 
@@ -155,9 +155,9 @@ def test_compiled_candidates_are_measured_and_the_best_is_the_fastest(service, s
         if not snapshot.programs[0].before_compile
     }
     assert {candidate.measured for candidate in compiled} == medians
-    assert known_results.measured(layout, fastest.measured + 1) is None
+    assert compile_cache.measured(layout, fastest.measured + 1) is None
     # What the cache has not kept is planned again, and counted.
-    monkeypatch.setattr(known_results, "measured", lambda *_: None)
+    monkeypatch.setattr(compile_cache, "measured", lambda *_: None)
     planned, lost = snapshots_of(result, service)
     assert lost == len(compiled) and {snapshot.source.kind for _, snapshot in planned} == {"plan"}
 

@@ -17,7 +17,7 @@ passes of the compiler for TPUs were measured with libtpu 0.0.42 (`benchmarks/ag
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inspector.compiled.hlo.later_passes import gathers, narrowing, ragged_products, reductions, slices
+from inspector.compiled.hlo.later_passes import gathers, ragged_products, reductions, slices
 from inspector.compiled.hlo.later_passes.passes import MOVES, Passes
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.ragged_rows import EXPECTED_ROWS
@@ -115,7 +115,7 @@ def _remove_copy(passes: Passes, copy: Instruction) -> None:
 def _run_for_gpu(passes: Passes) -> None:
     passes.apply(("all-reduce",), reductions.fold)
     passes.apply(("add",), reductions.reassociate)
-    passes.apply(MOVES, narrowing.narrow_around_conversion)
+    passes.apply(MOVES, gathers.narrow_around_conversion)
     passes.apply(("all-reduce",), reductions.scatter)
     passes.apply(("all-gather",), gathers.gather_before_broadcast)
 
@@ -130,7 +130,7 @@ def _run_for_tpu(passes: Passes) -> None:
         passes.apply(("all-reduce",), slices.scatter_between_slices)
         passes.apply(("all-reduce",), slices.reduce_in_slices)
         passes.apply(("all-gather",), slices.gather_in_slices)
-    passes.apply(MOVES, narrowing.narrow_for_products)
+    passes.apply(MOVES, gathers.narrow_for_products)
     gathers.merge_equal(passes)
     passes.apply(("all-reduce",), reductions.scatter_by_fusion)
     if passes.slices is not None:

@@ -8,7 +8,7 @@ from inspector.checks import audit
 from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.compared import compared
 from inspector.compare.questions import Question, questions
-from inspector.compare.questions.measures import Measure
+from inspector.compare.questions.questions import Measure
 from inspector.core.formatting import and_text, counted
 from inspector.core.program_names import title
 from inspector.machines import hardware

@@ -1,17 +1,85 @@
-"""The pins of the board as a row of menus."""
+"""The columns of the page *Compare*: add, rename, remove, download and open them."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import streamlit as st
 
+from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
+from inspector.core.formatting import counted
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import current_layout, finished_runs, pins, planning, screenshot_mode
+from inspector.media.streamlit.parts import downloads
+from inspector.media.streamlit.session import (
+    asked,
+    chip_choice,
+    current_layout,
+    pins,
+    planning,
+    screenshot_mode,
+    user,
+)
+from inspector.media.streamlit.streamlit_internals import UploadedFile
 from inspector.sections import provenance
+from inspector.service.engine import Job
 from inspector.service.inspection import Inspection
+from inspector.service.request import Request
+
+_MEBIBYTE = 1024**2
+_FILE = "board_file"
+
+
+def draw_download(board: Board) -> None:
+    """Draw the button that downloads the board."""
+    downloads.draw(
+        "Download",
+        lambda: boards.dumps(board),
+        "comparison.json",
+        "download_board",
+        help="Download all pinned Snapshots with their names and the baseline.",
+    )
+
+
+def draw_upload(board: Board) -> None:
+    """Draw the upload field, and the buttons that take the uploaded board."""
+    uploaded = st.file_uploader(
+        "Comparison or Snapshot file",
+        type="json",
+        key=_FILE,
+        max_upload_size=boards.MOST_BYTES // _MEBIBYTE,
+    )
+    if uploaded is None:
+        asked.forget(_FILE)
+        return
+    request = Request(uploaded.file_id, lambda: _start(uploaded))
+    opened = asked.waited(_FILE, request, "Reading the file …").result
+    if opened is None:
+        asked.show_failure(_FILE, request.key)
+        return
+    st.caption(f"{counted(len(opened.pins), 'layout')}: {plain(', '.join(opened.names))}.")
+    with st.container(horizontal=True):
+        label = "Replace the pins" if board.pins else "Open comparison"
+        buttons.draw(label, "replace_board", "file_open", _replace, opened)
+        if board.pins:
+            label, change = "Add to the pins", pins.change
+            buttons.draw(label, "add_to_board", "add", change, lambda now: now.joined(opened))
+
+
+def _start(uploaded: UploadedFile) -> Job[Board]:
+    def start(folder: Path) -> Job[Board]:
+        path = folder / "board.json"
+        path.write_bytes(uploaded.getvalue())  # without a copy
+        return user.service().board(path, uploaded.name).start()
+
+    return asked.in_folder(start)
+
+
+def _replace(opened: Board) -> None:
+    chip_choice.put(opened.chip)
+    pins.put(opened)
 
 
 def show(service: Inspection, board: Board, open_layout: Callable[[Layout], None]) -> None:
@@ -36,7 +104,7 @@ def _draw_add(service: Inspection, board: Board) -> None:
     if len(board.pins) == MOST_PINS or any(pin.snapshot.layout == plain_layout for pin in board.pins):
         return
     if st.button("Add the current layout", key="pin_current", icon=":material/add:", type="tertiary"):
-        snapshot = finished_runs.run_of(service, layout) or planning.planned(service, layout)
+        snapshot = planning.run_of(service, layout) or planning.planned(service, layout)
         name = free_name(presets.title(layout), board.names)
         if snapshot is not None and pins.change(lambda board: board.pinned(name, snapshot)):
             st.rerun()

@@ -16,7 +16,7 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PARTITIONED
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import asked, chip_choice, page_programs
+from inspector.media.streamlit.session import asked, chip_choice, planning
 from inspector.service.inspection import Inspection
 from inspector.service.request import Outcome
 
@@ -63,7 +63,7 @@ def _poll(service: Inspection, waiting: dict[str, Layout]) -> None:
 
 def _completed(service: Inspection, snapshot: Snapshot) -> Snapshot:
     layout = _missing(snapshot)
-    return snapshot if layout is None else page_programs.added(snapshot, _outcome(service, layout))
+    return snapshot if layout is None else planning.added(snapshot, _outcome(service, layout))
 
 
 def _missing(snapshot: Snapshot) -> Layout | None:

@@ -20,7 +20,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import asked, screenshot_mode, user
 from inspector.sections import paired_times as section_of_times
-from inspector.sections.phases import PHASE_NAMES, phase_label
+from inspector.sections.program_run import PHASE_NAMES, phase_label
 from inspector.sections.section import Folded, text
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection

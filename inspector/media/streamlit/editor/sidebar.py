@@ -1,7 +1,8 @@
 """The layout editor in the sidebar: fields, each with its problem."""
 
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,8 @@ from inspector.layout.fields import TRAINING_SIZES
 from inspector.layout.plan import UNMATCHED
 from inspector.layout.rule_files import RuleFile, RuleSet
 from inspector.machines import targets
-from inspector.media.streamlit.editor import target_picker, typed_fields
-from inspector.media.streamlit.page import buttons
+from inspector.media.streamlit.editor import target_picker
+from inspector.media.streamlit.page import buttons, page_files
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import preset_pills
 from inspector.media.streamlit.session import asked, current_layout, kept_field, user
@@ -31,6 +32,41 @@ from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.service.compile_cache import CompileCache
 from inspector.service.engine import Job
 from inspector.service.request import Outcome, Progress, Request
+
+
+def draw(
+    entry: ModelEntry,
+    axes: Sequence[str],
+    most: int,
+    devices: int | None,
+    specs: Mapping[str, Sequence[str]],
+    new: str | None,
+) -> None:
+    """Draw the invisible component.
+
+    Args:
+      axes: the names of the mesh axes.
+      most: the largest number of devices of a mesh.
+      devices: the number of devices of the target, all of which a mesh has; None if it has no such number.
+      specs: the dimensions of each field with a PartitionSpec, by its key.
+      new: the key of the field that gets the focus, or None.
+    """
+    data = {
+        "names": [*entry.logical_axes],
+        "axes": [*axes],
+        "mostAxes": layouts.MOST_AXES,
+        "mostDevices": most,
+        "devices": devices,
+        "dimensions": {_class(key): len(dimensions) for key, dimensions in specs.items()},
+        "focus": None if new is None else _class(new),
+    }
+    page_files.component("typed_fields")(data=data, key="typed_fields", width=1, height=1)
+
+
+def _class(key: str) -> str:
+    """Return the key of a field as it is in the class of the element."""
+    return re.sub(r"[^\w-]", "-", key, flags=re.ASCII)
+
 
 MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
 # How each library applies rules.
@@ -100,7 +136,7 @@ class Editor:
         self._draw_sizes(entry)
         self._draw_advanced(entry)
         target = target_picker.chosen()
-        typed_fields.draw(
+        draw(
             entry,
             self._mesh_axis_names(),
             layouts.most_devices(st.session_state["field:target"]),

@@ -5,7 +5,7 @@ import streamlit as st
 from inspector.compare.measured import accuracy
 from inspector.core.errors import InvalidInput
 from inspector.machines import hardware
-from inspector.machines.prediction import own_runs
+from inspector.machines.prediction import calibration
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import chip_choice, view_link
@@ -19,7 +19,7 @@ def show() -> None:
     """Draw the page, for the chip of its URL."""
     st.markdown("### Accuracy of predictions")
     try:
-        own = () if serving.current().proxy else own_runs.read()
+        own = () if serving.current().proxy else calibration.read()
     except InvalidInput as error:
         own = ()
         st.warning(plain(str(error)), icon=":material/warning:")

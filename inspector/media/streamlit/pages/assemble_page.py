@@ -11,7 +11,7 @@ from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly.script import script
-from inspector.layout import mesh_fields
+from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
 from inspector.media.streamlit.parts.guide_form import Fields
@@ -118,11 +118,11 @@ def _draw_fields(fields: Fields) -> None:
 
 
 def _change_mesh(fields: Fields) -> None:
-    names = mesh_fields.fit_axis_names(fields, MAX_MESH_AXES)
+    names = mesh_shapes.fit_axis_names(fields, MAX_MESH_AXES)
     if names is None:
         return
     for name in ("spec", "target"):
-        fields[name] = mesh_fields.fitted_spec(fields[name], names)
+        fields[name] = mesh_shapes.fitted_spec(fields[name], names)
     axes = [axis.strip() for axis in fields["batch_axes"].split("+")]
     fields["batch_axes"] = " + ".join([axis for axis in axes if axis in names] or names[:1])
 

@@ -12,12 +12,10 @@ from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.media.streamlit.compare import (
     board_comparison,
-    board_file,
     board_maps,
     board_pins,
     board_programs,
     board_runs,
-    board_specs,
     paired_times_section,
 )
 from inspector.media.streamlit.page import page_switch, page_width
@@ -37,7 +35,7 @@ from inspector.sections import provenance, subject
 from inspector.service.inspection import Inspection
 
 _TIMES = "Times"
-_SHOW = (board_maps.show, board_specs.show_trees, board_specs.show_matrix)
+_SHOW = (board_maps.show, board_maps.show_trees, board_maps.show_matrix)
 VIEWS: dict[str, Callable[[Board], None]] = dict(zip(view_link.BOARD_VIEWS, _SHOW, strict=True))
 
 
@@ -91,8 +89,8 @@ def _tools(board: Board) -> None:
             report_downloads.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
             name = pins.kept_name() or free_name(" and ".join(board.names), ())
             keep_button.show(board, name, key="keep_board", then=pins.open_kept)
-            board_file.draw_download(board)
-            board_file.draw_upload(board)
+            board_pins.draw_download(board)
+            board_pins.draw_upload(board)
 
 
 def _notices() -> None:
@@ -112,7 +110,7 @@ def _empty(board: Board) -> None:
         "to a comparison, or upload its file.",
         icon=":material/keep:",
     )
-    board_file.draw_upload(board)
+    board_pins.draw_upload(board)
 
 
 def _sections(service: Inspection, board: Board) -> None:

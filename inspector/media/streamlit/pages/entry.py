@@ -5,17 +5,11 @@ import importlib
 import streamlit as st
 
 from inspector.core.formatting import counted
-from inspector.media.streamlit.page import page_style, page_switch
+from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
-from inspector.media.streamlit.session import (
-    back_button,
-    current_layout,
-    kept_pins,
-    pins,
-    run_folder,
-)
+from inspector.media.streamlit.session import back_button, current_layout, kept_pins, pins, user
 from inspector.media.streamlit.streamlit_internals import StreamlitPage, look_values_up
 from inspector.service import own_model_registration
 
@@ -67,7 +61,7 @@ main_pages = [
     page_of("search", ":material/search:"),
     page_of("jobs", ":material/progress_activity:", counted(running, "job"), hidden=not running),
 ]
-if run_folder.path() is not None:
+if user.run_folder() is not None:
     main_pages.insert(1, page_of("run", ":material/terminal:"))
 saved = [
     page_of("library", ":material/bookmarks:"),
@@ -82,12 +76,12 @@ learn = [
     page_of("accuracy", ":material/target:", "Accuracy of predictions"),
 ]
 pages = {"": main_pages, "Saved": saved, "Learn": learn}
-st.logo(page_style.wordmark(), size="large")
+st.logo(page_files.wordmark(), size="large")
 page = st.navigation(pages, position="top")
 current_layout.begin(on_layout_page=page is layout, tabs=snapshot_panels.PANELS)
 for problem in own_model_registration.PROBLEMS:
     st.error(plain(problem), icon=":material/error:")
-with page_style.around_page():
+with page_files.around_page():
     page.run()
 if (compared := compare_page()).title != compare.title:  # the page has opened a link
     main_pages[main_pages.index(compare)] = compared

@@ -8,7 +8,7 @@ from inspector.media.streamlit.page import buttons, last_problem
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
-from inspector.sections.phases import PHASE_NAMES, phase_label
+from inspector.sections.program_run import PHASE_NAMES, phase_label
 from inspector.service import inspection, lanes, serving
 from inspector.service.engine.pool import Listed
 

@@ -16,8 +16,8 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import (
     arrays_panels,
-    collectives_panel,
     improve_panel,
+    program_panels,
     run_panel,
     snapshot_panels,
     summary_panel,
@@ -26,10 +26,7 @@ from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
-    finished_runs,
-    page_programs,
     planning,
-    program_choice,
     selection,
     stated_counts,
     user,
@@ -85,7 +82,7 @@ def _draw_main(
 
     def before_tracing() -> None:
         draw_sidebar()
-        page_programs.make_way()
+        planning.make_way()
 
     problems = st.container()
     if parsed.value is None:
@@ -99,14 +96,14 @@ def _draw_main(
         with problems:
             _show_url_problems()
         return None, lambda: None
-    run = finished_runs.run_of(service, layout)
+    run = planning.run_of(service, layout)
     partitions = run is None and snapshot_panels.is_open(*_of_programs())
     errors, summary = st.container(), st.container(gap="xsmall")
     # The browser draws the tabs while the programs are partitioned.
     tabs = snapshot_panels.draw_tabs()
     programs = _programs(service, layout, partitions, draw_sidebar)
     computing = programs.known is None and not programs.ended
-    snapshot = page_programs.added(run or planned, programs)
+    snapshot = planning.added(run or planned, programs)
     snapshot = stated_counts.applied(improve_panel.with_known(service, snapshot, layout))
     with problems:
         _show_url_problems(snapshot)
@@ -121,9 +118,9 @@ def _draw_main(
         if _counts_partitioned(run, layout) and not programs.ended and not partitions:
             # For the head; the figures come first.
             known = run is not None or programs.known is not None
-            page_programs.watch(service, layout, totals=known)
+            planning.watch(service, layout, totals=known)
         if layout.explicit_axes and computing and st.session_state.get("panel") not in panels:
-            page_programs.watch(service, layout, words="")  # JAX may refuse the programs
+            planning.watch(service, layout, words="")  # JAX may refuse the programs
     return planned, draw_link
 
 
@@ -164,11 +161,11 @@ def _programs(
     The sidebar is drawn before a longer wait.
     """
     if not needed:
-        return page_programs.outcome(service, layout, False, 0.0)
-    programs = page_programs.outcome(service, layout, True, page_programs.FIGURES_FIRST_SECONDS)
+        return planning.outcome(service, layout, False, 0.0)
+    programs = planning.outcome(service, layout, True, planning.FIGURES_FIRST_SECONDS)
     if programs.known is None and not programs.ended:
         draw_sidebar()
-        programs = page_programs.outcome(service, layout, seconds=page_programs.PATIENCE_SECONDS)
+        programs = planning.outcome(service, layout, seconds=planning.PATIENCE_SECONDS)
     return programs
 
 
@@ -194,18 +191,18 @@ def _panels_of_plan(
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
         if snapshot.source.kind == "plan":
-            page_programs.watch(service, layout, totals, "")
+            planning.watch(service, layout, totals, "")
             return
         # Above the collectives, because the missing part is below and in their details.
         words = "Then causes of collectives and a comparison are added below."
-        page_programs.watch(service, layout, totals=True, words=words)
-        collectives_panel.show(snapshot, layout)
+        planning.watch(service, layout, totals=True, words=words)
+        program_panels.show_collectives(snapshot, layout)
 
     if snapshot.source.kind != "plan":  # to compare with the compiled programs
         return {"Communication": show}
     panels = {name: _with_causes(service, name) if totals else show for name in _OF_PROGRAMS}
     if "Arrays" in _of_programs():
-        views = {program_choice.ARRAYS_VIEW: show}
+        views = {chip_choice.ARRAYS_VIEW: show}
         panels["Arrays"] = functools.partial(arrays_panels.show, instead=views)
     return panels
 
@@ -213,7 +210,7 @@ def _panels_of_plan(
 def _of_programs() -> tuple[str, ...]:
     """Return the tabs that show partitioned programs. *Arrays* does in one of its views."""
     view = st.session_state.get(selection.VIEW_KEY)
-    return (*_OF_PROGRAMS, *(["Arrays"] if view == program_choice.ARRAYS_VIEW else []))
+    return (*_OF_PROGRAMS, *(["Arrays"] if view == chip_choice.ARRAYS_VIEW else []))
 
 
 def _with_causes(service: Inspection, name: str) -> snapshot_panels.Panel:
@@ -221,12 +218,12 @@ def _with_causes(service: Inspection, name: str) -> snapshot_panels.Panel:
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        with program_choice.with_pending(page_programs.programs_of(layout)):
+        with chip_choice.with_pending(planning.programs_of(layout)):
             if name == "Communication":
-                collectives_panel.show(snapshot, layout, computing=True)
+                program_panels.show_collectives(snapshot, layout, computing=True)
             else:
                 snapshot_panels.PANELS[name](snapshot, layout)
-        page_programs.watch(service, layout, totals=True)
+        planning.watch(service, layout, totals=True)
 
     return show
 
@@ -236,11 +233,11 @@ def _with_rest(service: Inspection, name: str) -> snapshot_panels.Panel:
 
     def show(snapshot: Snapshot, layout: Layout | None) -> None:
         assert layout is not None
-        with program_choice.with_pending(page_programs.programs_of(layout)):
+        with chip_choice.with_pending(planning.programs_of(layout)):
             snapshot_panels.PANELS[name](snapshot, layout)
         # After a run, only this tab shows partitioned programs, next to the compiled ones.
         shows_them = snapshot.source.kind == "plan" or name == "Communication"
-        page_programs.show_rest(service, layout, shows_them)
+        planning.show_rest(service, layout, shows_them)
 
     return show
 

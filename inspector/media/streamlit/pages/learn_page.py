@@ -11,7 +11,7 @@ from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
-from inspector.layout import mesh_fields
+from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads, guide_form
@@ -77,7 +77,7 @@ def _draw_fields(guide: str) -> TutorialRequest | None:
 def _change_mesh(guide: str, fields: Fields) -> None:
     counts = tutorials.TUTORIALS[guide].axis_counts
     if len(fields["mesh"].replace("×", "x").split("x")) in counts:
-        mesh_fields.fit_axis_names(fields, max(counts))
+        mesh_shapes.fit_axis_names(fields, max(counts))
 
 
 def _show_tutorial(taken: Taken) -> None:

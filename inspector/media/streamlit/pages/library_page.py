@@ -20,7 +20,7 @@ from inspector.media.streamlit.session import pins, user
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import provenance
 from inspector.service import serving
-from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, export
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, kept
 
 CHOSEN = "library_chosen"  # name of the selected Snapshot
 _SEARCH, _READ = "library_search", "library_read"
@@ -72,7 +72,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     with right:
         downloads.draw(
             "Export all" if len(entries) == len(everything) else f"Export {len(entries)}",
-            lambda: export.zipped(library, entries),
+            lambda: kept.zipped(library, entries),
             "library.zip",
             "library_export",
             mime="application/zip",
@@ -150,7 +150,7 @@ def _show_chosen(library: Library, entry: Entry) -> None:
             downloads.draw(
                 "Download",
                 lambda: _text(library, entry, opened),
-                export.file_name(entry.name),
+                kept.file_name(entry.name),
                 "library_download",
                 help="Download it as JSON.",
             )

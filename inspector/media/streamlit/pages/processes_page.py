@@ -11,7 +11,7 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
 from inspector.guides.array_fields import MAX_MESH_AXES
 from inspector.guides.processes import Exchanged, HostLocal, View
-from inspector.layout import mesh_fields
+from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
 from inspector.media.streamlit.parts.guide_form import Fields
@@ -87,9 +87,9 @@ def _draw_fields(fields: Fields) -> None:
 
 
 def _change_mesh(fields: Fields) -> None:
-    names = mesh_fields.fit_axis_names(fields, MAX_MESH_AXES)
+    names = mesh_shapes.fit_axis_names(fields, MAX_MESH_AXES)
     if names is not None:
-        fields["spec"] = mesh_fields.fitted_spec(fields["spec"], names)
+        fields["spec"] = mesh_shapes.fitted_spec(fields["spec"], names)
 
 
 def _show_outcome(request: HostLocal, exchanged: Exchanged) -> None:

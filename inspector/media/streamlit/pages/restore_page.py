@@ -13,7 +13,7 @@ from inspector.core.totals import state_totals
 from inspector.figures.device_grid import transfer_map
 from inspector.guides import transfer
 from inspector.guides.transfer import Transfer
-from inspector.layout import Layout, mesh_fields, presets
+from inspector.layout import Layout, mesh_shapes, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
@@ -119,7 +119,7 @@ def _change_mesh(saved: Layout, fields: Fields) -> None:
         return
     if len(fields["axes"].split(",")) != rank:
         spare = (*saved.axis_names, *layouts.default_names(layouts.MOST_AXES))
-        fields["axes"] = ", ".join(mesh_fields.fitted_names(fields["axes"], rank, spare))
+        fields["axes"] = ", ".join(mesh_shapes.fitted_names(fields["axes"], rank, spare))
 
 
 def suggested(saved: Layout) -> Layout:

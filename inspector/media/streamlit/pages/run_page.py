@@ -11,7 +11,7 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.parts import render
-from inspector.media.streamlit.session import run_folder, stated_counts
+from inspector.media.streamlit.session import stated_counts, user
 from inspector.sections import program_run as program_run_section
 from inspector.service.program_run import folder_snapshot
 
@@ -22,7 +22,7 @@ _SEEN = "run_page_seen"  # the record that the page was drawn for
 
 def show() -> None:
     """Draw the Snapshot that the user chooses, then the table of compiled programs."""
-    folder = run_folder.path()
+    folder = user.run_folder()
     if folder is None:
         st.info("Start the dashboard with `--run FOLDER`, or a program with `run --open`.")
         return

@@ -1,31 +1,32 @@
 """The Search page: what to search, the search while it runs, and its result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import streamlit as st
 
+from inspector import layout as layouts
 from inspector.compare.search import result as results
-from inspector.compare.search.goal import goal_of
+from inspector.compare.search.order import goal_of
 from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
 from inspector.compare.search.space import MOST_CANDIDATES, space_of
-from inspector.core.errors import InvalidInput
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.formatting import counted, whole_seconds_text
 from inspector.core.sharding_text import mesh_text
 from inspector.layout import Layout
-from inspector.machines import targets
+from inspector.machines import hardware, targets
 from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import code_panel
-from inspector.media.streamlit.parts import board_pair, downloads, render
+from inspector.media.streamlit.panels import summary_panel
+from inspector.media.streamlit.parts import downloads, pin_button, render
 from inspector.media.streamlit.session import (
     asked,
+    back_button,
     chip_choice,
     current_layout,
     kept_field,
     planning,
-    search_link,
     user,
     view_link,
 )
@@ -36,6 +37,103 @@ from inspector.sections.section import Block
 from inspector.service.request import Progress
 from inspector.service.search import registry
 from inspector.service.search.registry import SearchRequest, Watched
+from inspector.service.search.run import DEFAULT_BUDGET
+
+# The searched space, as fields of the Search page and as its URL.
+#
+# A link can come from anyone. Its layout is read as that of the Layout page, and nothing is searched before a
+# click.
+
+
+MOST_BUDGET = 200  # compiles of one search from a page
+MEASURED = "Emulated devices"  # in the list of chips
+OBJECTIVE, BUDGET, LOCKS, VARY = "search_objective", "search_budget", "search_locks", "search_vary"
+CHIP = "search_chip"
+WEIGHTS, LIMITS = "search_weights", "search_limits"
+_DEFAULTS: dict[str, Any] = {
+    OBJECTIVE: OBJECTIVES[0],
+    BUDGET: DEFAULT_BUDGET,
+    LOCKS: "",
+    VARY: "",
+    CHIP: MEASURED,
+    WEIGHTS: "",
+    LIMITS: "",
+}
+_KEY, _PROBLEMS = "search", "search_link_problems"
+_MOST_CHARACTERS = 2_000  # of a field with text
+
+
+def read() -> tuple[str, ...]:
+    """Set the layout and the fields to those of the URL, before any is drawn. Return its faults.
+
+    A URL without a search, such as after a page switch, changes nothing.
+    """
+    state = st.session_state
+    for key, default in _DEFAULTS.items():
+        state.setdefault(key, default)
+    _, query = view_link.of_url()
+    if not query:
+        state[_PROBLEMS] = ()
+    elif not view_link.is_written(_KEY) or back_button.pressed():
+        put({name: texts[-1] for name, texts in query.items()})
+    known: tuple[str, ...] = state.setdefault(_PROBLEMS, ())
+    return known
+
+
+@uninterrupted()
+def put(query: Mapping[str, str]) -> None:
+    """Set the layout and the fields to those of URL parameters, and keep their faults."""
+    state, fields, problems = st.session_state, dict(query), []
+    for key, default in _DEFAULTS.items():
+        state[key] = default
+        if (text := fields.pop(_parameter(key), None)) is not None:
+            try:
+                state[key] = _value(key, text)
+            except InvalidInput as error:
+                problems.append(str(error))
+    parsed = layouts.parse_leniently(current_layout.of_parameters(fields))
+    current_layout.put(parsed.unwrap())
+    state[_PROBLEMS] = (*parsed.problems.values(), *problems)
+
+
+def write(layout: Layout) -> None:
+    """Write the layout and the fields to the URL, if they changed."""
+    view_link.write({}, {name: [text] for name, text in parameters(layout).items()}, _KEY)
+
+
+def parameters(layout: Layout) -> dict[str, str]:
+    """Return the URL parameters of the layout and the fields."""
+    state = st.session_state
+    query = current_layout.to_parameters(layouts.to_query(layout))
+    for key, default in _DEFAULTS.items():
+        # The objective is always there, so that no URL of a search is empty.
+        is_default = state[key] == default and key != OBJECTIVE
+        if not is_default and (key != CHIP or layout.machine is None):
+            query[_parameter(key)] = layouts.print_size(state[key])
+    return query
+
+
+def _parameter(key: str) -> str:
+    """Return the URL parameter of a field. Sizes of models have no hyphens."""
+    return chip_choice.KEY if key == CHIP else key.replace("_", "-")
+
+
+def _value(key: str, text: str) -> Any:
+    name = _parameter(key)
+    if key == OBJECTIVE:
+        require_one_of(name, text, OBJECTIVES)
+        return text
+    if key == CHIP:
+        return hardware.chip(text).name
+    if key == BUDGET:
+        digits = text.isascii() and text.isdecimal() and len(text) <= len(str(MOST_BUDGET))
+        if not digits or int(text) > MOST_BUDGET:
+            raise InvalidInput(f"{name} is {shown(text)}, but must be a number from 0 to {MOST_BUDGET}")
+        return int(text)
+    if len(text) > _MOST_CHARACTERS:
+        raise InvalidInput(f"{name} has {len(text):,} characters, at most {_MOST_CHARACTERS:,}")
+    return text
+
 
 _OBJECTIVES = {"time": "Time of a step", "memory": "Memory", "traffic": "Traffic"}
 _POLL_SECONDS = 2.0  # between looks at other searches
@@ -49,7 +147,7 @@ def show() -> None:
     """Draw the fields, the progress of the search, and its result."""
     page_switch.follow()
     st.markdown("### Search")
-    view_link.show_problems(search_link.read())
+    view_link.show_problems(read())
     layout = current_layout.last_layout()
     service = user.service()
     st.caption(
@@ -61,7 +159,7 @@ def show() -> None:
     state = service.state(layout).known()
     assert state is not None
     fields = _fields(layout)
-    search_link.write(layout)
+    write(layout)
     chip = layout.machine.chip if layout.machine else CHIPS.get(fields["chip"])
     try:
         space = space_of(layout, state, fields["locks"], fields["vary"])
@@ -107,7 +205,7 @@ def _fields(layout: Layout) -> dict[str, Any]:
             "Least",
             list(OBJECTIVES),
             format_func=_OBJECTIVES.__getitem__,
-            key=search_link.OBJECTIVE,
+            key=OBJECTIVE,
             width=170,
         )
         if missing is None:
@@ -115,8 +213,8 @@ def _fields(layout: Layout) -> dict[str, Any]:
                 st.number_input,
                 "Compiles, at most",
                 0,
-                search_link.MOST_BUDGET,
-                key=search_link.BUDGET,
+                MOST_BUDGET,
+                key=BUDGET,
                 width=150,
                 help="The compiler confirms the best candidates. A large model takes minutes for each.",
             )
@@ -144,7 +242,7 @@ def _texts() -> tuple[str, str]:
     locks = kept_field.draw(
         st.text_input,
         "Fixed",
-        key=search_link.LOCKS,
+        key=LOCKS,
         width=260,
         placeholder="mesh, tensor=8, vocab=tensor",
         help="What is the same in all candidates, separated by commas: mesh, rules, the size of a mesh "
@@ -153,7 +251,7 @@ def _texts() -> tuple[str, str]:
     vary = kept_field.draw(
         st.text_input,
         "Also vary",
-        key=search_link.VARY,
+        key=VARY,
         width=260,
         placeholder="remat=none,full; batch=64,128",
         help="Other fields with their values, separated by semicolons: a size of the model, donate, "
@@ -169,7 +267,7 @@ def _programs(layout: Layout) -> tuple[str, str]:
         weights = kept_field.draw(
             st.text_input,
             "Weights of programs",
-            key=search_link.WEIGHTS,
+            key=WEIGHTS,
             width=260,
             placeholder=f"{layout.step_program}=1",
             help="Rank layouts by the time of several programs: the runs of each for one example, such as "
@@ -178,7 +276,7 @@ def _programs(layout: Layout) -> tuple[str, str]:
         limits = kept_field.draw(
             st.text_input,
             "Limits of programs",
-            key=search_link.LIMITS,
+            key=LIMITS,
             width=260,
             placeholder=f"{layout.step_program}=25ms",
             help="Leave out layouts in which one run of a program takes longer.",
@@ -191,9 +289,9 @@ def _chip() -> str:
     chip: str = kept_field.draw(
         st.selectbox,
         "Time on",
-        [search_link.MEASURED, *CHIPS],
+        [MEASURED, *CHIPS],
         format_func=lambda name: CHIPS[name].title if name in CHIPS else name,
-        key=search_link.CHIP,
+        key=CHIP,
         width=190,
         help="Measured on emulated devices of this machine, or predicted for a chip.",
     )
@@ -210,7 +308,7 @@ def _buttons(request: SearchRequest, watched: Watched | None) -> None:
         return
     if st.button(label, key="start_search", type="primary", icon=":material/search:"):
         try:
-            link = search_link.parameters(current_layout.last_layout())
+            link = parameters(current_layout.last_layout())
             registry.shared().start(request, user.current(), link)
         except InvalidInput as error:
             st.error(plain(str(error)), icon=":material/error:")
@@ -230,7 +328,7 @@ def _others(shown: Watched | None) -> None:
             st.markdown(
                 plain(f"{what}, from mesh {mesh_text(other.layout.mesh())}: {state}"), width="content"
             )
-            buttons.draw("Show", f"other_show:{number}", "visibility", search_link.put, other.link)
+            buttons.draw("Show", f"other_show:{number}", "visibility", put, other.link)
             if other.running:
                 leave = registry.shared().leave
                 buttons.draw("Cancel", f"other_cancel:{number}", "stop", leave, other, owner)
@@ -310,10 +408,10 @@ def _actions(
     with st.container(horizontal=True, gap="small"):
         buttons.draw("Open", f"{place}_open", "open_in_new", _open, chosen, result.chip, type="primary")
         pin = st.button("Compare", key=f"{place}_pin", icon=":material/view_column:")
-        code_panel.draw_button(chosen, "code" if place == "best" else f"{place}_code")
+        summary_panel.draw_button(chosen, "code" if place == "best" else f"{place}_code")
     if pin:
         _keep_chip(chosen, result.chip)
-        board_pair.compare(user.service(), layout, section.name_of(candidate), chosen, searched=True)
+        pin_button.compare(user.service(), layout, section.name_of(candidate), chosen, searched=True)
 
 
 @uninterrupted()

@@ -1,29 +1,64 @@
 """The guide that compares two ways to write a model, leaf by leaf and by cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
 from inspector.core.folding import fold
-from inspector.core.formatting import counted, logical_text, mesh_axes_text, mesh_sizes_text, shape_text
+from inspector.core.formatting import (
+    bytes_text,
+    counted,
+    logical_text,
+    mesh_axes_text,
+    mesh_sizes_text,
+    seconds_text,
+    shape_text,
+)
+from inspector.core.program_names import title
 from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Array, Snapshot
+from inspector.core.snapshot import Array, Program, Snapshot
+from inspector.core.statistics import statistics
 from inspector.guides import variants
 from inspector.guides.variants import Variants
 from inspector.layout import Layout
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
 from inspector.media.streamlit.parts import table
-from inspector.media.streamlit.session import (
-    current_layout,
-    finished_runs,
-    kept_field,
-    planning,
-    user,
-)
-from inspector.sections import variant_costs
+from inspector.media.streamlit.session import current_layout, kept_field, planning, user
+
+
+def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
+    """Return the compared figure, both values and their ratio, for each program in both Snapshots."""
+    found = []
+    for name in ("train_step", "apply"):
+        mine, theirs = left.program(name), right.program(name)
+        if mine is None or theirs is None:
+            continue
+        for what, (read, say) in _MEASURES.items():
+            a, b = read(mine), read(theirs)
+            ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
+            found.append((f"{title(name)}: {what}", say(a), say(b), ratio))
+    return found
+
+
+def _median(program: Program) -> float | None:
+    found = statistics(program.seconds.steps if program.seconds else ())
+    return None if found is None else found.median
+
+
+_MEASURES: dict[str, tuple[Callable[[Program], Any], Callable[[Any], str]]] = {
+    "lower": (lambda program: program.seconds and program.seconds.lower, seconds_text),
+    "compile": (lambda program: program.seconds and program.seconds.compile, seconds_text),
+    "median of measured": (_median, seconds_text),
+    "temporaries per device": (
+        lambda program: program.memory and program.memory.temporaries,
+        bytes_text,
+    ),
+}
+
 
 TREE_PX = 620  # two fit side by side in a window of 1440 pixels
 
@@ -57,7 +92,7 @@ def show() -> None:
     if left is None or right is None:
         return
     verdict, controls = st.columns([3, 2], vertical_alignment="top")
-    runs = [finished_runs.run_of(service, layout) for layout in (pair.left, pair.right)]
+    runs = [planning.run_of(service, layout) for layout in (pair.left, pair.right)]
     with controls:
         plans = (pair.left, left), (pair.right, right)
         run_panel.show(service, *plans, ran=None not in runs, label="Run both variants")
@@ -149,6 +184,6 @@ def _show_layer_axis(scan: Snapshot) -> None:
 
 def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
     titles = ("", pair.left_title, pair.right_title, "Ratio")
-    columns = zip(*variant_costs.rows(left, right), strict=True)
+    columns = zip(*rows(left, right), strict=True)
     table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
     st.caption("Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise.")

@@ -1,24 +1,195 @@
 """The tab *Arrays*: views of all arrays, as a table, a tree, by device, by rule, and inside the programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from inspector.core.snapshot import Array, Snapshot
+from inspector.compiled.causes import dependents, rules_behind
+from inspector.core import device_holdings
+from inspector.core.errors import InvalidInput
+from inspector.core.meshes import mesh_of_all_devices
+from inspector.core.rules import Rule, written
+from inspector.core.rules.entries import ledger_of
+from inspector.core.rules.written import recorded
+from inspector.core.snapshot import Array, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
 from inspector.media.streamlit.page import page_width
-from inspector.media.streamlit.panels import (
-    device_panel,
-    ledger_panel,
-    program_panels,
-    shard_map_panel,
-)
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import program_panels, shard_map_panel
 from inspector.media.streamlit.parts import render, table
-from inspector.media.streamlit.session import kept_field, selection, toggled_rows, view_link
-from inspector.media.streamlit.session.toggled_rows import ToggledRows
-from inspector.sections import arrays, unknown
+from inspector.media.streamlit.session import kept_field, selection, view_link
+from inspector.media.streamlit.session.selection import ToggledRows
+from inspector.model.built_in.catalogue import semantics
+from inspector.sections import arrays, causes, devices, unknown
+from inspector.sections import rules as ledger_section
 from inspector.sections.arrays import GROUP_TITLES
+from inspector.sections.section import text
+
+_GIVEN, _NEXT = "ledger_rules", "ledger_next"
+_EXAMPLE = "batch=data, embed=fsdp+tensor, layer=   or   [['embed', ['fsdp', 'tensor']], …]"
+
+
+def show_rules(snapshot: Snapshot, layout: Layout | None) -> None:
+    """Draw one array rule by rule, then all arrays and whether they follow the rules."""
+    named = [array for array in snapshot.arrays if array.logical_axes is not None]
+    if layout is not None and not layout.entry.has_rules:
+        st.info("This model names mesh axes itself, so it has no rules.", icon=":material/edit:")
+        return
+    if not named:
+        st.info(
+            "The reasons for these shardings are unknown: the Snapshot contains neither logical axes nor "
+            "rules.",
+            icon=":material/help:",
+        )
+        return
+    rules = recorded(snapshot)
+    if rules is None:
+        rules = _ask_for_rules()
+        if rules is None:
+            return
+    reading = semantics(snapshot)
+    array = _choose_named(snapshot, named)
+    ledger = ledger_of(array, snapshot.mesh_of(array), rules, reading)
+    if ledger is None:
+        st.info("This array has no logical axes, so no rule applies.", icon=":material/block:")
+    else:
+        render.show(ledger_section.of_array(array, ledger, rules, reading))
+    render.show(filter(None, [causes.of_array(array)]))
+    _show_all(snapshot, rules)
+    _show_dependents(snapshot)
+
+
+def _show_dependents(snapshot: Snapshot) -> None:
+    known = rules_behind(snapshot)
+    if not known:
+        return
+    rule = st.pills("What depends on a rule", known, format_func=plain, key="ledger_rule")
+    if rule is not None:
+        render.show([causes.of_rule(dependents(snapshot, rule))])
+
+
+def _choose_named(snapshot: Snapshot, named: Sequence[Array]) -> Array:
+    selection.select(st.session_state.pop(_NEXT, None))
+    array = selection.selected(snapshot)
+    paths = [candidate.path for candidate in named]
+    if array.path not in paths:
+        paths.insert(0, array.path)
+    selection.draw(paths)
+    return array
+
+
+def _ask_for_rules() -> tuple[Rule, ...] | None:
+    """Draw a field for rules; return None if it is empty or invalid."""
+    st.info(
+        "This Snapshot contains logical axes but no rules. Enter rules to see whether the shardings follow "
+        "from them.",
+        icon=":material/help:",
+    )
+    text = st.text_area(
+        "Rules, in order",
+        key=_GIVEN,
+        placeholder=_EXAMPLE,
+        height=100,
+        max_chars=written.MOST_CHARACTERS,
+        persist_state="session",
+    )
+    if not text.strip():
+        return None
+    try:
+        return written.parse(text)
+    except InvalidInput as error:
+        st.error(plain(str(error)), icon=":material/error:")
+        return None
+
+
+def _show_all(snapshot: Snapshot, rules: Sequence[Rule]) -> None:
+    known = ledger_section.ledgers(snapshot, rules)
+
+    def pick(row: int | None) -> None:
+        if row is None:
+            return
+        path = known[row][0].path
+        if path != st.session_state.get("ledger_selected"):
+            # The choice above is drawn already, so it can only change in the next run.
+            st.session_state["ledger_selected"] = path
+            st.session_state[_NEXT] = path
+            st.rerun()
+
+    render.show([ledger_section.overall(known, semantics(snapshot))], {"ledger_table": pick})
+
+
+ONE, PROCESS, SEVERAL = "One device", "One process", "Several devices"
+STATE, EVERYTHING = "Train state", "All arrays"
+_WHICH, _DEVICES, _PROCESS = "device_which", "device_devices", "device_process"
+_DEVICE, _GROUPS = "device_device", "device_groups"
+
+
+def show_devices(snapshot: Snapshot, _: Layout | None) -> None:
+    """Draw the choice of devices, and everything that they hold."""
+    mesh = mesh_of_all_devices(snapshot)
+    missing = unknown.no_arrays(snapshot) or unknown.no_mesh(snapshot)
+    if missing is not None or mesh is None:
+        render.show(filter(None, [missing]))
+        return
+    chosen = _choose_devices(snapshot, mesh)
+    if not chosen:
+        st.info("Choose at least one device.", icon=":material/touch_app:")
+        return
+    groups = _choose_groups(snapshot)
+    held = device_holdings.holdings(snapshot, chosen, groups)
+    hint = text("Click a device to select it.", quiet=True)
+    pick = table.array_picker(
+        [piece.path for piece in devices.ordered(held)],
+        "device_selected",
+        "Data with the most bytes comes first.",
+    )
+    render.show(
+        [
+            devices.facts(held),
+            *devices.figures(snapshot, held, groups, hint),
+            devices.table(held),
+            *devices.uncounted(held),
+        ],
+        {"copies_map": _pick_device, "device_table": pick},
+    )
+
+
+def _choose_devices(snapshot: Snapshot, mesh: Mesh) -> tuple[int, ...]:
+    processes = sorted(set(mesh.processes or ()))
+    ways = [ONE, *([PROCESS] if len(processes) > 1 else []), SEVERAL]
+    left, right = page_width.beside([2, 3])
+    with left:
+        which = kept_field.draw_one_of("Devices of interest", ways, _WHICH)
+    with right:
+        if which == PROCESS:
+            if st.session_state.get(_PROCESS) not in processes:
+                st.session_state[_PROCESS] = processes[0]
+            process = kept_field.draw(st.selectbox, "Process", processes, key=_PROCESS)
+            return device_holdings.devices_of_process(snapshot, process)
+        if which == SEVERAL:
+            st.session_state[_DEVICES] = [
+                device for device in st.session_state.get(_DEVICES, ()) if device in mesh.devices
+            ] or [mesh.devices[0]]
+            return tuple(kept_field.draw(st.multiselect, "Devices", mesh.devices, key=_DEVICES))
+        if st.session_state.get(_DEVICE) not in mesh.devices:
+            st.session_state[_DEVICE] = mesh.devices[0]
+        return (kept_field.draw(st.selectbox, "Device", mesh.devices, key=_DEVICE),)
+
+
+def _choose_groups(snapshot: Snapshot) -> tuple[str, ...] | None:
+    """Draw the choice between the train state and all arrays; return None for all arrays."""
+    present = {array.group for array in snapshot.arrays}
+    if not present - set(STATE_GROUPS) or not present & set(STATE_GROUPS):
+        return None
+    chosen = kept_field.choose("Arrays", [STATE, EVERYTHING], _GROUPS)
+    return STATE_GROUPS if chosen == STATE else None
+
+
+def _pick_device(device: int | None) -> None:
+    if device is not None:
+        st.session_state[_WHICH], st.session_state[_DEVICE] = ONE, device
+
 
 View = Callable[[Snapshot, Layout | None], None]
 WHOLE = "Whole train state"
@@ -43,7 +214,7 @@ def show_tree(snapshot: Snapshot, _: Layout | None) -> None:
     toggled = ToggledRows("spec_tree", part)
     picks = dict.fromkeys(arrays.picture_keys(snapshot, "spec_tree"), toggled.pick)
     render.show(arrays.tree_pictures(snapshot, part, toggled.keys()), picks)
-    st.caption(toggled_rows.CAPTION)
+    st.caption(selection.CAPTION)
     folded = st.toggle(
         "Fold identical layers",
         value=True,
@@ -100,5 +271,5 @@ def _choose_part(snapshot: Snapshot, key: str) -> list[Array]:
     return [array for array in snapshot.arrays if array.group in PARTS[part]]
 
 
-_SHOW = (show_table, show_tree, device_panel.show, ledger_panel.show, program_panels.show_train_state)
+_SHOW = (show_table, show_tree, show_devices, show_rules, program_panels.show_train_state)
 VIEWS: dict[str, View] = dict(zip(view_link.VIEWS, _SHOW, strict=True))

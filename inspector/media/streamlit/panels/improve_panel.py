@@ -19,14 +19,13 @@ from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import board_pair, pin_button, render, table
+from inspector.media.streamlit.parts import pin_button, render, table
 from inspector.media.streamlit.session import (
     asked,
     chip_choice,
     current_layout,
     pins,
     planning,
-    program_choice,
     selection,
     user,
 )
@@ -152,7 +151,7 @@ def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snaps
 
     They are computed in the background once the programs of the layout are known.
     """
-    program = program_choice.chosen("Improve") or layout.step_program
+    program = chip_choice.chosen("Improve") or layout.step_program
     chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
     request = replace(
         service.effects(layout, program, None if chip is None else chip.name), describe=_progress
@@ -230,7 +229,7 @@ def _draw_apply(key: str, improvement: Improvement, snapshot: Snapshot, layout: 
 def _draw_compare(key: str, current: Layout, name: str, other: Callable[[], Layout | None]) -> None:
     # Only a click needs the other layout, whose parsing takes as many calls as the rest of the row.
     if st.button("Compare", key=key, icon=":material/view_column:") and (changed := other()) is not None:
-        board_pair.compare(user.service(), current, name, changed)
+        pin_button.compare(user.service(), current, name, changed)
 
 
 def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
@@ -271,7 +270,7 @@ def _draw_effects(snapshot: Snapshot, layout: Layout) -> tuple[Snapshot, Chip | 
     choices, status = page_width.beside([1, 1], align="center")
     with choices, st.container(horizontal=True, vertical_alignment="center", gap="small"):
         names = [program.name for program in snapshot.programs] or [*layout.programs, "init"]
-        program = program_choice.choose(names, program_choice.KEYS["Improve"])
+        program = chip_choice.choose(names, chip_choice.KEYS["Improve"])
         if layout.machine is None:
             chip = chip_choice.draw(snapshot, label_visibility="collapsed", width=190)
         else:

@@ -1,25 +1,211 @@
-"""Panels of a Snapshot's programs: shardings of the train state, memory, and time."""
+"""Panels of a Snapshot's programs: train state, collectives, memory, time and timeline."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
 from inspector.assessment import assess
 from inspector.compare.measured import local_runs
+from inspector.compiled.causes import conflicts_of
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.core.formatting import counted
+from inspector.core.printable import one_line
+from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.figures.timeline import WHOLE_STEP, windows
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction import own_runs
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.media.streamlit.page import page_switch, page_width
+from inspector.machines.prediction import calibration
+from inspector.machines.prediction.predicted import Predicted, predicted_in
+from inspector.media.streamlit.page import buttons, page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import timeline_panel
-from inspector.media.streamlit.parts import render
-from inspector.media.streamlit.session import chip_choice, program_choice, stated_counts
-from inspector.sections import exposed, measured, memory, pipelines, prediction, time, train_state, unknown
+from inspector.media.streamlit.parts import chart, render, table
+from inspector.media.streamlit.session import chip_choice, selection, stated_counts
+from inspector.sections import (
+    causes,
+    collectives,
+    expert_load,
+    exposed,
+    measured,
+    memory,
+    partitioned_traffic,
+    pipelines,
+    prediction,
+    reshards,
+    time,
+    train_state,
+    unknown,
+)
+from inspector.sections.collectives import UNKNOWN_AXES
 from inspector.sections.section import Block, Picture
 from inspector.service import serving
+
+_MAX_BUTTONS = 24  # further arrays are only counted
+
+
+def show_collectives(snapshot: Snapshot, _: Layout | None, computing: bool = False) -> None:
+    """Draw the choice of a program, its sum, two figures, and tables of its collectives.
+
+    computing: whether the reasons and the conflicts of a program before a compile are not known yet.
+    """
+    snapshot = for_chip(snapshot, chip_choice.chosen_chip())
+    missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
+    if missing is not None:
+        render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
+        return
+    names = [program.name for program in snapshot.programs]
+    name = chip_choice.choose(names, chip_choice.KEYS["Communication"])
+    program = snapshot.program(name) or snapshot.programs[0]
+
+    conflicts = conflicts_of(program)
+    pick = table.picker(
+        f"{table.SELECT_A_ROW} for both sides of the conflict and their origins.",
+        lambda row: render.show([causes.sides(conflicts[row])]),
+    )
+    render.show(collectives.of_program(program, snapshot, computing=computing), {f"conflicts:{name}": pick})
+    if program.collectives:
+        _show_each(snapshot, program, program.collectives)
+    render.show([*expert_load.section(snapshot, [program]), *partitioned_traffic.sections(snapshot)])
+    render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
+
+
+def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:
+    mesh = snapshot.mesh_of(program)
+    mesh_axes = () if mesh is None else mesh.axis_names
+    axes = [axis for axis in mesh_axes if any(axis in (op.mesh_axes or ()) for op in every)]
+    if any(not op.mesh_axes for op in every):
+        axes.append(UNKNOWN_AXES)
+    along = st.pills(
+        "Mesh axes",
+        axes,
+        selection_mode="multi",
+        format_func=plain,
+        key=f"collective_axes:{program.name}",
+    )
+    shown = collectives.matching(every, along or ())
+    rows = collectives.each(program, shown)
+    pick = table.picker(
+        f"{len(shown)} of {counted(len(every), 'collective')}, most bytes first. {table.SELECT_A_ROW} "
+        "for its causes, its arrays and its name in the program.",
+        lambda row: show_one(snapshot, program, shown[row]),
+    )
+    render.show([rows], {rows.key: pick})
+
+
+def show_one(snapshot: Snapshot, program: Program, collective: Collective) -> None:
+    """Draw the causes of a collective, its name in the program and the arrays that it moves."""
+    with st.container(border=True):
+        render.show(collectives.cause(program, collective).blocks)
+        chip = targets.chip_for(snapshot, chip_choice.chosen_chip())
+        render.show(exposed.of_collective(snapshot, program, collective, chip))
+        render.show(expert_load.of_collective(snapshot, program, collective))
+        if collective.op_name:
+            st.code(one_line(collective.op_name), language=None, wrap_lines=True)
+        known = {array.path for array in snapshot.arrays}
+        paths = [path for path in collective.arrays or () if path in known]
+        if collective.arrays is None:
+            st.caption("The arrays that it moves are unknown.")
+        elif not paths:
+            st.caption("It moves no input or output of the program, only intermediate values.")
+        else:
+            st.caption("Arrays that it moves. Select one for the shard map.")
+            with st.container(horizontal=True, gap="small"):
+                for path in paths[:_MAX_BUTTONS]:
+                    selected = selection.selected(snapshot).path == path
+                    st.button(
+                        plain(path),
+                        key=f"moved:{path}",
+                        type="primary" if selected else "secondary",
+                        on_click=selection.select,
+                        args=(path,),
+                    )
+            if len(paths) > _MAX_BUTTONS:
+                st.caption(f"… and {len(paths) - _MAX_BUTTONS} more.")
+
+
+_SHOWN, _OPERATION = "timeline_shown", "timeline_operation"
+_BESIDE = 0.5  # of the period that is shown: detail on each side of it, for the next pan
+_HINT = (
+    "Zoom with the wheel or the keys W and S, pan by dragging or with A and D. A double click shows the "
+    "whole step. Click a bar to see its operation, or several operations in one bar to zoom to them."
+)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The period that the timeline shows, in seconds.
+
+    Attributes:
+      step: identifies the timeline; another one begins with one iteration, such as one layer, if the
+        others take most of it.
+      period: None for the whole step.
+      number: of the last period that the server has chosen.
+    """
+
+    step: tuple[Any, ...]
+    period: tuple[float, float] | None = None
+    number: int = 0
+
+
+@st.fragment
+def show_timeline(predicted: Predicted, program: Program) -> None:
+    """Draw the timeline with the details of the period that it shows, then the picked operation."""
+    assert predicted.simulated is not None
+    state = st.session_state
+    measured = prediction.measured_for(predicted, program)
+    periods = windows(predicted.simulated, program, measured)
+    end = max(end for _, end in periods.values())
+    step = (predicted.program, predicted.chip.name, end)
+    further = sum(span.end - span.start for span in predicted.simulated.spans if span.basis == "loop")
+    one_layer = next((period for name, period in periods.items() if name != WHOLE_STEP), None)
+    one_layer = one_layer if further > end / 2 else None
+    shown: _Shown = state.get(_SHOWN, _Shown(step, one_layer))
+    if shown.step != step:
+        shown = _Shown(step, one_layer, shown.number + 1)
+    state[_SHOWN] = shown
+
+    def zoom(sent: Any, number: int) -> None:
+        if (period := _period(sent, end)) is not None:
+            whole = period == (0.0, end)
+            state[_SHOWN] = _Shown(step, None if whole else period, number)
+
+    def pick(value: Any) -> None:
+        if isinstance(value, list):  # several operations in one bar
+            zoom(value, shown.number + 1)
+        else:
+            state[_OPERATION] = value if isinstance(value, str) else None
+
+    if len(periods) > 1:
+        with st.container(horizontal=True, gap="small"):
+            for name, period in periods.items():
+                label, key, number = name.capitalize(), f"timeline:{name}", shown.number + 1
+                buttons.draw(label, key, "zoom_in_map", zoom, period, number, type="tertiary")
+    detail = None
+    if shown.period is not None:
+        start, stop = shown.period
+        more = _BESIDE * (stop - start)
+        detail = (start - more, stop + more)
+    picture = prediction.timeline_picture(predicted.simulated, program, detail, measured)
+    figure = picture.build(page_width.content_px())
+    if figure is None:
+        return
+    zoomed = chart.Zoom(shown.period, shown.number, lambda sent: zoom(sent, shown.number))
+    chart.draw(figure, picture.key, alt=picture.alt, on_pick=pick, zoom=zoomed)
+    st.caption(_HINT)
+    render.show(prediction.operation_blocks(predicted, program, state.get(_OPERATION) or ""))
+
+
+def _period(sent: Any, end: float) -> tuple[float, float] | None:
+    """Return the period of the step in a message of the browser; None without one."""
+    if not isinstance(sent, (list, tuple)) or len(sent) != 2:
+        return None
+    if not all(isinstance(bound, (int, float)) for bound in sent):
+        return None
+    start, stop = (min(max(float(bound), 0.0), end) for bound in sent)
+    return (start, stop) if start < stop else None
 
 
 def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
@@ -28,7 +214,7 @@ def show_train_state(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(train_state.inside(snapshot))
     names = [program.name for program in snapshot.programs if program.shardings]
     if names:
-        name = program_choice.choose(names, program_choice.KEYS["Arrays"])
+        name = chip_choice.choose(names, chip_choice.KEYS["Arrays"])
         render.show([train_state.shardings(snapshot, name), *train_state.training(snapshot)])
     render.show(train_state.boxes(snapshot))
 
@@ -60,7 +246,7 @@ def show_time(snapshot: Snapshot, _: Layout | None) -> None:
         chip = chip_choice.draw(snapshot)
     with right:
         names = [program.name for program in snapshot.programs]
-        name = program_choice.choose(names, program_choice.KEYS["Time"])
+        name = chip_choice.choose(names, chip_choice.KEYS["Time"])
     stated_counts.draw(name)
     if chip is None:
         render.show(pipelines.sections(snapshot))
@@ -76,7 +262,7 @@ def _show_own_run(snapshot: Snapshot) -> None:
         return
     try:
         runs = local_runs.runs_of(snapshot)
-        known = own_runs.read()
+        known = calibration.read()
     except InvalidInput as error:
         st.caption(plain(f"Not for the own runs: {error}."))
         return
@@ -123,7 +309,7 @@ def _show_prediction(snapshot: Snapshot, name: str, chip: Chip) -> None:
             query_params={chip_choice.KEY: chip.name},
         )
     if place < len(blocks):
-        timeline_panel.show(predicted, program)
+        show_timeline(predicted, program)
     render.show(blocks[place + 1 :])
 
 

@@ -11,8 +11,8 @@ from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import asked, current_layout, finished_runs
-from inspector.sections.phases import PHASE_NAMES, phase_label, share
+from inspector.media.streamlit.session import asked, current_layout, planning
+from inspector.sections.program_run import PHASE_NAMES, phase_label, share
 from inspector.service.engine import Status
 from inspector.service.inspection import Inspection
 from inspector.service.request import Progress, Request
@@ -123,7 +123,7 @@ def request(
     """
 
     def keep(run: Snapshot) -> None:
-        finished_runs.remember(layout, run)
+        planning.remember(layout, run)
         then(run)
 
     describe = partial(_progress, service, layout, waiting)

@@ -14,11 +14,20 @@ from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import torus_section
 from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import screenshot_mode, selection
 from inspector.sections import array as array_section
-from inspector.sections import collectives, unknown
+from inspector.sections import collectives, devices, unknown
+
+
+def show_torus(snapshot: Snapshot) -> None:
+    """Draw them, if the Snapshot contains the machine."""
+    target = devices.target_of(snapshot)
+    if target is None:
+        return
+    st.markdown("##### Mesh on the machine")
+    st.markdown(plain(target.sentence))
+    render.show([devices.links(snapshot, target)])
 
 
 def show(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -49,7 +58,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     st.caption(caption)
     _show_shards(array, snapshot)
     render.show(collectives.of_array(array, snapshot))
-    torus_section.show(snapshot)
+    show_torus(snapshot)
 
 
 def _show_shards(array: Array, snapshot: Snapshot) -> None:

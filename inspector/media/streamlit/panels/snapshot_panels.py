@@ -1,30 +1,60 @@
 """The panels of a Snapshot, one tab each."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import streamlit as st
 
 from inspector.assessment import assess
 from inspector.core.snapshot import Snapshot
+from inspector.core.step_program import step_program
 from inspector.layout import Layout
-from inspector.media.streamlit.panels import (
-    arrays_panels,
-    collectives_panel,
-    improve_panel,
-    program_panels,
-    whole_model_panel,
-)
-from inspector.media.streamlit.parts import chart
-from inspector.media.streamlit.session import chip_choice
+from inspector.machines.evidence import for_chip
+from inspector.media.streamlit.panels import arrays_panels, improve_panel, program_panels
+from inspector.media.streamlit.parts import chart, render
+from inspector.media.streamlit.session import chip_choice, selection
 from inspector.media.streamlit.streamlit_internals import TabContainer
-from inspector.sections import provenance
+from inspector.sections import provenance, whole_model
+
+_DEVICE, _COLLECTIVE = "picture_device", "picture_collective"
+
+
+def show_whole_model(snapshot: Snapshot) -> None:
+    """Draw the picture, and the collective that was opened in it."""
+    device = st.session_state.get(_DEVICE)
+    chip = chip_choice.chosen_chip()
+    snapshot = for_chip(snapshot, chip)
+    blocks = render.kept(
+        (chip and chip.name, device),
+        (snapshot,),
+        lambda: whole_model.blocks(snapshot, chip, device, titled=False),
+    )
+    render.show(blocks, {whole_model.KEY: _pick})
+    program = step_program(snapshot)
+    name = st.session_state.get(_COLLECTIVE)
+    every = () if program is None else program.collectives or ()
+    opened = next((collective for collective in every if collective.name == name), None)
+    if program is not None and opened is not None:
+        program_panels.show_one(snapshot, program, opened)
+
+
+def _pick(part: dict[str, Any]) -> None:
+    position, collective = part.get("position"), part.get("collective")
+    if isinstance(position, int):
+        st.session_state[_DEVICE] = position
+    elif isinstance(collective, str):
+        again = st.session_state.get(_COLLECTIVE) == collective
+        st.session_state[_COLLECTIVE] = None if again else collective
+    elif isinstance(part.get("path"), str):
+        selection.open_map(part["path"])
+
 
 Panel = Callable[[Snapshot, Layout | None], None]
 
 
 def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
     """Draw the whole model and the improvements. The verdict is in the head."""
-    whole_model_panel.show(snapshot)
+    show_whole_model(snapshot)
     improve_panel.show_best(snapshot, layout)
 
 
@@ -32,7 +62,7 @@ def _show_summary(snapshot: Snapshot, layout: Layout | None) -> None:
 PANELS: dict[str, Panel] = {
     "Summary": _show_summary,
     "Arrays": arrays_panels.show,
-    "Communication": collectives_panel.show,
+    "Communication": program_panels.show_collectives,
     "Time": program_panels.show_time,
     "Memory": program_panels.show_memory,
     "Improve": improve_panel.show,

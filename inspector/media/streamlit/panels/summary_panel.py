@@ -1,24 +1,35 @@
-"""The head of the Layout and the Open page: name, source, actions, and the size of the train state."""
+"""The head of the Layout and the Open page: name, source, actions, size, and the script of a layout."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import streamlit as st
+from cachetools import LRUCache
 
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.checks.audit import CODES
+from inspector.compare import board_link
 from inspector.core.assessment import Assessment
+from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.meshes import devices_of
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
+from inspector.layout.script import script
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import code_panel, improve_panel
-from inspector.media.streamlit.parts import downloads, keep_button, pin_button, render, share_menu
-from inspector.media.streamlit.session import chip_choice, last_shown, screenshot_mode, selection
+from inspector.media.streamlit.panels import improve_panel
+from inspector.media.streamlit.parts import (
+    downloads,
+    keep_button,
+    open_dialog,
+    pin_button,
+    render,
+    share_menu,
+)
+from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, selection
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import (
     assessed,
@@ -30,6 +41,90 @@ from inspector.sections import (
     verdict_bars,
 )
 from inspector.sections.section import Block, Facts, Folded, Picture, more_text, with_code
+
+HEIGHT_PX = 520
+
+
+def draw_button(layout: Layout, dialog: str = "code") -> None:
+    """Draw the button, and the dialog if it is open.
+
+    dialog: identifies the dialog on a page with the code of several layouts.
+    """
+    content, key = lambda: show_code(layout), f"{dialog}_button"
+    open_dialog.draw("Code", "code", "Code", content, dialog, key=key, width="large")
+
+
+def show_code(layout: Layout) -> None:
+    """Draw the script with its download, or why there is none."""
+    try:
+        text = script(layout)
+    except InvalidInput as error:
+        st.info(plain(f"{error}."), icon=":material/code_off:")
+        return
+    name, needs = layout.entry.name, "JAX, Flax, Optax and NumPy"
+    file_name = f"{name}.py"
+    if layout.entry.own:
+        needs = f"JAX, Flax, NumPy and {name.partition(':')[0]}"
+        file_name = f"train_{name.replace('.', '_').replace(':', '_')}.py"  # unlike its module
+    with st.container(horizontal=True, vertical_alignment="center"):
+        caption = (
+            "A Flax script that trains the model in this layout, and prints the sharding of every array and "
+            f"the losses. It needs {needs}."
+        )
+        st.caption(plain(caption), width="stretch")
+        settings = {"mime": "text/x-python", "type": "secondary"}
+        downloads.draw("Download", text, file_name, "code_download", **settings)
+    # The container scrolls by keyboard, because it has the copy button, which takes the focus.
+    with st.container(height=HEIGHT_PX, border=False):
+        st.code(text, language="python", wrap_lines=True)
+
+
+# The assessments that the head of the Layout page showed.
+#
+# It compares the layout with one of them, and shows the last one while the next is computed.
+
+
+_SHOWN, _NOW, _BEFORE = "assessments_shown", "assessed_layout", "assessed_layout_before"
+_COMPLETE = "answers_complete"  # the model, and the last answers for it of which nothing more is computed
+_MOST = 100
+
+
+def keep_complete(model: str, answers: Sequence[str]) -> None:
+    """Keep the four answers for a layout of this model, of which nothing more is computed."""
+    st.session_state[_COMPLETE] = model, answers
+
+
+def complete(model: str) -> Sequence[str] | None:
+    """Return the last complete answers if they are for a layout of this model, else None."""
+    of_model, answers = st.session_state.get(_COMPLETE, (None, None))
+    return answers if of_model == model else None
+
+
+def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] | None:
+    """Keep the assessment of a layout. Return the one to compare it with, and the name of its layout.
+
+    That is the last pinned layout of the same model, else the one before the last edit, without a name.
+    Return None if the page did not show that layout: nothing is computed for a comparison.
+    """
+    state = st.session_state
+    shown: LRUCache[str, Assessment] = state.setdefault(_SHOWN, LRUCache(_MOST))
+    key = layout.key()
+    if state.get(_NOW) != (layout.model, key):
+        model, before = state.get(_NOW, (None, None))
+        state[_BEFORE] = before if model == layout.model else None
+        state[_NOW] = layout.model, key
+    shown[key] = assessment
+    for pin in pins.board().pins[-1:]:
+        pinned = board_link.layout_of(pin.snapshot)
+        if (
+            pinned is not None
+            and (pinned.model, pinned != layout) == (layout.model, True)
+            and pinned.key() in shown
+        ):
+            return plain(pin.name), shown[pinned.key()]
+    before = state[_BEFORE]
+    return ("", shown[before]) if before in shown else None
+
 
 _MAX_FINDINGS = 50
 _CLICKS = {"Findings": lambda _: selection.open_tab("Improve")}
@@ -62,14 +157,14 @@ def show(
     """
     screenshot_mode.hide_controls()
     assessment = assess(snapshot, chip_choice.chosen_chip())
-    known = last_shown.baseline(layout, assessment)
+    known = baseline(layout, assessment)
     before = None if known is None else known[1]
     if computing:
-        last, totals = last_shown.complete(layout.model), without_totals is not None
+        last, totals = complete(layout.model), without_totals is not None
         facts = assessed.while_computing(assessment, last, before, totals)
     else:
         facts = improve_panel.counted(snapshot, assessed.of_assessment(assessment, before))
-        last_shown.keep_complete(layout.model, [fact.value for fact in facts.facts])
+        keep_complete(layout.model, [fact.value for fact in facts.facts])
     refused = any(program.sharding_error for program in snapshot.programs)  # they are shown above
     improve_panel.show_urgent(snapshot, layout, None if refused else assessment.rejected)
     state = assessed.state_change(assessment, before)
@@ -90,7 +185,7 @@ def show(
             f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
             chip_choice.chosen_chip(),
         )
-        code_panel.draw_button(layout)
+        draw_button(layout)
         _explain(facts, summary.totals(snapshot))
     silent = tuple(fact if fact.runs_of else replace(fact, help=None) for fact in facts.facts)
     render.show([replace(facts, facts=silent)], _CLICKS)

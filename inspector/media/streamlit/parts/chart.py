@@ -20,7 +20,7 @@ from inspector.core.printable import one_line
 from inspector.figures import frame
 from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import picture_buttons
-from inspector.media.streamlit.server.paths import PLOTLY
+from inspector.media.streamlit.server.middleware import PLOTLY
 
 # Seconds between new figures and later elements. The browser draws all of 10 ms together, or
 # while it is busy; tables and fields right after a figure delayed it by 30 to 100 ms.

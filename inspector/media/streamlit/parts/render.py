@@ -1,23 +1,59 @@
 """Render the blocks of a section in the dashboard."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlencode
 
+import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.core.formatting import bytes_text, seconds_text
 from inspector.core.once import NewestResults
 from inspector.core.printable import printable
-from inspector.media.streamlit.page import page_switch, page_width
+from inspector.figures import stamp
+from inspector.figures.whole_model.machine import Svg
+from inspector.media.streamlit.page import page_files, page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, drawing, table
+from inspector.media.streamlit.parts import chart, table
 from inspector.media.streamlit.session import chip_choice
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.sections import section
 from inspector.sections.section import NUMBERS, cell_text, inline
+
+_svg_figures = NewestResults[go.Figure](most=16)
+
+
+def draw_svg(
+    svg: Svg, key: str, *, alt: str, on_pick: Callable[[dict[str, Any]], None] | None = None
+) -> None:
+    """Draw it.
+
+    Args:
+      alt: its subject, which names the files it is saved as.
+      on_pick: called with the `path`, `collective` or `position` of the part that was clicked.
+    """
+
+    def picked() -> None:
+        if on_pick is not None and isinstance(value := st.session_state[key].get("pick"), dict):
+            on_pick(value)
+
+    _svg_component()(data={"svg": svg.text}, key=key, on_pick_change=picked)
+    chart.keep(key, _svg_figures.of(None, (svg,), lambda: stamp.figure_of(svg)), alt)
+
+
+@functools.cache
+def _svg_component() -> Callable[..., Any]:
+    return st.components.v2.component(
+        "drawing",
+        html='<div class="drawing"></div>',
+        css=page_files.text("drawing.css"),
+        js=page_files.text("drawing.js"),
+        isolate_styles=False,
+    )
+
 
 # So that no label of a fact is cut: the width of a character, and of the button that explains the fact.
 _LABEL_CHARACTER_PX, _FACT_HELP_PX = 7, 30
@@ -155,7 +191,7 @@ def _has_figure(block: section.Block) -> bool:
 def _draw(block: section.Block, page: _Page) -> None:
     match block:
         case section.Drawing():
-            drawing.draw(
+            draw_svg(
                 _built(block, page.width_px), block.key, alt=block.alt, on_pick=page.picks.get(block.key)
             )
         case section.Text(parts, quiet):

@@ -2,35 +2,78 @@
 
 import asyncio
 import contextlib
+import functools
+import gzip
 import importlib
+import logging
+import re
 import resource
 import sys
 import threading
 from collections.abc import AsyncIterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import streamlit as st
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.server import plotly_script, session_log
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
-from inspector.media.streamlit.server.middleware import SafeAnswers
-from inspector.media.streamlit.server.paths import PLOTLY, READY
-from inspector.media.streamlit.server.trusted_proxy import BehindProxy
+from inspector.media.streamlit.server.middleware import PLOTLY, READY, BehindProxy, SafeAnswers
 from inspector.media.streamlit.streamlit_internals import close_session
-from inspector.service import (
-    audit_log,
-    inspection,
-    opened_files,
-    own_model_registration,
-    serving,
-)
+from inspector.service import inspection, opened_files, own_model_registration, serving
+from inspector.service.engine.job import digest_of_session
+
+_SESSION = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+def hide_ids() -> None:
+    """Write the digest of each session's id in the place of the id, in the log records of all libraries."""
+    make = logging.getLogRecordFactory()
+
+    def record_without_ids(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = make(*arguments, **named)
+        record.msg = _hidden(record.msg)
+        if isinstance(record.args, tuple):  # formatters read some of them one by one
+            record.args = tuple(map(_hidden, record.args))
+        return record
+
+    logging.setLogRecordFactory(record_without_ids)
+
+
+def _hidden(part: Any) -> Any:
+    if not isinstance(part, str):
+        return part
+    return _SESSION.sub(lambda session: digest_of_session(session[0]), part)
+
+
+_LEVEL = 4  # of gzip; a third of the bytes in 0.2 s
+
+
+def plotly_answer(request: Request) -> Response:
+    """Answer with the script, compressed if the browser accepts that."""
+    headers = {"Cache-Control": "private, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+    if "gzip" not in request.headers.get("accept-encoding", ""):
+        return Response(_script(), headers=headers, media_type="text/javascript")
+    headers["Content-Encoding"] = "gzip"
+    return Response(compressed(), headers=headers, media_type="text/javascript")
+
+
+@functools.cache
+def compressed() -> bytes:
+    """Return the script, compressed once for all browsers."""
+    return gzip.compress(_script(), _LEVEL, mtime=0)
+
+
+def _script() -> bytes:
+    return resources.files("plotly").joinpath("package_data", "plotly.min.js").read_bytes()
+
 
 OPEN_FILES = 8192  # a session with a page has about three
 PAGES = Path(__file__).parents[1] / "pages" / "entry.py"
@@ -39,7 +82,7 @@ PAGES = Path(__file__).parents[1] / "pages" / "entry.py"
 @contextlib.asynccontextmanager
 async def lifespan(_: st.App) -> AsyncIterator[None]:
     """Register the models of the command line, start JAX in a worker, and end all workers at the end."""
-    session_log.hide_ids()
+    hide_ids()
     own_model_registration.register_all(sys.argv[1:])
     _allow_open_files()
     service = inspection.shared()
@@ -52,7 +95,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     )
     tabs.start()
     threading.Thread(target=_plan_first_layout, args=(service,), daemon=True).start()
-    threading.Thread(target=plotly_script.compressed, daemon=True).start()
+    threading.Thread(target=compressed, daemon=True).start()
     # Plotly fails if it makes a figure while another session's thread imports pandas.
     importlib.import_module("pandas")
     try:
@@ -60,7 +103,7 @@ async def lifespan(_: st.App) -> AsyncIterator[None]:
     finally:
         tabs.stop()
         service.close()
-        audit_log.shared().close()
+        serving.shared().close()
 
 
 async def _ready(_: Request) -> PlainTextResponse:
@@ -71,7 +114,7 @@ async def _ready(_: Request) -> PlainTextResponse:
 
 
 # Arguments of `st.App` other than the pages.
-ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_script.answer)]
+ROUTES = [Route(READY, _ready), Route(PLOTLY, plotly_answer)]
 MIDDLEWARE = [
     Middleware(SafeAnswers),
     Middleware(BehindProxy),

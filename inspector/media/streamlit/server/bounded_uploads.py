@@ -18,8 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from inspector.core import host_memory
 from inspector.core.formatting import bytes_text
-from inspector.media.streamlit.server.paths import UPLOADS
-from inspector.media.streamlit.server.trusted_proxy import USER
+from inspector.media.streamlit.server.middleware import UPLOADS, USER
 from inspector.media.streamlit.streamlit_internals import drop_upload, stored_uploads
 from inspector.producers.readers import limits
 

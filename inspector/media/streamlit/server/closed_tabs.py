@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from inspector.media.streamlit.streamlit_internals import is_connected
 from inspector.service.engine import Pool
-from inspector.service.engine.requester import digest_of_session
+from inspector.service.engine.job import digest_of_session
 from inspector.service.opened_files import OpenedFiles
 
 # For a connection that is lost for a moment. Streamlit keeps the session longer.

@@ -1,13 +1,83 @@
-"""The chip of the session. Every panel that models a chip reads it here."""
+"""The chip and the program that the session has chosen."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import streamlit as st
 
+from inspector.core.printable import one_line
+from inspector.core.program_names import title
 from inspector.core.snapshot import Snapshot
+from inspector.core.step_program import STEPS
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS, Chip, Kind
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.session import kept_field, selection
+
+FIRST = "train_step"
+# The key of the choice on each tab with a choice.
+KEYS = {
+    "Communication": "collectives_program",
+    "Improve": "effects_program",
+    "Arrays": "asked_program",
+    "Time": "modelled_program",
+}
+ARRAYS_VIEW = "Train state"  # the view of the tab *Arrays* that has the choice
+_LINKED = "linked_program"
+_pending: ContextVar[tuple[str, ...]] = ContextVar("pending", default=())
+_MAX_SIDE_BY_SIDE = 6
+_MAX_CHARACTERS = 24  # of a name in a row of names
+
+
+def link(name: str | None) -> None:
+    """Choose the program of a link as soon as it is in a Snapshot. None forgets the one of the last link."""
+    st.session_state[_LINKED] = name
+
+
+def chosen(tab: str | None) -> str | None:
+    """Return the program that is chosen on a tab, or that a link chooses; None for a tab without programs."""
+    view = st.session_state.get(selection.VIEW_KEY)
+    if tab not in KEYS or (tab == "Arrays" and view != ARRAYS_VIEW):
+        return None
+    return st.session_state.get(_LINKED) or st.session_state.get(KEYS[tab])
+
+
+@contextlib.contextmanager
+def with_pending(names: Sequence[str]) -> Iterator[None]:
+    """Also offer these programs in the `with` block; one that the Snapshot lacks is propagated if chosen."""
+    before = _pending.set(tuple(names))
+    try:
+        yield
+    finally:
+        _pending.reset(before)
+
+
+def choose(names: Sequence[str], key: str) -> str:
+    """Draw the choice and return the chosen name, one of `names`. There must be at least one program."""
+    if st.session_state.get(_LINKED) in names:
+        st.session_state[key] = st.session_state.pop(_LINKED)
+    if st.session_state.get(key) not in names:
+        st.session_state[key] = next((name for name in STEPS if name in names), names[0])
+    names = tuple(dict.fromkeys((*_pending.get(), *names)))
+    if len(names) > _MAX_SIDE_BY_SIDE or any(len(name) > _MAX_CHARACTERS for name in names):
+        # A list reads no Markdown.
+        draw, label = partial(kept_field.draw, st.selectbox), one_line
+    else:
+        draw, label = partial(kept_field.draw, st.segmented_control, required=True), plain
+    chosen: str = draw(
+        "Program",
+        names,
+        format_func=lambda name: label(title(name)),
+        key=key,
+        label_visibility="collapsed",
+        on_change=link,
+        args=(None,),
+    )
+    return chosen
+
 
 KEY = "chip"
 NONE = "none"  # in the state of the widget

@@ -16,7 +16,7 @@ from inspector import layout as layouts
 from inspector.core.errors import InvalidInput
 from inspector.core.field_parser import Parsed
 from inspector.core.snapshot import Snapshot
-from inspector.layout import Layout, mesh_fields
+from inspector.layout import Layout, mesh_shapes
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
@@ -289,7 +289,7 @@ def change_mesh() -> None:
         *layouts.default_names(len(shape)),
         *layouts.default_names(layouts.MOST_AXES),
     )
-    fitted = tuple(mesh_fields.fitted_names(",".join(names), len(shape), spare))
+    fitted = tuple(mesh_shapes.fitted_names(",".join(names), len(shape), spare))
     state["field:axes"] = ", ".join(fitted)
     state["axis_names"] = fitted
 

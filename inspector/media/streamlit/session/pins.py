@@ -19,7 +19,7 @@ from inspector.compare.board_link import LinkedPin
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
-from inspector.media.streamlit.session import chip_choice, finished_runs, planning, user, view_link
+from inspector.media.streamlit.session import chip_choice, planning, user, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.service.inspection import Inspection
 from inspector.service.library import NameUnknown
@@ -219,7 +219,7 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
     for known in before.pins:
         if known.name == pin.name and board_link.layout_of(known.snapshot) == pin.layout:
             return known.snapshot
-    if (finished := finished_runs.run_of(service, pin.layout)) is not None:
+    if (finished := planning.run_of(service, pin.layout)) is not None:
         return finished
     return planning.traced(service, pin.layout, f"Planning {pin.name}: tracing the model with JAX …")
 

@@ -1,8 +1,9 @@
-"""The array that the session has selected. All panels share it."""
+"""The array that the session has selected, and the subtrees it has opened. All panels share them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import streamlit as st
+from cachetools import LRUCache
 
 from inspector.core.printable import one_line
 from inspector.core.snapshot import Array, Snapshot
@@ -58,3 +59,34 @@ def open_tab(name: str) -> None:
     for key in TABS_KEYS:
         if key in st.session_state:
             st.session_state[key] = name
+
+
+CAPTION = "Click a subtree to open or close it, or an array to select it for the shard map."
+_MOST_TREES = 16  # of other models or parts of the state, whose open subtrees a session keeps
+
+
+class ToggledRows:
+    """The rows of a tree that differ from how it is first drawn.
+
+    A tree of other arrays has its own rows: a subtree that is first drawn open in one model can be first
+    drawn closed in another.
+    """
+
+    def __init__(self, tree: str, arrays: Iterable[Array]) -> None:
+        self._paths = frozenset(array.path for array in arrays)
+        self._trees: LRUCache[frozenset[str], frozenset[str]] = st.session_state.setdefault(
+            f"{tree}-toggled-rows", LRUCache(_MOST_TREES)
+        )
+
+    def keys(self) -> Collection[str]:
+        """Return the keys of the rows."""
+        return self._trees.get(self._paths, frozenset())
+
+    def pick(self, row: object) -> None:
+        """Handle a click on a row: select an array, or open or close a subtree."""
+        if not isinstance(row, str):  # the browser can send anything
+            return
+        if row in self._paths:
+            select(row)
+        else:
+            self._trees[self._paths] = frozenset(self.keys()) ^ {row}

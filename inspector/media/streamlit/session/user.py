@@ -1,22 +1,32 @@
-"""The user of a session, who owns the jobs that it starts and the Snapshots that it saves.
+"""The user of a session, who owns its jobs and saved Snapshots, and the folder of its runs.
 
 Behind a proxy that signs users in, the proxy names the user in a header when a session begins. Otherwise each
 browser is a user, with all its tabs: the server gives it a random cookie. A client without the cookie is a
 user for one session.
 """
 
+import os
 import re
+from pathlib import Path
 
 import streamlit as st
 
+from inspector.core import program_run
 from inspector.core.printable import one_line
-from inspector.media.streamlit.server.paths import BROWSER_COOKIE
+from inspector.media.streamlit.server.middleware import BROWSER_COOKIE
 from inspector.media.streamlit.streamlit_internals import session_id
-from inspector.service import audit_log, inspection, serving
+from inspector.service import inspection, serving
 from inspector.service.engine import Requester
-from inspector.service.engine.requester import digest_of_session
+from inspector.service.engine.job import digest_of_session
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
+
+
+def run_folder() -> Path | None:
+    """Return the folder, or None if the dashboard shows no run."""
+    folder = os.environ.get(program_run.FOLDER_VARIABLE)
+    return Path(folder) if folder else None
+
 
 _COOKIE = re.compile("[0-9a-f]{32}")
 _OWNER = "browser_owner"  # owner and name
@@ -53,4 +63,4 @@ def library() -> Library:
     """Return the library as this user sees it. On a server for one local user, that is all of it."""
     if not serving.current().team:
         return Library()
-    return Library(user=current(), on_change=audit_log.shared().library)
+    return Library(user=current(), on_change=serving.shared().library)

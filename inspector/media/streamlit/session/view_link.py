@@ -13,18 +13,13 @@ import streamlit as st
 from inspector.core.errors import shown
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import (
-    back_button,
-    program_choice,
-    screenshot_mode,
-    selection,
-)
+from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, selection
 from inspector.model import RESERVED_PROGRAMS
 
 TAB, VIEW, ARRAY, PROGRAM = "tab", "view", "array", "program"
 PARAMETERS = (TAB, VIEW, ARRAY, PROGRAM)
 ARRAYS = "arrays"  # the tab with views
-VIEWS = ("Table", "Tree", "By device", "Rules", program_choice.ARRAYS_VIEW)
+VIEWS = ("Table", "Tree", "By device", "Rules", chip_choice.ARRAYS_VIEW)
 BOARD_VIEWS = ("Shard maps", "Tree", "PartitionSpecs")
 BOARD_TABS_KEY, BOARD_VIEW_KEY = "board_section", "board_view"
 # The tabs of links from before 2026-11-26, and the tab and the view that have their contents now.
@@ -76,8 +71,8 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     if snapshot is not None and isinstance(array, str) and any(own.path == array for own in known):
         default = selection.largest_parameter(snapshot).path
         parameters |= {} if array == default else {ARRAY: array}
-    program = program_choice.chosen(tab)
-    if program is not None and _is_short(program) and program != program_choice.FIRST:
+    program = chip_choice.chosen(tab)
+    if program is not None and _is_short(program) and program != chip_choice.FIRST:
         parameters[PROGRAM] = program
     return parameters
 
@@ -153,9 +148,9 @@ def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, 
     if _is_short(view.get(ARRAY)):
         state[selection.KEY] = view[ARRAY]
     program = view.get(PROGRAM)
-    if (program_key := program_choice.KEYS.get(tab)) is not None:
+    if (program_key := chip_choice.KEYS.get(tab)) is not None:
         state.pop(program_key, None)
-    program_choice.link(program if _is_short(program) else None)
+    chip_choice.link(program if _is_short(program) else None)
     state[_LINKED] = dict(view)
     return problems
 

@@ -14,12 +14,12 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 import inspector
-from inspector.core import start, user_folder
+from inspector.core import private_database, start
 from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
 from inspector.media.terminal import options, unexpected
 from inspector.media.terminal.mcp import tools
-from inspector.media.terminal.mcp.folder import Folder
+from inspector.media.terminal.mcp.tools import Folder
 from inspector.model import own_model
 from inspector.service import compile_cache
 
@@ -43,7 +43,7 @@ def serve(path: str) -> None:
     for variable in (own_model.VARIABLE, start.OWN_MODELS):
         os.environ.pop(variable, None)
     with tempfile.TemporaryDirectory(prefix="sharding-inspector-mcp-") as empty:
-        os.environ[user_folder.VARIABLE] = os.environ[compile_cache.FOLDER_VARIABLE] = empty
+        os.environ[private_database.VARIABLE] = os.environ[compile_cache.FOLDER_VARIABLE] = empty
         with options.kept_workers():
             anyio.run(_run, _server(folder))
 

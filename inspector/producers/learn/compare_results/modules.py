@@ -18,7 +18,7 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
 from inspector.core.errors import InvalidInput
-from inspector.producers.mlir import bytecode
+from inspector.producers.mlir import walk
 from inspector.producers.mlir.locations import Described, described, named_at
 from inspector.producers.mlir.walk import main_function, named_attributes, operations
 from inspector.producers.partition.shardings import MANUAL, SHARDING, result_shardings
@@ -102,7 +102,7 @@ def with_rounded_sums(module: ir.Module, error: Callable[[int], float]) -> ir.Mo
       error: the error of a sum of this length, relative to the sum of their absolute values.
     """
     with module.context, ir.Location.unknown():
-        copy = ir.Module.parse(bytecode.of_module(module))
+        copy = ir.Module.parse(walk.of_module(module))
         for number, operation in enumerate(filter(_adds, operations(copy.operation))):
             at, kind = ir.InsertionPoint(operation), operation.results[0].type
             operands = list(operation.operands)[: 1 if operation.name == _REDUCE else 2]
@@ -229,7 +229,7 @@ def with_results(module: ir.Module, values: Sequence[ir.Value]) -> ir.Module:
         types = [*kind.results, *(value.type for value in values)]
         main.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(kind.inputs, types))
         main.attributes["res_attrs"] = ir.ArrayAttr.get([*given, *added])
-        copy = ir.Module.parse(bytecode.of_module(module))
+        copy = ir.Module.parse(walk.of_module(module))
         # The module itself stays as it was.
         _replace_return(replaced, before)
         main.attributes["function_type"] = ir.TypeAttr.get(kind)

@@ -23,8 +23,15 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Platform
 from inspector.machines import targets
 from inspector.producers.readers import limits
-from inspector.producers.readers.profiles.planes import Events, File, Plane, check_times
-from inspector.producers.readers.profiles.wire import Damaged, Ints, rows_by
+from inspector.producers.readers.profiles.planes import (
+    Damaged,
+    Events,
+    File,
+    Ints,
+    Plane,
+    check_times,
+    rows_by,
+)
 
 METADATA_PLANE, HOST_PLANE = "/host:metadata", "/host:CPU"
 _DEVICE = re.compile(r"/device:(TPU|GPU):(\d{1,9})\Z")

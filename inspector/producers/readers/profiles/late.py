@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from inspector.core.collectives import OPERATIONS, OPS
 from inspector.core.snapshot import LateCause, LateDevice
-from inspector.producers.readers.profiles.wire import Ints
+from inspector.producers.readers.profiles.planes import Ints
 
 Floats = npt.NDArray[np.float64]
 

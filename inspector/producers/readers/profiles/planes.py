@@ -11,16 +11,178 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
 from inspector.producers.readers import limits
-from inspector.producers.readers.profiles import wire
-from inspector.producers.readers.profiles.wire import Bytes, Damaged, Ints
+
+# Decode the wire format of protobuf: one message, or the same fields of many messages at once.
+#
+# A profile has millions of small messages. The vectorized functions decode one field of all of them per step.
+# Source of the format: protobuf.dev/programming-guides/encoding.
+
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10  # bytes
+# Of one message that is decoded with many others; an event has about ten.
+_MOST_FIELDS = 10_000
+
+
+class Damaged(Exception):
+    """The bytes are not a message."""
+
+
+class Field(NamedTuple):
+    """One field: a number, or the place of its bytes.
+
+    Attributes:
+      number: that of the field.
+      value: an integer, or the first byte of a field with a length or of fixed size.
+      end: the byte after those; `value` for an integer.
+    """
+
+    number: int
+    wire: int
+    value: int
+    end: int
+
+
+def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """Return an integer at a place, and the place after it.
+
+    Raises:
+      Damaged: it goes on beyond `end`, or is too long.
+    """
+    value = shift = 0
+    while at < end and shift < 7 * _LONGEST_VARINT:
+        byte = data[at]
+        value |= (byte & 127) << shift
+        at += 1
+        if byte < 128:
+            return value, at
+        shift += 7
+    raise Damaged
+
+
+def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
+    """Yield the fields of one message.
+
+    Raises:
+      Damaged: the message ends inside of a field, or has a wire type that protobuf does not use.
+    """
+    at = begin
+    while at < end:
+        tag, at = varint(data, at, end)
+        number, wire = tag >> 3, tag & 7
+        if wire == VARINT:
+            value, at = varint(data, at, end)
+            yield Field(number, wire, value, value)
+            continue
+        if wire == LENGTH:
+            size, at = varint(data, at, end)
+        elif wire in (FIXED64, FIXED32):
+            size = 8 if wire == FIXED64 else 4
+        else:
+            raise Damaged
+        if size > end - at or not number:
+            raise Damaged
+        yield Field(number, wire, at, at + size)
+        at += size
+
+
+class Column(NamedTuple):
+    """The next field of several messages.
+
+    Attributes:
+      rows: indices of the messages that have a further field.
+      number: numbers of their fields.
+      wire: wire types of these.
+      value: integers, or the first byte of a field with a length or of fixed size.
+      end: the byte after those.
+    """
+
+    rows: Ints
+    number: Ints
+    wire: Ints
+    value: Ints
+    end: Ints
+
+
+def columns(data: Bytes, begin: Ints, end: Ints) -> Iterator[Column]:
+    """Yield the first field of all messages, then the second, until none has a further one.
+
+    Args:
+      data: bytes, with at least 16 after the end of each message.
+
+    Raises:
+      Damaged: as for `fields`.
+    """
+    rows = np.flatnonzero(begin < end)
+    at, stop = begin[rows], end[rows]
+    for _ in range(_MOST_FIELDS):
+        if not rows.size:
+            return
+        tag, at = _varints(data, at)
+        number, wire = tag >> 3, tag & 7
+        value, last = np.zeros_like(tag), np.zeros_like(tag)
+        is_varint = wire == VARINT
+        if is_varint.any():
+            value[is_varint], at[is_varint] = _varints(data, at[is_varint])
+        others = ~is_varint
+        if others.any():
+            kinds, places = wire[others], at[others]
+            sizes = np.where(kinds == FIXED64, 8, 4)
+            has_length = kinds == LENGTH
+            if has_length.any():
+                sizes[has_length], places[has_length] = _varints(data, places[has_length])
+            if not np.isin(kinds, (FIXED64, LENGTH, FIXED32)).all() or (sizes < 0).any():
+                raise Damaged
+            if (sizes > stop[others] - places).any():
+                raise Damaged
+            value[others], last[others] = places, places + sizes
+            at[others] = places + sizes
+        if (at > stop).any():
+            raise Damaged
+        yield Column(rows, number, wire, value, last)
+        left = at < stop
+        rows, at, stop = rows[left], at[left], stop[left]
+    raise Damaged
+
+
+def rows_by(values: Ints) -> Iterator[tuple[int, Ints]]:
+    """Yield each value with the places that have it, in their order."""
+    order = np.argsort(values, kind="stable")
+    known, first = np.unique(values[order], return_index=True)
+    yield from zip(
+        known.tolist(), np.split(order, first[1:]), strict=False
+    )  # without values, there is one empty part
+
+
+def _varints(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Return the integers at several places, and the places after them. More than 63 bits are damaged."""
+    byte = data[at]
+    value = (byte & 127).astype(np.int64)
+    at = at + 1
+    more = np.flatnonzero(byte > 127)
+    shift = 7
+    while more.size:
+        if shift > 63:
+            raise Damaged
+        byte = data[at[more]]
+        value[more] |= (byte & 127).astype(np.int64) << shift
+        at[more] += 1
+        more = more[byte > 127]
+        shift += 7
+    return value, at
+
 
 # Numbers of the fields of each message.
 _PLANES = 1
@@ -31,9 +193,9 @@ _METADATA_ID, _METADATA_NAME, _METADATA_STATS = 1, 2, 5
 _STAT_ID, _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _RAW, _REFERENCE = 1, 2, 3, 4, 5, 6, 7
 # Their wire types. A damaged file can have others.
 _STAT_WIRES = {
-    **dict.fromkeys((_STAT_ID, _UNSIGNED, _SIGNED, _REFERENCE), wire.VARINT),
-    **dict.fromkeys((_TEXT, _RAW), wire.LENGTH),
-    _DOUBLE: wire.FIXED64,
+    **dict.fromkeys((_STAT_ID, _UNSIGNED, _SIGNED, _REFERENCE), VARINT),
+    **dict.fromkeys((_TEXT, _RAW), LENGTH),
+    _DOUBLE: FIXED64,
 }
 _KEY, _VALUE = 1, 2  # of an entry of a map
 
@@ -126,8 +288,8 @@ class File:
     def _planes(self, size: int) -> Iterator[Plane]:
         """Yield the planes that are complete."""
         try:
-            for part in wire.fields(self.raw, 0, size):
-                if part.number > 5 or part.wire != wire.LENGTH:  # an XSpace has four other lists of texts
+            for part in fields(self.raw, 0, size):
+                if part.number > 5 or part.wire != LENGTH:  # an XSpace has four other lists of texts
                     raise InvalidInput(f"{self.what} is not a profile of JAX, but another file")
                 if part.number == _PLANES and (plane := self._plane(part.value, part.end)) is not None:
                     yield plane
@@ -152,8 +314,8 @@ class Plane:
         self._event_metadata: dict[int, tuple[int, int]] = {}
         self._stats: list[tuple[int, int]] = []
         self.stat_names: dict[int, str] = {}
-        for part in wire.fields(file.raw, begin, end):
-            if part.wire != wire.LENGTH:
+        for part in fields(file.raw, begin, end):
+            if part.wire != LENGTH:
                 continue
             if part.number == _PLANE_NAME:
                 self.name = text_of(file.raw, part.value, part.end)
@@ -167,8 +329,8 @@ class Plane:
                 self.stat_names[key] = next(
                     (
                         text_of(file.raw, own.value, own.end)
-                        for own in wire.fields(file.raw, *where)
-                        if own.number == _METADATA_NAME and own.wire == wire.LENGTH
+                        for own in fields(file.raw, *where)
+                        if own.number == _METADATA_NAME and own.wire == LENGTH
                     ),
                     "",
                 )
@@ -187,8 +349,8 @@ class Plane:
 
     def _metadata(self, begin: int, end: int) -> Metadata:
         name, stats = "", {}
-        for part in wire.fields(self.file.raw, begin, end):
-            if part.wire != wire.LENGTH:
+        for part in fields(self.file.raw, begin, end):
+            if part.wire != LENGTH:
                 continue
             if part.number == _METADATA_NAME:
                 name = text_of(self.file.raw, part.value, part.end)
@@ -205,8 +367,8 @@ class Plane:
         if not 0 <= first_ps <= _LONGEST:
             raise Damaged
         begins, ends = [], []
-        for part in wire.fields(self.file.raw, line.begin, line.end):
-            if part.number == _EVENTS and part.wire == wire.LENGTH:
+        for part in fields(self.file.raw, line.begin, line.end):
+            if part.number == _EVENTS and part.wire == LENGTH:
                 begins.append(part.value)
                 ends.append(part.end)
         for first in range(0, len(begins), _CHUNK):
@@ -224,11 +386,11 @@ class Plane:
         owners: list[Ints] = []
         begins: list[Ints] = []
         ends: list[Ints] = []
-        for column in wire.columns(data, begin, end):
+        for column in columns(data, begin, end):
             for number, target in ((_EVENT_ID, metadata), (_OFFSET, offset), (_DURATION, duration)):
-                chosen = (column.number == number) & (column.wire == wire.VARINT)
+                chosen = (column.number == number) & (column.wire == VARINT)
                 target[column.rows[chosen]] = column.value[chosen]
-            of_stats = (column.number == _EVENT_STATS) & (column.wire == wire.LENGTH)
+            of_stats = (column.number == _EVENT_STATS) & (column.wire == LENGTH)
             if of_stats.any():
                 owners.append(column.rows[of_stats])
                 begins.append(column.value[of_stats])
@@ -274,7 +436,7 @@ class Plane:
         keys = np.full(len(owner), -1, np.int64)
         values, kinds = np.zeros(len(owner), np.int64), np.zeros(len(owner), np.int64)
         lasts = np.zeros(len(owner), np.int64)
-        for column in wire.columns(data, begin, end):
+        for column in columns(data, begin, end):
             is_key = column.number == _STAT_ID
             keys[column.rows[is_key]] = column.value[is_key]
             has_value = column.number > _STAT_ID
@@ -312,10 +474,10 @@ def text_of(raw: bytes, begin: int, end: int) -> str:
 def _line(raw: bytes, begin: int, end: int) -> Line:
     """Return a line without its events. They come after its name, except for a longer one to display."""
     name, start = "", 0
-    for part in wire.fields(raw, begin, end):
-        if part.number == _LINE_NAME and part.wire == wire.LENGTH:
+    for part in fields(raw, begin, end):
+        if part.number == _LINE_NAME and part.wire == LENGTH:
             name = text_of(raw, part.value, part.end)
-        elif part.number == _TIMESTAMP and part.wire == wire.VARINT:
+        elif part.number == _TIMESTAMP and part.wire == VARINT:
             start = part.value
         elif part.number == _EVENTS:
             break
@@ -325,10 +487,10 @@ def _line(raw: bytes, begin: int, end: int) -> Line:
 def _entry(raw: bytes, begin: int, end: int) -> tuple[int, tuple[int, int]]:
     """Return the key of an entry of a map, and the place of its value."""
     key, where = 0, (begin, begin)
-    for part in wire.fields(raw, begin, end):
-        if part.number == _KEY and part.wire == wire.VARINT:
+    for part in fields(raw, begin, end):
+        if part.number == _KEY and part.wire == VARINT:
             key = part.value
-        elif part.number == _VALUE and part.wire == wire.LENGTH:
+        elif part.number == _VALUE and part.wire == LENGTH:
             where = part.value, part.end
     return key, where
 
@@ -337,7 +499,7 @@ def _stat(raw: bytes, begin: int, end: int, names: Mapping[int, str]) -> tuple[s
     """Return name and value of a statistic: a number, a text, or the place of raw bytes."""
     name = ""
     value: StatValue = ""
-    for part in wire.fields(raw, begin, end):
+    for part in fields(raw, begin, end):
         if part.wire != _STAT_WIRES.get(part.number):
             continue
         if part.number == _STAT_ID:

@@ -14,7 +14,7 @@ from inspector.core.statistics import statistics
 from inspector.producers.readers.profiles.events import Device, InstructionEvents, ProgramKey, Recorded
 from inspector.producers.readers.profiles.kinds import OTHER, Kinds, rank
 from inspector.producers.readers.profiles.late import Floats, Recording, late_devices, table
-from inspector.producers.readers.profiles.wire import Ints, rows_by
+from inspector.producers.readers.profiles.planes import Ints, rows_by
 
 _SECONDS = 1e-12  # of a picosecond
 _MOST_NUMBERS = 400_000  # seconds by instruction and device in one program; each takes about 10 bytes

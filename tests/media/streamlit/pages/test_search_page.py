@@ -13,7 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.machines import targets
-from inspector.media.streamlit.session import search_link
+from inspector.media.streamlit.pages import search_page
 from inspector.service.search import executors, registry
 from tests.compare.search.samples import search_result
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
@@ -59,11 +59,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[registry.SearchRequest]:
 def test_a_link_opens_the_same_search_and_starts_nothing(service, started) -> None:
     page = opened(**SMALL, **FIELDS)
     assert not page.warning and not page.error and not started
-    assert widget_of(page.selectbox, search_link.OBJECTIVE).value == "memory"
-    assert widget_of(page.number_input, search_link.BUDGET).value == 0
-    assert widget_of(page.text_input, search_link.LOCKS).value == "mesh"
-    assert widget_of(page.selectbox, search_link.CHIP).value == "v5e"
-    assert widget_of(page.text_input, search_link.WEIGHTS).value == "train_step=2,apply=1"
+    assert widget_of(page.selectbox, search_page.OBJECTIVE).value == "memory"
+    assert widget_of(page.number_input, search_page.BUDGET).value == 0
+    assert widget_of(page.text_input, search_page.LOCKS).value == "mesh"
+    assert widget_of(page.selectbox, search_page.CHIP).value == "v5e"
+    assert widget_of(page.text_input, search_page.WEIGHTS).value == "train_step=2,apply=1"
     assert url(page) == SMALL | FIELDS
     page.button(key="start_search").click().run()
     other = opened(**url(page))
@@ -85,12 +85,12 @@ def test_the_url_follows_the_fields_and_back_undoes_them(service) -> None:
     page = opened(**SMALL)
     before = url(page)
     assert before == SMALL | {"search-objective": "time"}
-    widget_of(page.text_input, search_link.LOCKS).set_value("rules").run()
+    widget_of(page.text_input, search_page.LOCKS).set_value("rules").run()
     assert url(page) == before | {"search-locks": "rules"}
     page.query_params.clear()
     page.query_params.update(before)
     go_back(page)
-    assert widget_of(page.text_input, search_link.LOCKS).value == "" and url(page) == before
+    assert widget_of(page.text_input, search_page.LOCKS).value == "" and url(page) == before
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_without_the_compiler_a_search_partitions_from_the_first_click(service, 
     page = opened(model="logical_mlp", target="tpu:v5e:2x2", mesh="4", axes="data", depth="64", layers="1")
     assert not page.error
     # The field of a search without a compile would have no effect.
-    assert search_link.BUDGET not in [field.key for field in page.number_input]
+    assert search_page.BUDGET not in [field.key for field in page.number_input]
     assert sum("pip install" in caption.value for caption in page.caption) == 1
     page.button(key="start_search").click().run()
     assert [request.budget for request in started] == [0]

@@ -13,8 +13,8 @@ from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
 from inspector import layout as layouts
-from inspector.media.streamlit.panels import code_panel
-code_panel.show(layouts.parse({"mesh": "4x2"}).unwrap())
+from inspector.media.streamlit.panels import summary_panel
+summary_panel.show_code(layouts.parse({"mesh": "4x2"}).unwrap())
 """
 
 

@@ -21,7 +21,7 @@ from tests.media.streamlit.scripted_page import widget_of
 SCRIPT = """
 import streamlit as st
 from inspector.core import snapshot
-from inspector.media.streamlit.panels import collectives_panel
+from inspector.media.streamlit.panels import program_panels
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import selection
 from inspector.sections import collectives
@@ -29,7 +29,7 @@ found = snapshot.read(st.session_state["path"])
 if "of" in st.session_state:
     render.show(collectives.of_array(found.array(st.session_state["of"]), found))
 else:
-    collectives_panel.show(found, None)
+    program_panels.show_collectives(found, None)
 st.text(selection.selected(found).path)
 """
 

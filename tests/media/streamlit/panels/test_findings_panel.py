@@ -21,15 +21,17 @@ SCRIPT = """
 import streamlit as st
 from inspector import layout as layouts
 from inspector.core import snapshot
-from inspector.media.streamlit.panels import device_panel, improve_panel, ledger_panel
+from inspector.media.streamlit.panels import arrays_panels, improve_panel
 from inspector.media.streamlit.session import selection, current_layout
 from inspector.service.request import Request
 found = snapshot.read(st.session_state["path"])
 layout = None if found.layout is None else layouts.from_json(found.layout)
 if layout is not None and "last_layout" not in st.session_state:
     current_layout.put(layout)
-panel = {"findings": improve_panel, "rules": ledger_panel, "devices": device_panel}[st.session_state["of"]]
-panel.show(found, layout)
+SHOW = {
+    "findings": improve_panel.show, "rules": arrays_panels.show_rules, "devices": arrays_panels.show_devices,
+}
+SHOW[st.session_state["of"]](found, layout)
 """
 
 FAULTY = {"rules": "batch=data,embed=model,hidden=model", "depth": "64", "target": "plan"}

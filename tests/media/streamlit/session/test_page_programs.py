@@ -14,7 +14,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.media.streamlit.session import page_programs
+from inspector.media.streamlit.session import planning
 from inspector.producers.model.abstract import abstract_state
 from inspector.service import inspection
 from inspector.service.inspection import Inspection
@@ -243,7 +243,7 @@ def asked(monkeypatch) -> list[tuple[str, ...]]:
 
 
 def test_the_train_step_is_partitioned_first_and_the_chosen_program_with_it(open_page, asked, monkeypatch):
-    monkeypatch.setattr(page_programs, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
+    monkeypatch.setattr(planning, "REST_AFTER_SECONDS", math.inf)  # the machine may be busy
     page = open_page(**SMALL, learning_rate="0.5")  # a layout of this test only
     page.open_panel("Communication")
     wait(page)

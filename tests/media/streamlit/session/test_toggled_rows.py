@@ -10,7 +10,7 @@ def _page() -> None:
 
     from inspector import layout as layouts
     from inspector.core.snapshot import Array
-    from inspector.media.streamlit.session.toggled_rows import ToggledRows
+    from inspector.media.streamlit.session.selection import ToggledRows
     from inspector.service import inspection
 
     def arrays(**fields: str) -> tuple[Array, ...]:

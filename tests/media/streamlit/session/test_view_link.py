@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.compare.board import Board
 from inspector.compare.paired_times import Candidates
-from inspector.core import user_folder
+from inspector.core import private_database
 from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
@@ -43,7 +43,7 @@ open_page.show()
 
 @pytest.fixture
 def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, _shared_workers: None) -> Library:
-    monkeypatch.setenv(user_folder.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(private_database.VARIABLE, str(tmp_path))
     return Library()
 
 

@@ -1,1 +1,0 @@
-"""Sections as GitHub-flavored Markdown, for pull requests."""
