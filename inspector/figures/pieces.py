@@ -73,6 +73,7 @@ def tiles_figure(
     width_px: int,
     *,
     whole: bool = False,
+    most_height_px: float = _MOST_HEIGHT_PX,
 ) -> go.Figure:
     """Return tiles in rows of `across`, or fewer if they would be too narrow.
 
@@ -84,7 +85,11 @@ def tiles_figure(
         across = lattice.line_length(across, int(width / _NARROWEST_TILE_PX))
     down = -(-len(tiles) // across)
     tile_px = (width - lattice.GAP_PX * (across - 1)) / across
-    plan = _plan_whole(tiles, tile_px) if whole else _plan(tiles, down, tile_px)
+    plan = (
+        _plan_whole(tiles, tile_px)
+        if whole
+        else _plan(tiles, down, most_height_px / down - _LABEL_PX, tile_px)
+    )
     row_sizes = [float(_LABEL_PX), *[plan.row_px * (stop - start) for start, stop in plan.rows]]
     rows = lattice.side([[1.0] * down, row_sizes])
     columns = lattice.side([[1.0] * across, [stop - start for start, stop in plan.columns]])
@@ -129,8 +134,11 @@ def _plan_whole(tiles: Sequence[Tile], tile_px: float) -> _Plan:
     )
 
 
-def _plan(tiles: Sequence[Tile], down: int, tile_px: float) -> _Plan:
-    """Draw as finely as texts can be read: each number, each row, or only the colors."""
+def _plan(tiles: Sequence[Tile], down: int, room: float, tile_px: float) -> _Plan:
+    """Draw as finely as texts can be read: each number, each row, or only the colors.
+
+    room: pixels for the numbers of one of the `down` lines of tiles.
+    """
     full = [tile for tile in tiles if tile.block is not None]
     blocks = [tile.block for tile in full if tile.block is not None]
     rows = max((block.shape[0] for block in blocks), default=1)
@@ -138,7 +146,6 @@ def _plan(tiles: Sequence[Tile], down: int, tile_px: float) -> _Plan:
     each_row = [(row, row + 1) for row in range(rows)]
     each_column = [(column, column + 1) for column in range(columns)]
     parts = _equal_ranges([block.T for block in blocks], columns)
-    room = _MOST_HEIGHT_PX / down - _LABEL_PX
     for ranges in (each_column, parts):
         if rows * len(ranges) * len(tiles) > _MOST_CELLS or room / rows < _LOWEST_PX:
             continue
