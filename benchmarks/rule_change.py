@@ -7,15 +7,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import Page
 
-from benchmarks.browser import (
-    BARE_PAGE,
-    DASHBOARD,
-    Server,
-    change_field,
-    chromium,
-    open_page,
-    settle,
-)
+from benchmarks.browser import BARE_PAGE, DASHBOARD, Server, change_field, chromium, open_page, settle
 from benchmarks.first_map import CHARTS
 from benchmarks.pairing import Pair, Result, interleave, ratio_result
 

@@ -17,11 +17,7 @@ from dataclasses import dataclass, replace
 
 from inspector.core.snapshot import Mesh, Program
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import (
-    BeforeCompile,
-    Constants,
-    default_constants,
-)
+from inspector.machines.prediction.calibration import BeforeCompile, Constants, default_constants
 from inspector.machines.prediction.predicted import (
     Links,
     attention_seconds,

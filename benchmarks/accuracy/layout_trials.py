@@ -21,11 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy.scaling_memory import (
-    Microbatch,
-    fitted_fragmentation,
-    state_bytes,
-)
+from benchmarks.accuracy.scaling_memory import Microbatch, fitted_fragmentation, state_bytes
 from benchmarks.accuracy.scaling_memory import Needs as MemoryNeeds
 from inspector import layout as layouts
 from inspector.compare.measured.accuracy import DIFFERENT

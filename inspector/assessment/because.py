@@ -2,14 +2,7 @@
 
 import math
 
-from inspector.core.assessment import (
-    UNKNOWN_AXES,
-    Assessment,
-    MemoryKind,
-    MemoryNeed,
-    Step,
-    StepPart,
-)
+from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryKind, MemoryNeed, Step, StepPart
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
 from inspector.core.program_names import is_step, run_of
 from inspector.machines import hardware

@@ -17,11 +17,7 @@ from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import Overlap
 from inspector.machines.evidence import platform_of, program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.independent import (
-    independent_seconds,
-    transfers_of,
-    users_of,
-)
+from inspector.machines.prediction.independent import independent_seconds, transfers_of, users_of
 from inspector.machines.prediction.predicted import predicted_in
 from inspector.machines.prediction.simulation import MOST_DEPTH, directions, executions
 from inspector.machines.prediction.step_parts import collective_of

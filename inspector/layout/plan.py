@@ -17,15 +17,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.formatting import counted
 from inspector.core.program_names import noun
 from inspector.core.rules import nnx
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Mesh,
-    Program,
-    Snapshot,
-    Source,
-    Spec,
-)
+from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.machines.hardware import Kind
 

@@ -10,17 +10,7 @@ from inspector.core.program_names import subject
 from inspector.core.snapshot import Snapshot
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip, si_text
-from inspector.sections.section import (
-    Block,
-    Cell,
-    Column,
-    Section,
-    Strong,
-    Table,
-    listing,
-    more_text,
-    text,
-)
+from inspector.sections.section import Block, Cell, Column, Section, Strong, Table, listing, more_text, text
 
 HEADING = "Activations: kept or computed again"
 _PLACES: dict[Place, str] = {"device": "device", "host": "host", "recomputed": "computed again"}

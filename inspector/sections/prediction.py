@@ -17,9 +17,7 @@ from inspector.figures.timeline import name_of, timeline
 from inspector.figures.verdict_bars import Layout
 from inspector.machines.evidence import program_for_chip
 from inspector.machines.hardware import Chip, si_text
-from inspector.machines.prediction.calibration import (
-    agreement,
-)
+from inspector.machines.prediction.calibration import agreement
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.machines.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.machines.prediction.step_parts import measured_spans

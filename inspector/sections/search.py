@@ -11,13 +11,7 @@ from inspector.compare.ratio import change_of, ratio_of
 from inspector.compare.search import order
 from inspector.compare.search.answer import answer_text, name_of, round_of
 from inspector.compare.search.order import examples_of
-from inspector.compare.search.result import (
-    Candidate,
-    Objective,
-    Progress,
-    SearchResult,
-    layout_of,
-)
+from inspector.compare.search.result import Candidate, Objective, Progress, SearchResult, layout_of
 from inspector.compare.search.space import VARIED
 from inspector.core.formatting import bytes_text, counted, left_text, seconds_text
 from inspector.core.rules.rule import rule_text

@@ -8,15 +8,7 @@ import pytest
 
 from benchmarks.accuracy import fitting
 from benchmarks.accuracy.fitting import MeasuredProgram
-from inspector.core.snapshot import (
-    Collective,
-    MatmulFlops,
-    Mesh,
-    MeshAxis,
-    Program,
-    ScheduledOperation,
-    Work,
-)
+from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, ScheduledOperation, Work
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import BeforeCompile, Constants, default_constants
 from inspector.machines.prediction.collective_cost import START_SECONDS

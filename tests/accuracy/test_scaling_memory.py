@@ -7,12 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.accuracy.scaling_memory import (
-    Microbatch,
-    Needs,
-    fitted_fragmentation,
-    state_bytes,
-)
+from benchmarks.accuracy.scaling_memory import Microbatch, Needs, fitted_fragmentation, state_bytes
 
 B, S, H, A, F, V, LAYERS = 2, 8, 12, 3, 20, 50, 4
 MICROBATCH = Microbatch(

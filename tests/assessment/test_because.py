@@ -12,14 +12,7 @@ from inspector.assessment import assess, because, latency_text
 from inspector.core import typed_json
 from inspector.core.assessment import Assessment, MemoryNeed, Step, StepPart
 from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.snapshot import (
-    Collective,
-    Mesh,
-    MeshAxis,
-    ScheduledOperation,
-    ShardingError,
-    Snapshot,
-)
+from inspector.core.snapshot import Collective, Mesh, MeshAxis, ScheduledOperation, ShardingError, Snapshot
 from inspector.machines import hardware
 from inspector.machines.mesh_links import bytes_between_slices
 from inspector.service.inspection import Inspection

@@ -17,14 +17,7 @@ from inspector.checks import lock_file
 from inspector.checks.checked import changes
 from inspector.core import snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import (
-    Array,
-    Collective,
-    Program,
-    Shard,
-    Snapshot,
-    Spec,
-)
+from inspector.core.snapshot import Array, Collective, Program, Shard, Snapshot, Spec
 from tests.checks.policy.one_rule import collective
 from tests.examples import costly
 from tests.figures import samples

@@ -6,14 +6,7 @@ import datetime
 
 import pytest
 
-from inspector.core.errors import (
-    LONGEST_SENTENCE,
-    InvalidInput,
-    bounded,
-    choices,
-    file_name,
-    shown,
-)
+from inspector.core.errors import LONGEST_SENTENCE, InvalidInput, bounded, choices, file_name, shown
 
 
 def test_few_names_are_listed_and_of_many_the_most_similar() -> None:

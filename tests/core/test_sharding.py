@@ -13,13 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Shard,
-    Spec,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Shard, Spec
 from tests.paths import CASES
 
 pytestmark = pytest.mark.close_to_jax

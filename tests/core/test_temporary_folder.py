@@ -16,14 +16,7 @@ import pytest
 
 from benchmarks.processes import until
 from inspector.core.errors import InvalidInput
-from inspector.core.temporary_folder import (
-    LOCK,
-    NEW,
-    PREFIX,
-    TemporaryFolder,
-    held,
-    remove_stale,
-)
+from inspector.core.temporary_folder import LOCK, NEW, PREFIX, TemporaryFolder, held, remove_stale
 from tests.paths import ROOT
 
 LATER = NEW + 3600  # seconds

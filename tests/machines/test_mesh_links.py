@@ -13,13 +13,7 @@ from inspector.compiled.hlo.replica_groups import axes_of_groups
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.machines.hardware import CHIPS, chip
-from inspector.machines.links import (
-    NodeLink,
-    NoLink,
-    Ring,
-    TorusLink,
-    effective_bytes_per_second,
-)
+from inspector.machines.links import NodeLink, NoLink, Ring, TorusLink, effective_bytes_per_second
 from inspector.machines.mesh_links import _groups, link_of, links_of
 from tests.machines import torus
 

@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import Snapshot, Source
-from inspector.machines.out_of_memory import (
-    MAX_MESSAGE,
-    allocations,
-    finding,
-    findings,
-    shortage,
-)
+from inspector.machines.out_of_memory import MAX_MESSAGE, allocations, finding, findings, shortage
 
 GIB = 2**30
 

@@ -6,16 +6,7 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import (
-    Collective,
-    Finding,
-    Memory,
-    MeshAxis,
-    Program,
-    Seconds,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Collective, Finding, Memory, MeshAxis, Program, Seconds, Snapshot, Source
 from tests.figures import samples
 
 # What browsers, Markdown, GitHub and Plotly would read something out of.

@@ -6,12 +6,7 @@ from dataclasses import replace
 
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.compare.search.result import (
-    Candidate,
-    Counts,
-    Objective,
-    SearchResult,
-)
+from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
 from inspector.core.assessment import Assessment, Step, StepPart
 from inspector.sections import search
 from tests.figures import samples

@@ -4,13 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from inspector.checks.audit.context import (
-    AuditContext,
-    Candidates,
-    finding,
-    fold_text,
-    largest,
-)
+from inspector.checks.audit.context import AuditContext, Candidates, finding, fold_text, largest
 from inspector.compiled.hlo.replica_groups import primes_of
 from inspector.core.folding import Fold, fold
 from inspector.core.formatting import and_text, counted, logical_text

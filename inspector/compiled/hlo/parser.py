@@ -5,21 +5,8 @@ from dataclasses import replace
 from typing import NoReturn
 
 from inspector.compiled.hlo import text as lexical
-from inspector.compiled.hlo.module import (
-    Computation,
-    Instruction,
-    Module,
-    operand_names,
-    users_of,
-)
-from inspector.compiled.hlo.text import (
-    ATTRIBUTES,
-    DEEPEST,
-    GROUP,
-    NAME,
-    SHAPE,
-    STRING,
-)
+from inspector.compiled.hlo.module import Computation, Instruction, Module, operand_names, users_of
+from inspector.compiled.hlo.text import ATTRIBUTES, DEEPEST, GROUP, NAME, SHAPE, STRING
 from inspector.core.errors import InvalidInput, shown
 
 # Reduce-scatters that the compiler for TPUs writes as fusions.

@@ -87,8 +87,4 @@ from inspector.core.snapshot.programs import (
     Work,
     WorkPart,
 )
-from inspector.core.snapshot.schedule import (
-    Schedule,
-    ScheduledComputation,
-    ScheduledOperation,
-)
+from inspector.core.snapshot.schedule import Schedule, ScheduledComputation, ScheduledOperation

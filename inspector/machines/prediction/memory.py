@@ -11,14 +11,7 @@ from inspector.core import memory_kinds, totals
 from inspector.core.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.core.assessment import MemoryKind
 from inspector.core.meshes import is_emulated
-from inspector.core.snapshot import (
-    Array,
-    MemoryUse,
-    Mesh,
-    Program,
-    Snapshot,
-    UnusedDonation,
-)
+from inspector.core.snapshot import Array, MemoryUse, Mesh, Program, Snapshot, UnusedDonation
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.machines import out_of_memory, targets

@@ -16,13 +16,7 @@ from inspector.core.snapshot import Collective, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.core.traffic import traffic
 from inspector.machines.hardware import Chip, Estimate, compute_time, critical_intensity, hbm_time
-from inspector.machines.links import (
-    Link,
-    NoLink,
-    TorusLink,
-    collective_time,
-    effective_bytes_per_second,
-)
+from inspector.machines.links import Link, NoLink, TorusLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import link_of, links_of
 from inspector.machines.prediction.calibration import Constants, default_constants
 from inspector.machines.prediction.collective_cost import expected

@@ -19,12 +19,7 @@ from inspector.layout.script import script
 from inspector.machines.compiler_options import Options
 from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared
-from inspector.media.terminal.layout_options import (
-    LAYOUT,
-    LAYOUT_HELP,
-    layout_of,
-    unsafe_options_of,
-)
+from inspector.media.terminal.layout_options import LAYOUT, LAYOUT_HELP, layout_of, unsafe_options_of
 from inspector.media.terminal.options import argument, verb
 from inspector.producers.readers import limits
 from inspector.sections import sharding_errors

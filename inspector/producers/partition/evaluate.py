@@ -5,14 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from inspector.compare.search.bounds import alike_key, least_seconds
-from inspector.compare.search.evaluated import (
-    Bounded,
-    Evaluated,
-    ProgramCost,
-    evaluated,
-    rejected,
-    together,
-)
+from inspector.compare.search.evaluated import Bounded, Evaluated, ProgramCost, evaluated, rejected, together
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text

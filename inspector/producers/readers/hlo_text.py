@@ -18,14 +18,7 @@ from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted, numbered
 from inspector.core.sharding_text import mesh_text
-from inspector.core.snapshot import (
-    Collective,
-    Finding,
-    Program,
-    ProgramArray,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Collective, Finding, Program, ProgramArray, Snapshot, Source
 from inspector.layout.plan import now
 from inspector.producers.readers import content, limits, stablehlo
 from inspector.producers.readers.content import Report, Sample, no_report

@@ -20,14 +20,7 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.service.engine import Requester
-from inspector.service.library.entry import (
-    Entry,
-    checked_name,
-    checked_note,
-    described,
-    folded,
-    words,
-)
+from inspector.service.library.entry import Entry, checked_name, checked_note, described, folded, words
 from inspector.service.store import Unreadable, View, move_aside, ownership, packed, unpacked
 
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB

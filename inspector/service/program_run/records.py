@@ -12,15 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from inspector.core import (
-    output,
-    program_run,
-    renamed_paths,
-    sharding,
-    snapshot,
-    strict_json,
-    typed_json,
-)
+from inspector.core import output, program_run, renamed_paths, sharding, snapshot, strict_json, typed_json
 from inspector.core.array_roles import with_roles
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, bytes_text, counted

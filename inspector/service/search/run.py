@@ -35,14 +35,7 @@ from inspector.compare.search.order import (
     scaled_to_measured,
     value,
 )
-from inspector.compare.search.result import (
-    Candidate,
-    Counts,
-    Objective,
-    Progress,
-    SearchResult,
-    candidate,
-)
+from inspector.compare.search.result import Candidate, Counts, Objective, Progress, SearchResult, candidate
 from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput

@@ -10,12 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.checks.audit import (
-    Fix,
-    audit,
-    replanned,
-    smallest_change,
-)
+from inspector.checks.audit import Fix, audit, replanned, smallest_change
 from inspector.core import snapshot, typed_json
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Finding, Snapshot

@@ -17,14 +17,7 @@ from inspector.compare import difference
 from inspector.compare.board import aligned
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
 from inspector.core import sharding, snapshot
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Program,
-    Snapshot,
-    Spec,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Spec
 from inspector.media import terminal as command_line
 from inspector.producers.capture.capture import capture
 from tests.compare.difference.layouts import planned

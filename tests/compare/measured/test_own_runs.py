@@ -10,15 +10,7 @@ import pytest
 from inspector.compare.measured import local_runs
 from inspector.core import private_database, snapshot
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import (
-    Mesh,
-    MeshAxis,
-    Program,
-    ScheduledOperation,
-    Seconds,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Mesh, MeshAxis, Program, ScheduledOperation, Seconds, Snapshot, Source
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction import calibration
 from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted

@@ -10,13 +10,7 @@ import pytest
 from inspector.core.errors import InvalidInput
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import parse, recorded
-from inspector.core.snapshot import (
-    Array,
-    Mesh,
-    MeshAxis,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 
 pytestmark = pytest.mark.close_to_jax
 

@@ -11,13 +11,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from inspector.core.snapshot import Array
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
-from inspector.guides.assembly import (
-    Assembled,
-    Contents,
-    Piece,
-    Stage,
-    pieces,
-)
+from inspector.guides.assembly import Assembled, Contents, Piece, Stage, pieces
 
 SPECS = ("x, y", "x", "None, y", "y + x", "")
 

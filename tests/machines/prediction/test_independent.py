@@ -10,12 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import ScheduledOperation
-from inspector.machines.prediction.independent import (
-    Transfer,
-    independent_seconds,
-    transfers_of,
-    users_of,
-)
+from inspector.machines.prediction.independent import Transfer, independent_seconds, transfers_of, users_of
 
 ITERATIONS = 3
 

@@ -19,15 +19,7 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.memory_use import memory_use
 from inspector.core.sharding import shards
-from inspector.core.snapshot import (
-    Array,
-    Memory,
-    Program,
-    ProgramArray,
-    Shard,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Memory, Program, ProgramArray, Shard, Snapshot, Source
 from inspector.core.statistics import sum_known
 from inspector.layout.plan import plan
 from inspector.machines import hardware, out_of_memory

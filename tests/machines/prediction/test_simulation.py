@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import (
-    Collective,
-    Program,
-    ScheduledOperation,
-)
+from inspector.core.snapshot import Collective, Program, ScheduledOperation
 from inspector.machines.hardware import CHIPS
 from inspector.machines.links import Ring, TorusLink
 from inspector.machines.prediction.calibration import Constants

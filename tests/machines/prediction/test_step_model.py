@@ -25,12 +25,7 @@ from inspector.core.snapshot import (
 from inspector.machines.hardware import CHIPS, chip, compute_time, hbm_time
 from inspector.machines.links import OPS, Ring, TorusLink, collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.step_model import (
-    EMULATED_BYTES,
-    Modelled,
-    bound_text,
-    modelled,
-)
+from inspector.machines.prediction.step_model import EMULATED_BYTES, Modelled, bound_text, modelled
 from inspector.sections import time
 from tests.machines.prediction.schedules import schedule
 

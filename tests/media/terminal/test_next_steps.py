@@ -10,16 +10,7 @@ import pytest
 
 from inspector.core import program_run, snapshot
 from inspector.core.program_run import CompiledRecord, ProgramRun
-from inspector.core.snapshot import (
-    Array,
-    Collective,
-    Mesh,
-    MeshAxis,
-    OpenChoice,
-    Program,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Collective, Mesh, MeshAxis, OpenChoice, Program, Snapshot, Source
 from inspector.media.terminal import main
 from inspector.sections.program_run import next_command
 

@@ -20,14 +20,7 @@ from inspector.compare.board import Board
 from inspector.core import private_database, snapshot
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Snapshot, Source
-from inspector.service.library import (
-    LONGEST_NAME,
-    LONGEST_NOTE,
-    Library,
-    NameTaken,
-    Unreadable,
-    kept,
-)
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken, Unreadable, kept
 from tests.figures import samples
 
 FOUND = samples.snapshot()

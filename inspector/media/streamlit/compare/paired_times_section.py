@@ -7,13 +7,7 @@ from dataclasses import replace
 import streamlit as st
 
 from inspector.compare import paired_times
-from inspector.compare.paired_times import (
-    DEFAULT_ROUNDS,
-    LEAST_ROUNDS,
-    MOST_ROUNDS,
-    Candidates,
-    PairedTimes,
-)
+from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, Candidates, PairedTimes
 from inspector.core.formatting import counted, left_text, whole_seconds_text
 from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page.plain_text import plain

@@ -31,15 +31,7 @@ from inspector.media.streamlit.parts import (
 )
 from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, selection
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
-from inspector.sections import (
-    assessed,
-    findings,
-    sharding_errors,
-    subject,
-    summary,
-    unknown,
-    verdict_bars,
-)
+from inspector.sections import assessed, findings, sharding_errors, subject, summary, unknown, verdict_bars
 from inspector.sections.section import Block, Facts, Folded, Picture, more_text, with_code
 
 HEIGHT_PX = 520

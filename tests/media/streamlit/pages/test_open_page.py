@@ -16,14 +16,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.core import snapshot, temporary_folder
-from inspector.core.snapshot import (
-    Array,
-    Finding,
-    Mesh,
-    MeshAxis,
-    Snapshot,
-    Source,
-)
+from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source
 from inspector.producers.readers import hlo_text, maxtext
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, PLACES
