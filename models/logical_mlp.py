@@ -15,7 +15,12 @@ from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
 from inspector.model import Model
-from inspector.model.built_in.explicit import has_explicit_axes, out_sharding, partitioned, resharded
+from inspector.model.built_in.explicit import (
+    has_explicit_axes,
+    out_sharding,
+    partitioned,
+    resharded,
+)
 from inspector.model.built_in.training import optimizer_named, regression
 from inspector.model.built_in.watching import watch
 
