@@ -65,6 +65,7 @@ TABLES: Mapping[str, Collection[str]] = {
 LISTED = 3
 # Lists of operations that compute in one way, to which a new one does not belong.
 PARTICULAR = {
+    "inspector/compiled/hlo/collective_names.py": "the reductions of JAX by their opcode",
     "inspector/compiled/hlo/collective_uses.py": "what commutes with a sum",
     "inspector/compiled/hlo/loops.py": "the arithmetic of counters",
     "inspector/compiled/hlo/later_passes/reductions.py": "the arithmetic of offsets",

@@ -151,7 +151,7 @@ def test_the_page_says_whether_a_run_has_placed_all_arrays_as_planned(page):
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(("mesh", "offered"), [("512", True), ("1024", False)])
 def test_more_devices_than_can_be_emulated_are_not_run(open_page, mesh, offered):
-    page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data")
+    page = open_page(mesh=mesh, axes="data", target="plan", batch="1024", rules="batch.data", depth="64")
     assert not page.problems()
     assert page.test.button(key="run_button").disabled != offered
     said = " ".join(caption.value for caption in page.test.main.caption)
