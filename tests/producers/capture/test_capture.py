@@ -184,7 +184,7 @@ def test_arrays_of_a_registered_class() -> None:
     assert "activation, inner/1, inner/2" in left.message
 
 
-def test_groups_come_from_optax_types_and_from_names() -> None:
+def test_groups_come_from_optax_types_and_from_certain_names() -> None:
     params = {"w": put(jnp.ones((8, 8)), "data")}
     chained = optax.chain(optax.clip(1.0), optax.masked(optax.adam(1e-3), {"w": True}))
     state = {
@@ -199,7 +199,7 @@ def test_groups_come_from_optax_types_and_from_names() -> None:
         "anything/1/inner_state/0/count": "opt_state",
         "anything/1/inner_state/0/mu/w": "opt_state",
         "anything/1/inner_state/0/nu/w": "opt_state",
-        "weights/w": "params",
+        "weights/w": "other",  # a name that anything can have
         "optimizer/momentum/w": "opt_state",
         "params/opt/w": "params",
         "ema/w": "other",

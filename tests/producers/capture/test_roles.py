@@ -163,18 +163,12 @@ def test_a_table_that_a_scatter_adds_to_is_no_cache(mesh) -> None:
     assert groups(inspect(update, *arguments))["table"] == "other"
 
 
-def test_parameters_mirror_moments_in_a_capture(mesh) -> None:
+def test_trees_that_mirror_each_other_have_no_role_by_their_names(mesh) -> None:
     sharding = NamedSharding(mesh, P())
     weights = jax.device_put({"w": jnp.ones((8, 8)), "b": jnp.ones(8)}, sharding)
     moments = {"w": weights["w"] + 1, "b": weights["b"] + 1}
-    snapshot = capture({"model": weights, "mu": moments, "nu": moments})
-    assert {array.path: array.group for array in snapshot.arrays} == {
-        "model/w": "params", "model/b": "params", "mu/w": "opt_state", "mu/b": "opt_state",
-        "nu/w": "opt_state", "nu/b": "opt_state",
-    }  # fmt: skip
-    # A layer can be called mu, too.
-    layers = capture({"mu": weights, "log_var": weights})
-    assert {array.group for array in layers.arrays} == {"other"}
+    for state in ({"model": weights, "mu": moments, "nu": moments}, {"mu": weights, "log_var": weights}):
+        assert {array.group for array in capture(state).arrays} == {"other"}
     # Two trees that mirror the moments: which one has the parameters is unknown.
     twice = capture({"model": weights, "ema": weights, "opt": optax.adam(1e-3).init(weights)})
     assert {array.group for array in twice.arrays if not array.path.startswith("opt")} == {"other"}

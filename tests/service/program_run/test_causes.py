@@ -10,9 +10,9 @@ from inspector.assessment.activations import activations
 from inspector.checks import audit
 from inspector.core import program_run
 from inspector.core.snapshot import Snapshot
-from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
 from tests.paths import ROOT
+from tests.sections.test_reasons import reason
 from tests.service.program_run.test_program_run import RUN, call
 
 pytestmark = pytest.mark.nightly

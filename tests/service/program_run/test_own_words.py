@@ -13,8 +13,8 @@ from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Collective
 from inspector.machines.prediction.memory import breakdown
 from inspector.sections import summary
-from inspector.sections.reasons import reason
 from inspector.service.program_run import folder_snapshot
+from tests.sections.test_reasons import reason
 from tests.service.program_run.test_program_run import RUN, call
 
 pytestmark = [pytest.mark.close_to_jax]

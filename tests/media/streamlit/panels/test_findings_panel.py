@@ -76,13 +76,8 @@ def test_a_fix_is_applied_and_the_old_layout_pinned(shown, faulty: Snapshot) -> 
     finding = audit.audit(faulty)[0]
     change = audit.smallest_change(faulty, finding, layouts.from_json(faulty.layout))
     assert change.words in said(page.caption)
-    # Improvements are ordered by what they save, so that of the first finding can be another one.
-    for key in [button.key for button in page.button if str(button.key).endswith(":apply")]:
-        page = shown(snapshot, of="findings")
-        page.button(key=key).click().run()
-        assert not page.exception
-        if page.session_state["last_layout"] == layouts.from_json(change.layout):
-            break
+    page.button(key="improve:0:apply").click().run()
+    assert not page.exception
     assert page.session_state["last_layout"] == layouts.from_json(change.layout)
     (pin,) = page.session_state["board"].pins
     assert pin.snapshot.layout == faulty.layout
@@ -159,7 +154,12 @@ def test_a_fix_of_device_axes(shown) -> None:
     page = shown(snapshot, of="findings")
     change = audit.smallest_change(snapshot, audit.audit(snapshot)[0], layouts.from_json(snapshot.layout))
     assert change.words in said(page.caption)
-    page.button(key="improve:0:apply").click().run()
-    assert not page.exception
+    # Improvements are ordered by what they save, so that of the first finding can be another one.
+    for key in [button.key for button in page.button if str(button.key).endswith(":apply")]:
+        page = shown(snapshot, of="findings")
+        page.button(key=key).click().run()
+        assert not page.exception
+        if page.session_state["last_layout"] == layouts.from_json(change.layout):
+            break
     assert page.session_state["last_layout"] == layouts.from_json(change.layout)
     assert page.session_state["board"].pins[0].snapshot.layout == snapshot.layout
