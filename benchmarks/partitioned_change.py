@@ -15,11 +15,11 @@ PAIRS = 15
 LIMIT = 4.0
 # Milliseconds until the programs of another batch size are traced and partitioned, by model.
 TRACED = {"logical_mlp": 1500, "transformer": 8000, "moe": 8000}
-TRAFFIC = ".st-key-traffic_map .heatmaplayer"
+TRAFFIC = ".st-key-collective_bars .barlayer"
 
 
 def measure(pairs: int = PAIRS, models: Sequence[str] = tuple(TRACED)) -> list[Result]:
-    """Change a rule with the tab Collectives open, and the field of the bare page, in turn, for each model.
+    """Change a rule with the tab Communication open, and the field of the bare page, in turn, for each model.
 
     Before each change of the rule, another batch size makes its layouts new to the server.
     """
@@ -37,7 +37,7 @@ def _measure(model: str, pairs: int) -> Result:
     return ratio_result(
         LIMIT,
         name=f"partitioned_change, {model}",
-        ours="from a change of the rules to the traffic between devices after XLA's partitioner",
+        ours="from a change of the rules to the bytes by mesh axes after XLA's partitioner",
         baseline="from a change of the field of a bare page to its redrawn chart",
         pairs=seconds_of_changes(pairs, prepare, f"model={model}"),
     )

@@ -1,4 +1,4 @@
-"""The memory of one device while a program runs, from the live values of its schedule, for a Snapshot."""
+"""The memory of one device while a program runs, from the live values of its schedule."""
 
 import functools
 import itertools

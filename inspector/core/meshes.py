@@ -1,4 +1,4 @@
-"""The meshes of a Snapshot with several, and the devices of all of them."""
+"""The meshes of a Snapshot with several, the devices of all of them, and slices of TPUs."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -46,7 +46,7 @@ def test_a_compile_for_a_slice_and_another_chip(open_dashboard):
     compile_(dashboard)
     expect(dashboard.keyed("whole_model").locator(".device")).to_have_count(8)
     dashboard.open_tab("Memory")
-    dashboard.expect_alert("it fits")
+    expect(dashboard.main()).to_contain_text("Fits")
     dashboard.open_tab("Communication")
     dashboard.wait_for_figure("collective_bars")
     dashboard.screenshot("target_tpu_collectives")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -46,6 +47,9 @@ def restore_catalogue(monkeypatch) -> Iterator[None]:
     catalogue.CATALOGUE.update(before)
 
 
+_numbers = itertools.count()
+
+
 @pytest.fixture
 def module(tmp_path, monkeypatch) -> Iterator[Callable[[str], str]]:
     """Makes a module of this text importable, and gives its name."""
@@ -54,7 +58,9 @@ def module(tmp_path, monkeypatch) -> Iterator[Callable[[str], str]]:
     names = []
 
     def write(text: str) -> str:
-        names.append(f"theirs_{len(names)}_{os.getpid()}")
+        names.append(
+            f"theirs_{next(_numbers)}_{os.getpid()}"
+        )  # what was read of a module is kept by its name
         (tmp_path / f"{names[-1]}.py").write_text(textwrap.dedent(text))
         importlib.invalidate_caches()
         return names[-1]

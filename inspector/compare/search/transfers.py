@@ -196,7 +196,11 @@ class _Shared:
         ]
         parts = [math.prod(sizes[axis] for axis in sharded) for sharded in self._sharded]
         arrays = contraction.arrays
-        self._least = [array.bytes / own for array, own in zip(arrays, parts, strict=True)]
+        # XLA's partitioner gives an axis of two dimensions to one, and an axis without work to the other.
+        twice = sum(map(len, self._axes)) > len(self.sharing)
+        idle = frozenset(sizes).difference(self.sharing, *filter(None, self._labels)) if twice else none
+        free = math.prod(sizes[axis] for axis in idle)
+        self._least = [array.bytes / own / free for array, own in zip(arrays, parts, strict=True)]
         self._least_moved = [
             (array.narrow or array.bytes) / own if narrows else array.bytes / own
             for array, own in zip(arrays, parts, strict=True)

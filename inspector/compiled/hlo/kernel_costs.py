@@ -1,4 +1,4 @@
-"""The cost of a custom kernel, as its author states it, and the name by which a user knows it.
+"""The cost of a custom kernel, as its author states it, its name for users, and FLOPs of library calls.
 
 Pallas writes the `cost_estimate` of a `pallas_call` into the custom call for a TPU, and XLA's own cost
 analysis counts it. A kernel without an estimate has known bytes (its operands and results), but no known

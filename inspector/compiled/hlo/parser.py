@@ -1,4 +1,4 @@
-"""Parse HLO text into modules, with one regular expression per instruction."""
+"""Parse HLO text into modules, one regular expression per instruction, and read fused reduce-scatters."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Lexical elements of HLO text: comments, brackets, strings and attribute lists.
+"""Lexical elements of HLO text: comments, brackets, strings and attributes; and the log of the partitioner.
 
 All patterns are possessive (`++`, `*+`), so none backtracks and parsing takes linear time.
 """

@@ -126,14 +126,18 @@ def _donated(module: ir.Module) -> dict[int, int]:
     """
     main = main_function(module.operation)
     types, donated = function_type(main), dict[int, int]()
+    free: dict[ir.Type, list[int]] = {}  # the results of each type, the first one last
+    for place in reversed(range(len(types.results))):
+        free.setdefault(types.results[place], []).append(place)
     for number, attributes in enumerate(signature_attributes(main, "arg_attrs")):
-        alike = [place for place, result in enumerate(types.results) if result == types.inputs[number]]
         if "tf.aliasing_output" in attributes:
-            alike = [ir.IntegerAttr(attributes["tf.aliasing_output"]).value]
-        elif "jax.buffer_donor" not in attributes:
-            continue
-        place = next((place for place in alike if place not in donated), None)
-        donated.update({} if place is None else {place: number})
+            donated.setdefault(ir.IntegerAttr(attributes["tf.aliasing_output"]).value, number)
+        elif "jax.buffer_donor" in attributes:
+            alike = free.get(types.inputs[number], [])
+            while alike and alike[-1] in donated:
+                alike.pop()
+            if alike:
+                donated[alike.pop()] = number
     return donated
 
 

@@ -226,7 +226,9 @@ from pathlib import Path
 from inspector.producers.readers import profile
 started = time.process_time()
 (program,) = profile.read(Path(sys.argv[1]), "large").programs
-print(time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+# `ru_maxrss` begins with the memory of the process that started this one.
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(time.process_time() - started, int(peak.split()[1]) * 1024)
 print(sum(own.events for own in program.trace.instructions), program.trace.steps)
 """
 
