@@ -9,7 +9,7 @@ MOST_LINES = {
     "": 47,
     "assessment": 1483,
     "checks": 4448,
-    "compare": 7574,
+    "compare": 7579,
     "compiled": 13274,
     "core": 8568,
     "figures": 7694,

@@ -301,9 +301,8 @@ def _sentence(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
     of_time = _time_sentence(verdict, baseline, candidate)
     if verdict.answer != "not comparable":
         equal = verdict.answer == "not distinguishable" and same_instructions(baseline, candidate)
-        kinds: tuple[Kind, ...] = (
-            ("memory",) if (verdict.reason or "").startswith(LESS) else ("memory", "traffic")
-        )
+        said_before = _agreeing(verdict, baseline, candidate)
+        kinds: tuple[Kind, ...] = tuple(kind for kind in ("memory", "traffic") if kind not in said_before)
         clauses = [] if equal else _clauses(baseline, candidate, kinds)
         said = [f"{verdict.candidate} {and_text([words for _, words in clauses])}."] if clauses else []
         return " ".join([of_time, *said])
@@ -406,19 +405,25 @@ def _time_sentence(verdict: Verdict, baseline: Compared, candidate: Compared) ->
     if per:
         takes = f"their steps take {times}"
     elif (verdict.reason or "").startswith(LESS):
-        takes = f"{_everything(verdict, baseline, candidate)}; it takes {takes.partition(' takes ')[2]}"
+        figures = and_text([*_agreeing(verdict, baseline, candidate).values()])
+        each = "no more time" if verdict.answer == "better" else "no less time"
+        takes = (
+            f"its products, memory traffic and transfers each need {each}{figures and f', with {figures}'}; "
+            f"it takes {takes.partition(' takes ')[2]}"
+        )
     return f"{verdict.candidate} is {verdict.answer} than {verdict.baseline}{per}: {takes}{ratio}."
 
 
-def _everything(verdict: Verdict, baseline: Compared, candidate: Compared) -> str:
-    """Return that a step needs less or more of everything, with the figures in which that shows."""
-    figures = []
-    for kind, end in (("traffic", " of traffic"), ("flops", "")):
-        was, now = amounts.answers(cast(Kind, kind), (baseline, candidate), 0)
-        if now.verdict == verdict.answer:
-            figures.append(f"{now.text} instead of {was.text}{end}")
-    what = "less" if verdict.answer == "better" else "more"
-    return f"its step needs {what} of everything{', ' * bool(figures)}{and_text(figures)}"
+def _agreeing(verdict: Verdict, baseline: Compared, candidate: Compared) -> dict[Kind, str]:
+    """Return the figures whose answer is that of the step, if it rests on less of everything."""
+    figures: dict[Kind, str] = {}
+    if (verdict.reason or "").startswith(LESS):
+        ends: dict[Kind, str] = {"traffic": " of traffic", "flops": ""}
+        for kind, end in ends.items():
+            was, now = amounts.answers(kind, (baseline, candidate), 0)
+            if now.verdict == verdict.answer:
+                figures[kind] = f"{now.text} instead of {was.text}{end}"
+    return figures
 
 
 def _chip_title(assessment: Assessment) -> str:

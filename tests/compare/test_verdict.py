@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inspector.compare import amounts
 from inspector.compare.compared import Compared, compared
 from inspector.compare.question import mark
 from inspector.compare.questions.questions import measures
@@ -269,6 +270,30 @@ def test_layouts_of_the_guide_are_ranked_by_what_they_share(chip: str) -> None:
         result = verdict(was, now)
         assert (result.answer, result.reason, result.pairs) == (answer, "less of everything", 0)
         assert (result.low < 1) == (result.high < 1) == (answer == "better")
+
+
+@pytest.mark.parametrize("least", [1 << 20, 4 << 20])
+def test_a_shorter_step_that_sends_more_over_faster_links_says_both(least: int) -> None:
+    """The traffic is part of the proof if it is less; if it is more, it is a clause of its own."""
+    a, b = (
+        with_step(one, seconds=seconds, outside="it is short", parts=(StepPart("memory", seconds),))
+        for one, seconds in zip(
+            of(
+                *(
+                    replace(step(1e15), programs=planned(sent(("data",), size)).programs)
+                    for size in (2 << 20, least)
+                )
+            ),
+            (1e-3, 5e-4),
+            strict=True,
+        )
+    )
+    result = verdict(a, b)
+    assert (result.answer, result.reason) == ("better", "less of everything")
+    proof, _, others = result.sentence.partition("). ")
+    was, now = (amounts.answers("traffic", (a, b), 0)[n].text for n in (0, 1))
+    assert (f"{now} instead of {was}" in proof) == (least < 2 << 20)
+    assert ("sends" in others) == (least > 2 << 20)
 
 
 def test_a_trade_says_what_decides_it_and_which_efficiencies_were_not_measured() -> None:

@@ -13,7 +13,7 @@ from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
 from inspector.compare.question import UNKNOWN, Answer, Better, Question, Row, Statement, without_rejected
 from inspector.compare.questions.programs import program_rows
-from inspector.compare.ratio import change_of
+from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
 from inspector.compare.verdict import of_step
 from inspector.core.errors import InvalidInput
@@ -87,7 +87,7 @@ def _of_time(reference: Compared, compared: Compared, amount: Amount) -> Answer:
     if compared is reference:
         return Answer(amount.value, amount.text, "baseline")
     judged = of_step(reference, compared)
-    remark = judged.reason or ""
+    remark = "" if judged.reason == LESS else judged.reason or ""  # the verdict's sentence says it
     if amount.value is None or reference.assessment.step is None:
         return Answer(amount.value, amount.text, "unknown", remark=remark)
     if judged.ratio is None:
