@@ -66,9 +66,9 @@ class Seeded(random.Random):
 randoms = st.integers(0, 2**64).map(Seeded)
 
 
-def examples(usual: int) -> settings:
-    """Return how many examples a test draws: `usual` in CI."""
-    return settings(max_examples=EXAMPLES or usual, derandomize=not EXAMPLES)
+def examples(usual: int, most: int | None = None) -> settings:
+    """Return how many examples a test draws: `usual` in CI, and never more than `most`."""
+    return settings(max_examples=min(EXAMPLES or usual, most or EXAMPLES or usual), derandomize=not EXAMPLES)
 
 
 def accepted(read: Callable[[], Any]) -> Any:
@@ -281,3 +281,35 @@ def test_commands(tmp_path_factory: Any, draw: random.Random) -> None:
     if done.returncode == 2:
         assert len(done.stderr.splitlines()) == 1 and "unexpected" not in done.stderr, done.stderr
     assert not list(folder.glob(".*")), "a temporary file is left"
+
+
+_SEARCH_OPTIONS = {
+    "--weights": ("inference=1,train_step=2", "train_step=1"),
+    "--limits": ("train_step=1s", "inference=25ms,train_step=0.5s"),
+    "--vary": ("donate=true,false", "batch=8,16", "optimizer_axes=none,data", "device_order=row-major"),
+    "--lock": ("mesh", "rules", "data=2", "hidden=model"),
+    "--objective": ("memory", "traffic"),
+    "--set": ("batch=16", "depth=32"),
+    "--rules": ("batch=data,hidden=model", "batch=data,embed="),
+    "--compiler-options": ("xla_tpu_scoped_vmem_limit_kib=98304",),
+    "--optimizer-axes": ("data",),
+}
+
+
+@pytest.mark.nightly
+@examples(10, most=100)
+@given(randoms)
+def test_searches(tmp_path_factory: Any, draw: random.Random) -> None:
+    """A search with damaged options ends as each command does, and a result that it writes is whole."""
+    output: Path = tmp_path_factory.mktemp("search") / "out.json"
+    options = []
+    for name in draw.sample([*_SEARCH_OPTIONS], k=draw.choice((1, 2, 3))):
+        value = draw.choice(_SEARCH_OPTIONS[name])
+        options.append(f"{name}={damaged_text(value, draw) if draw.random() < 0.5 else value}")
+    done = inspector("search", "--target", "tpu:v5e:2x2", "--budget", "0", *options, "-o", str(output))
+    assert done.returncode in (0, 1, 2), options
+    if done.returncode == 2:
+        assert len(done.stderr.splitlines()) == 1 and "unexpected" not in done.stderr, done.stderr
+        assert not output.exists()
+    else:
+        json.loads(output.read_text())
