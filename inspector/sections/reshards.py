@@ -55,8 +55,8 @@ def _headline(every: Sequence[Reshard]) -> str:
     times = counted(sum(reshard.executions for reshard in every), "time")
     least = "at least " if unknown else ""
     return (
-        f"The program moved arrays to other devices or shardings {times}, outside of its compiled programs: "
-        f"{least}{bytes_text(known)} went from one device to another."
+        f"The program moved committed arrays to other devices or shardings {times}, outside of compiled "
+        f"programs: {least}{bytes_text(known)} went from one device to another."
     )
 
 

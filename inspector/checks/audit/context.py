@@ -268,11 +268,13 @@ def finding(
     """Return a finding about these folds.
 
     Args:
+      folds: the moments of a parameter can be one fold; the finding has the paths of the moments.
       saved: the bytes per device that a fix saves.
       remedy: the fix, as a sentence.
       facts: other fields of the finding.
     """
-    about: Facts = {"count": sum(fold.count for fold in folds)} if folds else {}
+    named = fold(itertools.chain.from_iterable(folded.arrays for folded in folds))
+    about: Facts = {"count": sum(folded.count for folded in folds)} if folds else {}
     return Finding(
         level,
         code,
@@ -280,7 +282,7 @@ def finding(
         folds[0].first.path if folds else None,
         saved,
         per_device=saved is not None,
-        arrays=tuple(fold.path for fold in folds) if folds else None,
+        arrays=tuple(folded.path for folded in named) if folds else None,
         remedy=remedy,
         **about | facts,
     )

@@ -226,8 +226,8 @@ class Snapshot(Record):
         their index in `Array.mesh` and `Program.mesh`.
       most_alive_bytes: Most bytes of arrays that were alive at one time on one device of a recorded program.
         None if not recorded.
-      reshards: Arrays that a recorded program moved between devices outside of its compiled programs, those
-        with the most bytes first. Empty if it moved none, or if it was not recorded.
+      reshards: Committed arrays that a recorded program moved between devices outside of compiled programs,
+        those with the most bytes first. Empty if it moved none, or if it was not recorded.
       assembly: Of the guide about arrays from parts: the request, and the parts that JAX joined. None for
         other origins.
       host_local: Of the guide about several processes: the request, and the view of each process. None for

@@ -134,6 +134,10 @@ def test_replicated_parameters_and_moments_are_separate_findings() -> None:
     assert {finding.rule for finding in (*parameters, *moments)} == {None}
     assert {parameter.count for parameter in parameters} == {3}
     assert {moment.count for moment in moments} == {6}
+    groups = {array.path: array.group for array in snapshot.arrays}
+    for named, group in ((parameters, "params"), (moments, "opt_state")):
+        paths = [path for finding in named for path in finding.arrays]
+        assert {groups[re.sub(r"\{\d+…\d+\}", "0", path)] for path in paths} == {group}
 
 
 @pytest.mark.parametrize(
