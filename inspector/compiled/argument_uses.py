@@ -2,7 +2,8 @@
 
 The names of a user's arguments say little: parameters can be in `state`, `model` or `args/0`. Their use says
 more. A weight is an operand of matrix products, and a train step returns it updated. A moment of an optimizer
-is updated, is in no product, and the new weight is computed from it elementwise. A cache is written to.
+is updated, is in no product, and the new weight is computed from it elementwise. A cache gets other data at an
+index and is an operand of a matrix product, in a program without a backward pass.
 
 The text is read once, forwards. Each value has the arguments that it follows from elementwise, and whether it
 contains anything else. A use is recorded only if the text proves it; all others are unknown.
@@ -147,25 +148,23 @@ class _Uses:
         updated = frozenset(n for followed in self._from.values() for n in followed) - self._wrote
         forward, any_pass = self._against_computed(False), self._against_computed(True)
         trains = any(product.backward for product in self._products)
-        caches = frozenset(n for n in self._wrote if self._rank(n) >= 2)
-        weights: frozenset[int] = frozenset()
-        if trains:
-            # A batch meets computed values only in the backward pass, and no step returns it updated.
-            weights = (any_pass | self._against_inputs(updated, forward) | self._tables) & updated
+        read = frozenset(n for product in self._products for flow in product[:2] for n in flow.follows)
+        caches = frozenset(n for n in self._wrote & read if not trains and self._rank(n) >= 2)
+        # A batch meets computed values only in the backward pass, and no step returns it updated.
+        learnt = (any_pass | self._against_inputs(updated, forward) | self._tables) & updated
+        weights = learnt if trains else frozenset()
         if not weights:
             weights = self._in_trees((forward | self._tables) - caches - updated)
         weights = frozenset(n for n in weights if self._is_floating(n)) - caches
-        moments: frozenset[int] = frozenset()
-        if trains:
-            followers = Counter(n for followed in self._from.values() for n in followed)
-            # A moment is in the new moment and weight, an average of weights in the new average alone.
-            moments = frozenset(
-                n
-                for followed in self._from.values()
-                if followed & weights
-                for n in followed & updated
-                if followers[n] > 1
-            )
+        followers = Counter(n for followed in self._from.values() for n in followed)
+        # A moment is in the new moment and weight, an average of weights in the new average alone.
+        moments = frozenset(
+            n
+            for followed in self._from.values()
+            if trains and followed & weights
+            for n in followed & updated
+            if followers[n] > 1
+        )
         uses: dict[int, ArgumentUse] = dict.fromkeys(caches, "cache")
         uses |= dict.fromkeys(moments - weights, "moment")
         uses |= dict.fromkeys(weights, "weight")

@@ -53,7 +53,7 @@ def with_roles(snapshot: Snapshot) -> Snapshot:
     if any(array.group == "other" for array in arrays):
         arrays = [*_mirrored(arrays)]
     used = {sharding.path for program in snapshot.programs for sharding in program.shardings}
-    if snapshot.most_alive_bytes is not None and used:
+    if snapshot.most_alive_bytes is not None:
         arrays = [
             array if array.path in used or array.group not in _OF_INPUTS else replace(array, group="other")
             for array in arrays

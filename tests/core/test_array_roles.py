@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector.core.array_roles import with_roles
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, ProgramArray, Snapshot, Source
 
@@ -21,6 +23,11 @@ def job(alive: int | None) -> Snapshot:
 def test_a_kept_copy_of_parameters_is_no_parameter() -> None:
     groups = {array.path: array.group for array in with_roles(job(alive=64)).arrays}
     assert groups == {"state/params/w": "params", "first/params/w": "other"}
+
+
+def test_names_alone_give_the_arrays_of_a_job_no_role() -> None:
+    before_a_compile = replace(job(alive=64), programs=())
+    assert {array.group for array in with_roles(before_a_compile).arrays} == {"other"}
 
 
 def test_a_state_that_the_user_names_keeps_its_roles() -> None:

@@ -22,9 +22,9 @@ Requester = Literal["code", "autodiff", "partitioner"]
 # The kind of machine for which a program was partitioned or compiled.
 Platform = Literal["cpu", "gpu", "tpu"]
 # weight: an operand of matrix products, or a table. moment: the new weight is computed from it elementwise.
-# cache: the program writes other data into it at an index. data: in an argument of the function with none of
-# these, nothing of which the program updates, while another argument has weights or caches. gradient: a
-# result that the backward pass computes.
+# cache: the program writes other data into it at an index, has it in a matrix product, and no backward pass.
+# data: in an argument of the function with none of these, nothing of which the program updates, while another
+# argument has weights or caches. gradient: a result that the backward pass computes.
 ArgumentUse = Literal["weight", "moment", "cache", "data", "gradient"]
 # condition: in the condition of a loop. loop-end: the same, and the body of the loop has no collective.
 # callback: the result is an argument of a function on the host. accumulation: each iteration of a loop adds

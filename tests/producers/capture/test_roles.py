@@ -153,6 +153,27 @@ def test_a_matrix_that_gets_blocks_at_fixed_places_is_no_cache(mesh) -> None:
     assert groups(result) == {"a": "other"}
 
 
+def test_assignments_that_a_step_swaps_in_place_are_no_caches(mesh) -> None:
+    """Annealing writes other data at places that are data, but multiplies the array with nothing."""
+
+    def swap(orders, costs, distances, pair):
+        rows, (first, second) = jnp.arange(8), pair
+        swapped = orders.at[rows, first].set(orders[rows, second])
+        swapped = swapped.at[rows, second].set(orders[rows, first])
+        lengths = distances[swapped, jnp.roll(swapped, 1, 1)].sum(1)
+        better = lengths < costs
+        return jnp.where(better[:, None], swapped, orders), jnp.where(better, lengths, costs)
+
+    arguments = (
+        placed(mesh, (8, 128), "fsdp", dtype="int32"),
+        placed(mesh, (8,), "fsdp"),
+        placed(mesh, (128, 128)),
+        placed(mesh, (2, 8), dtype="int32"),
+    )
+    result = groups(inspect(jax.jit(swap, donate_argnums=0), *arguments))
+    assert result == dict.fromkeys(("orders", "costs", "distances", "pair"), "other")
+
+
 def test_a_table_that_a_scatter_adds_to_is_no_cache(mesh) -> None:
     def update(table, at, gradient):
         return table.at[at].add(-0.1 * gradient)
