@@ -2,8 +2,8 @@
 
 The names of a user's arguments say little: parameters can be in `state`, `model` or `args/0`. Their use says
 more. A weight is an operand of matrix products, and a train step returns it updated. A moment of an optimizer
-is updated, is in no product, and the new weight is computed from it elementwise. A cache gets other data at an
-index and is an operand of a matrix product, in a program without a backward pass.
+is updated, is in no product, and the new weight is computed from it elementwise. A cache gets other data
+at an index and is an operand of a matrix product, in a program without a backward pass.
 
 The text is read once, forwards. Each value has the arguments that it follows from elementwise, and whether it
 contains anything else. A use is recorded only if the text proves it; all others are unknown.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, TypeVar
 
-from inspector.core.formatting import mesh_axes_text
+from inspector.core.formatting import mesh_axes_text, some_text
 from inspector.core.snapshot import Collective
 from inspector.core.statistics import sum_known
 
@@ -113,15 +113,20 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
             parts=(part,),
             operation=part.operation,
         )
-        # In a shard_map, whatever the code combines is its own collective: the name is that of the operand.
+        # In a shard_map, whatever the code combines is its own collective: else the name is of the operand.
         manual = collective.requested_by is not None and "shard_map" in (part.op_name or "")
-        if part.op_name not in (None, collective.op_name) and not manual:
+        if part.requested_by or (part.op_name not in (None, collective.op_name) and not manual):
             of_part = replace(
-                of_part, op_name=part.op_name, source=part.source, library_source=None,
-                requested_by=None, call=None,
+                of_part, op_name=part.op_name, source=part.source, library_source=part.library_source,
+                requested_by=part.requested_by, call=part.call,
             )  # fmt: skip
         sent.append(of_part)
     return tuple(sent)
+
+
+def lines_text(collective: Collective, unknown: str = "unknown") -> str:
+    """Return the source lines of a collective, or of what was combined into it; `unknown` without any."""
+    return some_text([*dict.fromkeys(part.source for part in parts_of(collective) if part.source)]) or unknown
 
 
 def inputs_of(collective: Collective) -> tuple[str, ...]:

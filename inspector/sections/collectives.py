@@ -17,6 +17,7 @@ from inspector.core.traffic import (
     Axes,
     Traffic,
     axes_text,
+    lines_text,
     sent_by_busiest,
     sent_of_busiest,
     traffic,
@@ -35,11 +36,11 @@ from inspector.sections.section import (
     Column,
     Columns,
     Inline,
+    Listing,
     Picture,
     Section,
     Strong,
     Table,
-    listing,
     more_text,
     text,
     with_code,
@@ -251,7 +252,10 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         id(one): size
         for one, size in zip(collectives, sent_of_busiest([[c] for c in collectives]), strict=True)
     }
-    why = {one.name: [said or "unknown" for said, _ in reasons.of_parts(program, one)] for one in collectives}
+    why = {
+        one.name: dict.fromkeys(said or "unknown" for said, *_ in reasons.of_parts(program, one))
+        for one in collectives
+    }
     return Table.of(
         f"collective_table:{program.name}",
         collectives,
@@ -263,7 +267,7 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
             "Mesh axes": _axes,
             **_of_iteration(collectives, wire_bytes_of_iteration),
             "Why": lambda collective: " ".join(why[collective.name]),
-            "Source": lambda collective: collective.source or "unknown",
+            "Source": lines_text,
             Column("Executions", "count", executions): lambda collective: collective.executions,
             Column("Payload", "bytes", "Bytes of one execution on one device."): lambda collective: (
                 collective.payload_bytes
@@ -294,7 +298,7 @@ def largest(program: Program) -> tuple[Block, ...]:
             "Mesh axes": _axes,
             Column("Executions", "count"): lambda collective: collective.executions,
             **_of_iteration(ranked, wire_bytes_of_iteration),
-            "Source": lambda collective: collective.source or "unknown",
+            "Source": lines_text,
             "Operation": lambda collective: _operation(collective),
         },
     )
@@ -355,8 +359,8 @@ def _idle_text(collective: Collective) -> str:
 
 
 def _source(collective: Collective) -> tuple[Inline, ...]:
-    """Return the line of the program, then that of a library through which it runs the operation."""
-    line = Code(collective.source or "unknown")
+    """Return the lines of the program, then that of a library through which it runs the operation."""
+    line = Code(lines_text(collective))
     if collective.library_source is None:
         return (line,)
     return line, ", through ", Code(collective.library_source)
@@ -373,14 +377,17 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     # A program can be named like its phase.
     known = [phase for phase in phases(collective) if phase != "unknown"]
     of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
-    step = f"{', '.join(of)}, source line "
+    step = f"{', '.join(of)}, source line{'s' * (' and ' in lines_text(collective))} "
     blocks: list[Block] = [text(*detail(collective)), text(step, *_source(collective), ".")]
     if (said := pipelines.of_collective(program, collective.name)) is not None:
         blocks.append(text(*with_code(said)))
     why = reasons.of_parts(program, collective)
     if len(why) > 1:
         blocks.append(text("It combines several collectives:"))
-        blocks.append(listing(*(f"{bytes_text(size)}: {said or 'unknown'}" for said, size in why)))
+        rows = (
+            (f"{bytes_text(size)}: {said or 'unknown'} ", Code(line or "unknown")) for said, size, line in why
+        )
+        blocks.append(Listing(tuple(rows)))
     elif why and why[0][0] is not None:
         blocks.append(text(why[0][0]))
     if collective.origins:
@@ -413,7 +420,7 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
             "Executions:count": lambda placed: placed.collective.executions,
             "Payload": lambda placed: _payload_text(placed.collective),
             "Phase": lambda placed: phases_text(placed.collective),
-            "Source": lambda placed: placed.collective.source or "unknown",
+            "Source": lambda placed: lines_text(placed.collective),
             "Known from": lambda placed: (
                 "HLO text" if placed.known_by == "followed" else "same module and size"
             ),

@@ -8,6 +8,7 @@ from inspector.assessment.measured import collective_text
 from inspector.core.formatting import and_text, capitalized, counted, seconds_text, share_text
 from inspector.core.program_names import noun
 from inspector.core.snapshot import Collective, Program, Snapshot
+from inspector.core.traffic import lines_text
 from inspector.machines.hardware import Chip
 from inspector.sections.programs import main_first, once
 from inspector.sections.section import (
@@ -61,9 +62,9 @@ def blocks(known: Exposed) -> tuple[Block, ...]:
         f"{basis}: {name} waits {waits} for {which}. "
         f"At most, the time of operations that are independent of them could be saved.{_conditions(known)}"
     )
-    groups: dict[tuple[str, str, str | None], list[ExposedCollective]] = {}
+    groups: dict[tuple[str, str, str], list[ExposedCollective]] = {}
     for own in known.collectives:
-        key = collective_text(own.collective), own.reason, own.collective.source
+        key = collective_text(own.collective), own.reason, lines_text(own.collective, "")
         groups.setdefault(key, []).append(own)
     rows = sorted(groups.values(), key=lambda group: -sum(own.seconds for own in group))
     table = Table.of(
@@ -89,7 +90,7 @@ def _named(group: Sequence[ExposedCollective]) -> Cell:
     """Return operation, axes and line of collectives, and the name of the longest."""
     first = group[0].collective
     several = f"{len(group):,} × " if len(group) > 1 else ""
-    source: tuple[Inline, ...] = () if first.source is None else (" at ", Code(first.source))
+    source: tuple[Inline, ...] = (" at ", Code(lines)) if (lines := lines_text(first, "")) else ()
     return (f"{several}{collective_text(first)}", *source, ": ", Code(first.name))
 
 

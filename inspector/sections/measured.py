@@ -7,6 +7,7 @@ from inspector.assessment.measured import MeasuredStep, Row, collective_text, me
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.meshes import on_cpu
 from inspector.core.snapshot import Program, Snapshot
+from inspector.core.traffic import lines_text
 from inspector.figures.verdict_bars import Layout
 from inspector.machines.hardware import Chip, si_text
 from inspector.sections import verdict_bars
@@ -115,7 +116,7 @@ def _collectives(measured: MeasuredStep) -> Table:
         {
             "Collective": lambda own: collective_text(own.collective),
             "Name:code": lambda own: own.collective.name,
-            "Source:code": lambda own: own.collective.source or "–",
+            "Source:code": lambda own: lines_text(own.collective, "–"),
             "Executions": lambda own: f"{own.executions:g}",
             "Seconds:seconds": lambda own: own.seconds,
             Column("Exposed", "seconds", "Seconds in which the device does nothing else"): lambda own: (

@@ -119,18 +119,19 @@ def _patterns(paths: Iterable[str]) -> list[str]:
     ]
 
 
-def of_parts(program: Program, collective: Collective) -> list[tuple[str | None, int | None]]:
-    """Return each reason of a collective with the bytes of its parts; one reason if it is not combined.
+def of_parts(program: Program, collective: Collective) -> list[tuple[str | None, int | None, str | None]]:
+    """Return each reason of a collective with the bytes and the line of its parts; one if not combined.
 
-    The bytes are those of the payload of one execution; None if they are unknown.
+    The bytes are those of the payload of one execution. Each is None if it is unknown.
     """
     conflicts = _conflicts(program)
-    sent: dict[str | None, int | None] = {}
+    sent: dict[tuple[str | None, str | None], int | None] = {}
     for key, part in numbered_parts(collective):
-        why, size = _reason(program, part, conflicts.get(key)), part.payload_bytes
+        why, size = (_reason(program, part, conflicts.get(key)), part.source), part.payload_bytes
         before = sent.get(why, 0)
         sent[why] = None if before is None or size is None else before + size
-    return sorted(sent.items(), key=lambda row: -(row[1] or 0))
+    rows = [(why, size, line) for (why, line), size in sent.items()]
+    return sorted(rows, key=lambda row: -(row[1] or 0))
 
 
 class _Case(NamedTuple):

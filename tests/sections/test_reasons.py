@@ -27,7 +27,7 @@ ONE = Collective(
 
 def reason(program: Program, collective: Collective) -> str | None:
     """Return the reason of all parts of a collective; None if they have several."""
-    ((why, _), *others) = of_parts(program, collective)
+    ((why, *_), *others) = of_parts(program, collective)
     return None if others else why
 
 
@@ -211,7 +211,7 @@ def test_a_combined_collective_has_the_reason_of_each_part() -> None:
     )
     collective = replace(ONE, arrays=(), parts=parts, operation=None)
     program = Program("step", collectives=(collective,))
-    (first, largest), (second, smallest) = of_parts(program, collective)
+    (first, largest, _), (second, smallest, _) = of_parts(program, collective)
     assert ("dot_general" in str(first), largest) == (True, 48)
     assert ("reduce_sum" in str(second), smallest) == (True, 16)
     section = str(cause(program, collective))
@@ -219,7 +219,7 @@ def test_a_combined_collective_has_the_reason_of_each_part() -> None:
     assert {row.reason for row in shared(program)} == {first, second}
     assert all(str(why) in str(each(program, [collective])) for why in (first, second))
     alone = replace(collective, parts=parts[:1], operation="dot_general")
-    assert [why for why, _ in of_parts(program, alone)] == [reason(program, alone)]
+    assert [why for why, *_ in of_parts(program, alone)] == [reason(program, alone)]
 
 
 @pytest.mark.parametrize(("requested_by", "sure"), [("code", True), (None, False)])

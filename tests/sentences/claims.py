@@ -559,9 +559,13 @@ def idle_senders(evidence: Evidence, *, n: str, **_rest: str) -> bool:
     return any(len({a for a, b in one.pairs if a != b}) == int(n) for one in evidence.collectives)
 
 
-def source_line(evidence: Evidence, *, line: str, line2: str = "", phase: str = "", **_rest: str) -> bool:
-    """Accept a line that a compiled collective has, and a phase only if reverse mode ran."""
-    known = line == "unknown" or any({line, line2} & one.lines for one in evidence.collectives)
+def source_line(evidence: Evidence, *, lines: str, line2: str = "", phase: str = "", **_rest: str) -> bool:
+    """Accept lines that compiled operations and a collective have, and a phase only if reverse mode ran."""
+    every = {line for module in evidence.modules for own in module.frames.values() for line in own}
+    shown = {*re.findall(r"\S+\.py:\d+", lines)}
+    known = lines == "unknown" or (
+        shown <= every and any((shown | {line2}) & one.lines for one in evidence.collectives)
+    )
     return known and (("backward" not in phase and "optimizer" not in phase) or evidence.has_gradient)
 
 

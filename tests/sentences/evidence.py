@@ -96,7 +96,7 @@ class Module:
         return dict(re.findall(row, found[1], re.M)) if found else {}
 
     @cached_property
-    def _frames(self) -> dict[str, frozenset[str]]:
+    def frames(self) -> dict[str, frozenset[str]]:
         """The lines of each frame and its callers."""
         places = {}
         located = self._table("FileLocations", r"^(\d+) \{(.*)\}")
@@ -176,7 +176,7 @@ class Module:
                             for a, b in re.findall(r"\{(\d+),(\d+)\}", pairs[1] if pairs else "")
                         ),
                         named[1] if named else "",
-                        self._frames.get(frame[1], frozenset()) if frame else frozenset(),
+                        self.frames.get(frame[1], frozenset()) if frame else frozenset(),
                         times,
                         branch,
                         frozenset(self._made(name, line, {})),

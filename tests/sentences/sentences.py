@@ -38,6 +38,7 @@ FIELDS = {
     "spec": r"P\(.*?\)",
     "type": r"[\w<>]+\[[^\]]*\]",
     "line": r"[\w./-]+\.py:\d+(?: \(\d+\))?|unknown",
+    "lines": r"[\w./-]+\.py:\d+(?:(?:, | and )[\w./-]+\.py:\d+)*(?: and \d+ more)?|unknown",
     "file": r"\S+\.py(?: \S+)*",
     "program": rf"(?:[Tt]he |An? )?(?:{_NAME}|[Tt]rain step|<unnamed function>)(?: and {_NAME})*",
     "op": r"[\w./<>()-]+",

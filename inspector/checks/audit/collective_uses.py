@@ -6,7 +6,7 @@ from inspector.checks.audit.context import AuditContext, finding
 from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Collective, CollectiveUse, Finding, Program
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.core.traffic import lines_text, wire_bytes_of_run
 
 CONDITION = "collective-in-condition"
 CALLBACK = "gathered-for-callback"
@@ -102,4 +102,4 @@ def _named(collectives: list[Collective]) -> str:
 
 
 def _at(collective: Collective) -> str:
-    return f" at {collective.source}" if collective.source else ""
+    return f" at {lines_text(collective)}" if collective.source else ""

@@ -11,7 +11,7 @@ from inspector.core.formatting import and_text, bytes_text, counted
 from inspector.core.program_names import subject, title
 from inspector.core.sharding_text import refusal_text
 from inspector.core.snapshot import Array, Collective, Finding, Program, RepeatedWork
-from inspector.core.traffic import inputs_of, parts_of, wire_bytes_of_run
+from inspector.core.traffic import inputs_of, lines_text, parts_of, wire_bytes_of_run
 from inspector.machines.hardware import si_text
 
 DONATION_UNUSED = "donation-not-used"
@@ -150,7 +150,7 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
             message = (
                 f"{who} sends {bytes_text(sent)} from each device in each run, because {collective.name}, "
                 f"{collective.op} of {bytes_text(collective.payload_bytes)}, moves the cache "
-                f"{paths}{_at(collective.source)}. "
+                f"{paths}{_at(lines_text(collective, ''))}. "
                 "The sharding in which the cache is used differs from the one in which it is kept."
             )
             facts: Facts = {"collective": collective.name, "source": collective.source, "wire_bytes": sent}
@@ -167,7 +167,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
             facts: Facts = {"path": array.path, "collective": collective.name, "source": collective.source}
             gather = (
                 f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
-                f"device{_at(collective.source)}"
+                f"device{_at(lines_text(collective, ''))}"
             )
             if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
                 message = (

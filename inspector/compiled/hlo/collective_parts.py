@@ -1,8 +1,8 @@
 """The arrays of a combined collective: the bytes and the operation of each.
 
-Compilers combine several collectives into one with several operands. Its text has the names of some of the
-operations that were combined. The others are those of the operations that make the operands, if the
-collective reduces, and else of those that use the results.
+Compilers combine several collectives into one with several operands. Its text has the name and the line of
+one of them. What takes a result has those of the collective that it was. If the partitioner added it, the
+operation is the one that makes the operand, if the collective reduces, and else one that uses the result.
 """
 
 from inspector.compiled.hlo.analysis import Analysis
@@ -10,6 +10,8 @@ from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collective_names import first_user, made_by, operation_of
 from inspector.compiled.hlo.module import Computation, Instruction, operand_shapes
 from inspector.compiled.hlo.requesters import request_of
+from inspector.compiled.op_name import parse_op_name
+from inspector.compiled.source_calls import PRIMITIVES
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import CollectivePart
 from inspector.core.typed_json import LARGEST
@@ -46,13 +48,16 @@ def parts(
             visits = iter(range(_MOST_USERS))
             named = first_user(analysis, computation, results[number], names, visits)
         size = None if shape is None or (shape.bytes or 0) > LARGEST else shape.bytes
-        metadata = named or {}
+        own = results[number].metadata if number in results else {}
+        called = parse_op_name(own.get("op_name"))[0].primitive in PRIMITIVES
+        metadata = own if called else named or {}
+        request = request_of(analysis.module, metadata)
         sent.append(
             CollectivePart(
                 size,
                 op_name=metadata.get("op_name") or None,
-                source=request_of(analysis.module, metadata).source,
                 operation=operation_of(analysis, computation, instruction, metadata, number),
+                **(request._asdict() if called else {"source": request.source}),
             )
         )
     return tuple(sent)

@@ -71,6 +71,9 @@ class CollectivePart(Record):
         combined, and has it.
       source: File and line of this operation, such as file.py:31. None if unknown.
       operation: As of a collective.
+      library_source: As of a collective, if the code or autodiff asks for this part.
+      requested_by: The same.
+      call: The same.
     """
 
     payload_bytes: NonNegativeInt | None
@@ -79,6 +82,9 @@ class CollectivePart(Record):
     op_name: str | None = field(default=None, metadata=OMIT_NONE)
     source: str | None = field(default=None, metadata=OMIT_NONE)
     operation: str | None = field(default=None, metadata=OMIT_NONE)
+    library_source: str | None = field(default=None, metadata=OMIT_NONE)
+    requested_by: Requester | None = field(default=None, metadata=OMIT_NONE)
+    call: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

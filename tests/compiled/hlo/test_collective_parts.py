@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import jax
 import pytest
+from jax.sharding import PartitionSpec as P
 
 from inspector.compiled import program_text
 from inspector.core.snapshot import Collective, Mesh, MeshAxis, ProgramArray
 from inspector.core.traffic import parts_of
+from inspector.producers.capture.capture import capture_compiled
 
 MESH = Mesh((MeshAxis("x", 2),), (0, 1))
 HEAD = """HloModule m, num_partitions=2
@@ -55,6 +58,25 @@ def test_parts_of_a_combined_sum() -> None:
     assert [part.outputs for part in parts] == [("params/p",), ("params/q",), ()]
     # Operations that make the operands; the text names one of them.
     assert [part.op_name for part in parts] == [f"jit(step)/{name}" for name in ("first", "second", "third")]
+
+
+def test_what_the_code_combines_has_its_own_lines() -> None:
+    """The compiler gives what takes a result the name and the line of the collective that it was."""
+
+    def step(x):
+        first = jax.lax.psum(x * 2, "x")
+        return first, jax.lax.pmax(x, "x"), jax.lax.pmean(x[:, :2] + 1, "x")
+
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P("x"), out_specs=P())
+    compiled = jax.jit(mapped).lower(jax.ShapeDtypeStruct((4, 8), "float32")).compile()
+    combined = [one for one in capture_compiled(compiled).programs[0].collectives if len(one.parts or ()) > 1]
+    first = step.__code__.co_firstlineno + 1
+    (parts,) = map(parts_of, combined)
+    assert {(part.call, part.source) for part in parts} == {
+        ("psum", f"test_collective_parts.py:{first}"),
+        ("pmean", f"test_collective_parts.py:{first + 1}"),
+    }
 
 
 def test_what_parts_send_adds_up() -> None:
