@@ -41,8 +41,8 @@ def processes_page(open_tab, server: Server):
     return ProcessesPage(open_tab(), server.url).open()
 
 
-def ticks(figure: dict) -> list[str]:
-    return figure["layout"]["yaxis"]["ticktext"]
+def tile_labels(figure: dict) -> list[str]:
+    return [text for trace in figure["data"] if trace.get("mode") == "text" for text in trace["text"]]
 
 
 def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
@@ -51,7 +51,7 @@ def test_two_processes_exchange_arrays(processes_page: ProcessesPage) -> None:
     numbers = [str(number) for number in range(16)]
     assert page.texts("given") == page.texts("global") == page.texts("returned") == numbers
     whole = page.wait_for_figure("processes-global_figure")
-    assert ticks(whole) == ["0:4 process 0", "4:8 process 1"]
+    assert tile_labels(whole) == ["0:4 process 0", "4:8 process 1"]
     assert len({colour for _, _, colour in cells(whole)}) == 2
     mesh = page.wait_for_figure("processes-mesh_figure")
     assert [text.split("<br>")[0] for text, _, _ in cells(mesh)] == [
