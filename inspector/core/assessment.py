@@ -332,7 +332,7 @@ class Assessment(Record):
 
     chip: str | None
     devices: PositiveInt | None
-    basis: Stage = field(metadata={"old_values": {"propagated": "partitioned"}})
+    basis: Stage
     program: str | None
     step: Step | None
     memory: MemoryNeed | None

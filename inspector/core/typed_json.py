@@ -1,8 +1,8 @@
 """Read typed records from JSON and write them.
 
 A record is a frozen dataclass that derives from `Record`. msgspec converts and checks its fields. This
-module adds what msgspec lacks: unknown keys are kept and written back, old keys are still read, and an
-error names the path of the field, its value and the allowed values.
+module adds what msgspec lacks: unknown keys are kept and written back, and an error names the path of the
+field, its value and the allowed values.
 
 The annotations are `NonNegativeInt`, `PositiveInt`, `Amount`, `FiniteFloat`, `str`, `bool`, `X | None`,
 `tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records. An underscore at the
@@ -34,8 +34,7 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
 
-# Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `old_key`,
-# the key of this field in older files, and `old_values`, what their values are called now.
+# Metadata of a field that is left out of the JSON form if it is None.
 OMIT_NONE = {"omit_none": True}
 # Metadata of a field that is left out of the JSON form if it has its default.
 OMIT_DEFAULT = {"omit_default": True}
@@ -218,7 +217,7 @@ def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-# --- Unknown and old keys -------------------------------------------------------------------------
+# --- Unknown keys ---------------------------------------------------------------------------------
 
 
 def _lift(kind: Any) -> Callable[[Any], Any]:
@@ -251,18 +250,8 @@ def _lifter(kind: Any) -> Callable[[Any], Any] | None:
 def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
     names = frozenset(name for name, _, _ in fields(kind))
     renamed = {key: name for name, key, _ in fields(kind) if key != name}
-    renamed |= {
-        field.metadata["old_key"]: field.name
-        for field in dataclasses.fields(kind)
-        if "old_key" in field.metadata
-    }
     types_of = hints(kind)
     nested = [(name, lifter) for name in names if (lifter := _lifter(types_of[name]))]
-    nested += [
-        (field.name, functools.partial(_of_old_value, field.metadata["old_values"]))
-        for field in dataclasses.fields(kind)
-        if "old_values" in field.metadata
-    ]
 
     def lift(value: Any) -> Any:
         if not isinstance(value, dict) or (value.keys() <= names and not nested):
@@ -287,10 +276,6 @@ def _record_lifter(kind: type[Record]) -> Callable[[Any], Any]:
         return fields
 
     return lift
-
-
-def _of_old_value(now: Mapping[str, Any], value: Any) -> Any:
-    return now.get(value, value) if isinstance(value, str) else value
 
 
 # --- Errors ---------------------------------------------------------------------------------------

@@ -126,11 +126,6 @@ def test_nothing_known_is_unknown() -> None:
     assert own.basis == "planned" and own.unknown_step and own.unknown_traffic
 
 
-def test_the_stage_of_an_old_file_has_its_name_of_today() -> None:
-    plain = typed_json.encode(assess(planned(sent(("data",), 8)), V5E)) | {"basis": "propagated"}
-    assert typed_json.decode(Assessment, plain).basis == "partitioned"
-
-
 def test_traffic_is_that_of_the_device_that_sends_most() -> None:
     """Of two permutes with other sources, no device sends both."""
     base = samples.snapshot()

@@ -21,7 +21,7 @@ from tests.paths import ROOT
 @dataclass(frozen=True)
 class Wheel(Record):
     inches: NonNegativeInt
-    brand: str | None = field(default=None, metadata={"old_key": "maker"})
+    brand: str | None = None
     tread: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
 
 
@@ -116,12 +116,6 @@ def test_unknown_keys_are_kept_at_every_level() -> None:
 def test_an_unknown_key_named_extra_is_kept_as_any_other() -> None:
     value = {"inches": 1, "brand": None, "extra": {"a": 1}}
     assert typed_json.encode(typed_json.decode(Wheel, value)) == value
-
-
-def test_an_old_key_fills_the_new_field_unless_both_are_there() -> None:
-    assert typed_json.decode(Wheel, {"inches": 1, "maker": "b"}) == Wheel(1, "b")
-    both = {"inches": 1, "brand": "a", "maker": "b"}
-    assert typed_json.encode(typed_json.decode(Wheel, both)) == both
 
 
 def test_a_field_that_is_none_can_be_left_out() -> None:

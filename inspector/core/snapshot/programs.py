@@ -603,8 +603,8 @@ class ProgramArray(Record):
 
     role: Literal["input", "output"]
     path: str
-    requested: Spec | None = field(metadata={"old_key": "asked"})
-    compiled: Spec | None = field(metadata={"old_key": "got"})
+    requested: Spec | None
+    compiled: Spec | None
     same: bool | None
     used: bool = True
     use: ArgumentUse | None = field(default=None, metadata=OMIT_NONE)

@@ -22,24 +22,6 @@ ARRAYS = "arrays"  # the tab with views
 VIEWS = ("Table", "Tree", "By device", "Rules", chip_choice.ARRAYS_VIEW)
 BOARD_VIEWS = ("Shard maps", "Tree", "PartitionSpecs")
 BOARD_TABS_KEY, BOARD_VIEW_KEY = "board_section", "board_view"
-# The tabs of links from before 2026-11-26, and the tab and the view that have their contents now.
-MOVED = {
-    "shard-map": ("summary", None),
-    "code": ("summary", None),
-    "partitionspec-tree": (ARRAYS, "tree"),
-    "overview": (ARRAYS, "by-device"),
-    "devices": (ARRAYS, "by-device"),
-    "rules": (ARRAYS, "rules"),
-    "train-state": (ARRAYS, "train-state"),
-    "collectives": ("communication", None),
-    "findings": ("improve", None),
-    "effects": ("improve", None),
-}
-BOARD_MOVED = {
-    "shard-maps": (ARRAYS, "shard-maps"),
-    "trees": (ARRAYS, "tree"),
-    "partitionspecs": (ARRAYS, "partitionspecs"),
-}
 MOST_CHARACTERS = 4_096  # of an array's path or a program's name
 
 _ARTICLES = {ARRAY: "an array", PROGRAM: "a program"}
@@ -62,7 +44,7 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     tab = state.get(key)
     if isinstance(tab, str) and tab in tabs and tab != next(iter(tabs)):
         parameters[TAB] = _parameter(tab)
-    view_key, views, _ = _views(key)
+    view_key, views = _views(key)
     view = state.get(view_key)
     if parameters.get(TAB) == ARRAYS and view in views and view != views[0]:
         parameters[VIEW] = _parameter(view)
@@ -77,11 +59,9 @@ def query(tabs: Collection[str], key: str, snapshot: Snapshot | None) -> dict[st
     return parameters
 
 
-def _views(key: str) -> tuple[str, tuple[str, ...], Mapping[str, tuple[str, str | None]]]:
-    """Return key and names of the views of the tab *Arrays*, and moved tabs, for the key of the tabs."""
-    if key == BOARD_TABS_KEY:
-        return BOARD_VIEW_KEY, BOARD_VIEWS, BOARD_MOVED
-    return selection.VIEW_KEY, VIEWS, MOVED
+def _views(key: str) -> tuple[str, tuple[str, ...]]:
+    """Return key and names of the views of the tab *Arrays*, for the key of the tabs."""
+    return (BOARD_VIEW_KEY, BOARD_VIEWS) if key == BOARD_TABS_KEY else (selection.VIEW_KEY, VIEWS)
 
 
 def split(parameters: Mapping[str, Text]) -> tuple[dict[str, Text], dict[str, Text]]:
@@ -132,9 +112,7 @@ def read(view: Mapping[str, str], tabs: Collection[str], key: str) -> dict[str, 
     state, problems = st.session_state, {}
     labels = {_parameter(tab): tab for tab in tabs}
     asked, asked_view = view.get(TAB, ""), view.get(VIEW)
-    view_key, view_names, moved = _views(key)
-    if asked not in labels and asked in moved and moved[asked][0] in labels:
-        asked, asked_view = moved[asked]
+    view_key, view_names = _views(key)
     tab = labels.get(asked, next(iter(tabs)))
     if TAB in view and asked not in labels:
         problems[TAB] = f"tab is {shown(asked)}, but must be one of {', '.join(labels)}"

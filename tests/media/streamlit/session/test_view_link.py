@@ -13,8 +13,7 @@ from inspector.compare.board import Board
 from inspector.compare.paired_times import Candidates
 from inspector.core import private_database
 from inspector.core.errors import InvalidInput
-from inspector.media.streamlit.pages import board_page
-from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
+from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.streamlit.session import pins, selection, view_link
 from inspector.service.inspection import Inspection
 from inspector.service.library import Library
@@ -76,32 +75,11 @@ def test_a_link_to_a_layout_has_tab_and_array(open_page) -> None:
     page.open_panel("Arrays", "Tree")
     assert value(page.test, "tab") == "arrays" and value(page.test, "array") == array
     assert value(page.test, "view") == "tree"
-    linked = open_page(depth="64", layers="2", tab="partitionspec-tree", array=array)
+    linked = open_page(depth="64", layers="2", tab="arrays", view="tree", array=array)
     state = linked.test.session_state
     assert (state["panel"], state[selection.KEY]) == ("Arrays", array)
     assert not linked.test.warning
-    assert value(linked.test, "view") == "tree", "the tab of an old link is a view now"
-
-
-@pytest.mark.parametrize("old", view_link.MOVED)
-def test_a_tab_of_an_old_link_opens_its_new_place(old: str, monkeypatch) -> None:
-    state: dict[str, str] = {}
-    monkeypatch.setattr(view_link.st, "session_state", state)
-    assert not view_link.read({"tab": old}, snapshot_panels.PANELS, "panel")
-    tab, view = view_link.MOVED[old]
-    assert state["panel"].lower() == tab
-    shown = state.get(selection.VIEW_KEY)
-    assert (shown and view_link._parameter(shown)) == view
-    assert shown is None or shown in arrays_panels.VIEWS
-
-
-@pytest.mark.parametrize("old", view_link.BOARD_MOVED)
-def test_a_tab_of_an_old_comparison_opens_its_new_place(old: str, monkeypatch) -> None:
-    state: dict[str, str] = {}
-    monkeypatch.setattr(view_link.st, "session_state", state)
-    assert not view_link.read({"tab": old}, board_page.SECTIONS, pins.TABS_KEY)
-    assert state[pins.TABS_KEY] == "Arrays" and state[view_link.BOARD_VIEW_KEY] in board_page.VIEWS
-    assert view_link._parameter(state[view_link.BOARD_VIEW_KEY]) == view_link.BOARD_MOVED[old][1]
+    assert value(linked.test, "view") == "tree"
 
 
 def test_an_unknown_view_of_a_link_is_named(monkeypatch) -> None:
@@ -125,7 +103,7 @@ def test_a_kept_board_has_a_short_link(library: Library) -> None:
     other = dataclasses.replace(FOUND, findings=())
     board = Board().pinned("one", FOUND).pinned("two", other).compared_to(1)
     library.save("review 7", "for the review", dataclasses.replace(board, chip="h100"))
-    page = drawn(BOARD_PAGE, board="review 7", tab="shard-maps", array=OTHER)
+    page = drawn(BOARD_PAGE, board="review 7", tab="arrays", array=OTHER)
     opened = pins_of(page)
     assert opened.names == ("one", "two") and opened.baseline == 1
     assert page.session_state["chip"] == "h100" and page.session_state[pins.TABS_KEY] == "Arrays"
