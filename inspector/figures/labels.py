@@ -10,6 +10,8 @@ import unicodedata
 
 from inspector.core.printable import printable
 
+# The fonts of saved pictures: at most as wide as Arial, in which `arial_px` measures, if one is installed.
+FONTS = "Source Sans Pro, Arial, Liberation Sans, DejaVu Sans Condensed, Open Sans, sans-serif"
 # Average width of a character in ems: that of Open Sans, Plotly's font. Streamlit's Source Sans is
 # narrower, so text that fits by this estimate fits in both.
 _EM_PER_CHARACTER = 0.57

@@ -4,8 +4,7 @@ The figure grows by the height of the lines; nothing in it moves.
 """
 
 import base64
-import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,10 +17,7 @@ LINE_PX = 1.3 * TEXT_PX  # Plotly's line spacing
 ABOVE_PX, BELOW_PX, SIDE_PX = 8, 8, 2
 _AROUND_PX = 10  # of a drawing
 
-# The maximum width of a character in ems in the fallback fonts of browsers, of which DejaVu Sans is the
-# widest: lowercase letters and digits, capitals, and characters as wide as high.
-_NARROW_EM, _CAPITAL_EM, _SQUARE_EM = 0.64, 0.78, 1.05
-_WIDE = frozenset("mwMW@%&—…→")
+_WIDEST = 1.2  # the width of a text in DejaVu Sans, the widest fallback font of browsers, over that in Arial
 
 
 def stamped_with(figure: go.Figure, lines: Iterable[str]) -> go.Figure:
@@ -53,11 +49,8 @@ def _with_drawing(figure: go.Figure, ground: str, text: str) -> None:
     svg = (figure.layout.meta or {}).get("svg")
     if svg is None:
         return
-    styled = svg.replace("<svg ", f'<svg color="{text}" style="--ground:{ground}" ', 1).replace(
-        'font-family="inherit"',
-        'font-family="Source Sans Pro, Open Sans, DejaVu Sans Condensed, DejaVu Sans, sans-serif"',
-        1,
-    )
+    styled = svg.replace("<svg ", f'<svg color="{text}" style="--ground:{ground}" ', 1)
+    styled = styled.replace('font-family="inherit"', f'font-family="{labels.FONTS}"', 1)
     figure.update_layout(meta=None)
     figure.add_layout_image(
         source="data:image/svg+xml;base64," + base64.b64encode(styled.encode()).decode(),
@@ -80,7 +73,8 @@ def additions(figure: go.Figure, lines: Iterable[str]) -> dict[str, Any]:
     """
     layout = figure.layout
     margin, width, height = layout.margin.to_plotly_json(), layout.width, layout.height
-    wrapped = [part for line in lines for part in wrap(line, width - 2 * SIDE_PX - 2)]
+    room = (width - 2 * SIDE_PX - 2) / _WIDEST
+    wrapped = [part for line in lines for part in labels.wrapped_px(line, room, TEXT_PX)]
     if not wrapped:
         return {"width": width, "height": height, "margin": margin, "annotation": None}
     more = ABOVE_PX + LINE_PX * len(wrapped) + BELOW_PX
@@ -106,47 +100,6 @@ def on_ground(figure: go.Figure, *, dark: bool = False) -> go.Figure:
     copy = go.Figure(figure)
     for trace in copy.data if dark else ():
         trace.update((trace.meta or {}).get("dark", {}))
-    copy.update_layout(paper_bgcolor=ground, font={"color": text})
+    copy.update_layout(paper_bgcolor=ground, font={"color": text, "family": labels.FONTS})
     _with_drawing(copy, ground, text)
     return copy
-
-
-def wrap(text: str, width_px: float) -> list[str]:
-    """Wrap the text to this width in any font; a word that is too wide is broken."""
-    lines: list[str] = []
-    line = ""
-    for word in text.split():
-        joined = f"{line} {word}" if line else word
-        if text_px(joined) <= width_px:
-            line = joined
-            continue
-        if line:
-            lines.append(line)
-        *whole, line = _pieces(word, width_px)
-        lines += whole
-    return [*lines, line] if line else lines
-
-
-def text_px(text: str) -> float:
-    """Return the maximum width of a line of the stamp."""
-    return sum(map(_em, text)) * TEXT_PX
-
-
-def _pieces(word: str, width_px: float) -> Sequence[str]:
-    """Break a word into pieces of this width, after a slash if there is one."""
-    pieces, piece = [], ""
-    for character in word:
-        if piece and text_px(piece + character) > width_px:
-            slash = piece.rfind("/") + 1 or len(piece)
-            pieces.append(piece[:slash])
-            piece = piece[slash:]
-        piece += character
-    return [*pieces, piece]
-
-
-def _em(character: str) -> float:
-    if character in _WIDE or unicodedata.east_asian_width(character) in "WF":
-        return _SQUARE_EM
-    if character.islower() or character.isdigit() or character in " .,:;·-_/()[]{}=×+'|":
-        return _NARROW_EM
-    return _CAPITAL_EM if character.isascii() or character.isalpha() else _SQUARE_EM

@@ -295,7 +295,7 @@ class _Drawing:
                 x += wide
         if bar.if_short is not None and whole < _SHORT * width:
             beside = ", ".join(bar.if_short[values:])  # the heading has the amount
-            self.write(labels.escape(beside), x + 3, top + 4, frame.TICK_PX)
+            self.write(labels.escape(beside), x + 3 + 16 * bar.at_least, top + 4, frame.TICK_PX)
         if bar.limit is not None:
             self._limit(left + bar.limit[0] * per_unit, top)
         if bar.interval is not None:

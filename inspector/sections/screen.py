@@ -96,7 +96,12 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
         why = "with the most known FLOPs, in one iteration of each loop of unknown length"
     if about.recorded.layout is None:
         title = heading(program, about.snapshot)
-        yield text("Step and traffic are those of ", Strong(title), f", of {count} programs the one {why}.")
+        profile = ""
+        if run is not None and not measured_seconds(program):  # JAX calls a compiled program without Python
+            profile = " Calls are not counted: run --profile measures which one takes longest."
+        yield text(
+            "Step and traffic are those of ", Strong(title), f", of {count} programs the one {why}.{profile}"
+        )
 
 
 def _measured(about: Subject, program: Program | None) -> Iterator[Block]:

@@ -12,8 +12,11 @@ from playwright.sync_api import BrowserContext, expect
 
 from inspector.machines import hardware
 from inspector.media import report
+from inspector.media.pictures import file as picture_file
+from inspector.media.streamlit.parts import report_downloads
 from tests.browser import axe
 from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
+from tests.compare import glances
 from tests.media import hostile
 
 pytestmark = pytest.mark.nightly
@@ -36,6 +39,50 @@ _DRAWN = """() => [...document.querySelectorAll('figure[data-figure]')].map(figu
     const room = plot.getBoundingClientRect(), svg = plot.querySelector('.main-svg').getBoundingClientRect();
     return [heat === drawn, Math.abs(room.height - svg.height) < 1 && Math.abs(room.width - svg.width) < 1];
 })"""
+
+# Texts of each drawing and figure that overlap another one or are cut off, as the browser draws them.
+_COLLISIONS = """() => [...document.querySelectorAll('svg.whole-model, svg.main-svg')].flatMap(svg => {
+    const room = svg.getBoundingClientRect(), found = [];
+    const texts = [...svg.querySelectorAll('text')].flatMap(text => {
+        const lines = [...text.querySelectorAll('tspan.line')];
+        return (lines.length ? lines : [text]).map(line => [line.textContent, line.getBoundingClientRect()]);
+    }).filter(([text, box]) => text.trim() && box.width);
+    texts.forEach(([text, box], number) => {
+        if (box.right > room.right + 1 || box.left < room.left - 1) found.push(`cut: ${text}`);
+        for (const [other, of] of texts.slice(number + 1))
+            if (box.left < of.right && of.left < box.right && Math.min(box.bottom, of.bottom)
+                - Math.max(box.top, of.top) > 4) found.push(`${text} | ${other}`);
+    });
+    return found;
+})"""
+
+
+def test_texts_do_not_overlap_in_the_fonts_of_this_machine(
+    open_context: Callable[..., BrowserContext], tmp_path: Path
+) -> None:
+    chip = hardware.chip("v5e")
+    traffic = glances.sent(("data",), 2**20), glances.sent(("model",), 2**24)
+    named = [
+        ("FSDP, the baseline of this week", glances.planned(*traffic, flops=1e10)),
+        ("Data + tensor 32x1", glances.planned(*traffic, *traffic, flops=2e10, data=8, model=4)),
+    ]
+    page = open_context(offline=True, viewport=WIDE).new_page()
+    for count in (1, 2):
+        path = tmp_path / f"{count}.html"
+        report.write(named[:count], path, chip)
+        page.goto(path.as_uri())
+        page.wait_for_selector("figure[data-state=drawn]")
+        for width in (1440, 800):
+            page.set_viewport_size({"width": width, "height": 900})
+            assert page.locator("svg text").count() > 10
+            assert page.evaluate(_COLLISIONS) == []
+            scrolled = "found => found.filter(one => one.scrollWidth > one.clientWidth + 1).length"
+            assert page.locator("figure.drawing").evaluate_all(scrolled) == 0
+            assert page.locator("figure.drawing svg:visible").count() == (count == 1)
+    svg = picture_file.picture(report_downloads._picture(named, chip), "svg").decode()
+    page.set_content(svg[svg.index("<svg") :])
+    assert page.locator("svg text").count() > 10
+    assert page.evaluate(_COLLISIONS) == []
 
 
 def test_a_report_works_offline(open_context: Callable[..., BrowserContext], tmp_path: Path) -> None:

@@ -69,11 +69,9 @@ def test_a_stamp_names_model_mesh_rules_target_versions_and_date() -> None:
 @example("a" * 300 + "/" + "W" * 300, 200)
 @example(", ".join(f"logical_axis_{n} → fsdp + tensor" for n in range(60)), 480)
 def test_a_text_is_wrapped_without_loss(text: str, width: int) -> None:
-    lines = stamp.wrap(text, width)
-    assert all(stamp.text_px(line) <= width for line in lines)
+    lines = labels.wrapped_px(text, width, stamp.TEXT_PX)
+    assert all(labels.arial_px(line, stamp.TEXT_PX) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
-    # The stamp estimates a text to be at least as wide as figures do.
-    assert stamp.text_px(text) >= labels.width_px(text.replace("\n", " "), stamp.TEXT_PX)
 
 
 def test_ground_and_text_color() -> None:

@@ -255,10 +255,11 @@ def _dcn(
     canvas: Canvas, before: tuple[float, float, float, float], after: tuple[float, float, float, float]
 ) -> None:
     """Draw the data center network between two slices."""
-    (x1, y1, wide, high), (x2, y2, other_wide, other_high) = before, after
+    (x1, y1, wide, high), (x2, y2, _, other_high) = before, after
     ends = x1 + wide + 1, y1 + high / 2, x2 - 3, y2 + other_high / 2
     if y2 > y1:
-        ends = x1 + wide / 2, y1 + high + 1, x2 + other_wide / 2, y2 - 3
+        left = x1 + min(wide / 2, 20)  # so that the text is within the width of the machine
+        ends = left, y1 + high + 1, left, y2 - 3
         canvas.text(ends[0] + 6, y2 - 6, "data center network", 10, fill_opacity=0.72)
     canvas.line(*ends, INK, stroke_width=2, stroke_dasharray="3 2", stroke_opacity=0.7)
 

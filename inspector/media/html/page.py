@@ -35,7 +35,8 @@ from inspector.sections.section import NUMBERS, Block, Drawing, Picture, Section
 
 
 FOLDER = Path(__file__).parent
-WIDE_PX, HALF_PX, NARROW_PX = 1040, 500, 380
+WIDE_PX, HALF_PX = 1040, 500
+_NARROWER_PX = 720, 380  # of drawings in narrower windows, as in report.css
 
 # Characters that could end a script element or start a comment in it, as JSON escapes. In JSON they occur
 # only inside strings, so the data stays the same.
@@ -87,7 +88,7 @@ class Page:
 
     def drawing_widths(self) -> tuple[int, ...]:
         """Return the widths in which the page has a drawing; it shows the one that fits."""
-        return (self.width_px, NARROW_PX) if self.width_px > NARROW_PX else (self.width_px,)
+        return self.width_px, *(width for width in _NARROWER_PX if width < self.width_px)
 
     def drawing(self, drawing: Drawing, width_px: int) -> Markup:
         """Return the drawing as SVG, whose texts are escaped."""

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from inspector.core import snapshot as snapshots
-from inspector.core.snapshot import Collective, Finding, Program, Snapshot
+from inspector.core.program_run import ProgramRun
+from inspector.core.snapshot import Collective, Finding, Program, Seconds, Snapshot
 from inspector.media.terminal import render, screen
-from inspector.sections.catalogue import SECTIONS
+from inspector.sections import screen as one_screen
+from inspector.sections.catalogue import SECTIONS, Subject
 from inspector.sections.programs import heading, once
 from inspector.sections.section import Folded, Section, Table, columns, listing, text
 from tests.figures import samples
@@ -139,3 +141,18 @@ def test_what_is_small_needs_all(tmp_path: Path) -> None:
     assert "A error about 8 bytes." in shown and f"A warning about {2**22} bytes." in shown
     assert "A warning about 8 bytes." not in shown
     assert "A warning about 8 bytes." in inspector("show", str(path), "--all").stdout
+
+
+@pytest.mark.parametrize(("measured", "subject"), [(None, "rare"), (Seconds(steps=(1.0, 1.0)), "frequent")])
+def test_the_subject_of_a_job_is_what_takes_longest_else_calls_are_not_counted(
+    measured: Seconds | None, subject: str
+) -> None:
+    programs = (
+        Program("rare", flops_per_device=2.0),
+        Program("frequent", flops_per_device=1.0, seconds=measured),
+    )
+    snapshot = replace(samples.snapshot(), layout=None, programs=programs)
+    about = Subject.of(snapshot, None, ProgramRun(("train.py",), "2026-11-29T00:00:00Z"))
+    said = render.text(one_screen.of_snapshot(about)).splitlines()[1]
+    assert said.startswith(f"Step and traffic are those of {subject}, of 2 programs")
+    assert ("Calls are not counted: run --profile" in said) == (measured is None)
