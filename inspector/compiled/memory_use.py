@@ -176,7 +176,7 @@ class _Use:
         largest = max((buffer.bytes for buffer in buffers), default=0)
         self._read: dict[int, list[Buffer]] = defaultdict(list)
         self._written: dict[int, list[Buffer]] = defaultdict(list)
-        for buffer in buffers:
+        for buffer in live.buffers:
             if buffer.bytes >= _SMALL * largest and not buffer.whole_program:
                 for position in buffer.readers:
                     self._read[position].append(buffer)

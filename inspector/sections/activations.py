@@ -94,8 +94,12 @@ def sentence(known: Activations) -> str:
 
 
 def compiler_sentences(known: Activations) -> list[str]:
-    """Return whether the compiler follows a policy of the code, and its own changes."""
+    """Return the copies of activations, whether the compiler follows a policy, and its own changes."""
     said = list(_differences(known))
+    at_peak, bfloat16 = known.at_peak or 0, any(row.shape.startswith("bf16") for row in known.rows)
+    if known.compiled and known.emulated and bfloat16 and at_peak > known.amounts.device:
+        why = "XLA for CPUs computes bfloat16 in float32"
+        said.insert(0, f"With copies of them, {bytes_text(at_peak)} are in use at the peak: {why}.")
     if known.as_asked:
         cpus = " That of a chip can do otherwise." if known.emulated else ""
         said.append(f"The compiler did what the policy asks for.{cpus}")

@@ -139,8 +139,7 @@ def programs(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
     """Return the memory that each program needs: over the program, what donation saves, and all numbers."""
     missing = unknown.no_programs(snapshot, "outputs, temporaries and the peak are")
     if missing is not None:
-        before = _before_compile(snapshot, chip)
-        return (missing if before is None else before, *activations.sections(snapshot, chip))
+        return (_before_compile(snapshot, chip) or missing, *activations.sections(snapshot, chip))
     breakdowns = memory.breakdowns(snapshot)
     if not breakdowns:
         source = unknown.source_text(snapshot)
@@ -178,8 +177,7 @@ def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
     low, high = memory.estimated_interval(snapshot, program) or (estimate.low, estimate.high)
     sentence = (
         f"Estimated before a compile: {_peak_sentence(use)} The compiler's peak is between "
-        f"{bytes_text(low)} and {bytes_text(high)} in 80% of cases. The order is "
-        "that of the "
+        f"{bytes_text(low)} and {bytes_text(high)} in 80% of cases. The order is that of the "
         "model; a compiler fuses and reorders its operations."
     )
     picture = _over_program(estimate.program, use, sentence, chip, "estimated before a compile")
@@ -188,10 +186,18 @@ def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
 
 
 def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
-    """Return the bytes in use over one program, and a sentence about its peak."""
+    """Return the bytes in use over one program, and a sentence about its peak.
+
+    Several values of a schedule can share memory, so its peak can be above what the compiler reserves.
+    """
     use = program.use
     assert use is not None
     sentence = _peak_sentence(use)
+    if program.total is not None and use.peak_bytes > program.total:
+        sentence = (
+            f"{_peak_sentence(use, 'at most ')} The compiler reserves {bytes_text(program.total)}: some of "
+            "these values share memory, which the schedule does not show."
+        )
     return (_over_program(program.program, use, sentence, chip), text(sentence))
 
 
@@ -206,7 +212,7 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
     return (None, "") if chip is None else (memory.capacity_of(chip), chip.title)
 
 
-def _peak_sentence(use: MemoryUse) -> str:
+def _peak_sentence(use: MemoryUse, most: str = "") -> str:
     groups = sorted(use.groups, key=lambda group: -group.bytes[use.peak])
     largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
     parts = ", ".join(
@@ -216,14 +222,14 @@ def _peak_sentence(use: MemoryUse) -> str:
     # One instruction of the forward pass can be of both, such as an all-reduce of the loss and of gradients.
     after = {"backward": " in the backward pass", "optimizer": " in the optimizer"}
     during = after.get(use.phases[use.peak], "") if "backward" in use.phases else ""
-    return f"At its peak{during}, {bytes_text(use.peak_bytes)} are in use: {parts}."
+    return f"At its peak{during}, {most}{bytes_text(use.peak_bytes)} are in use: {parts}."
 
 
 def compilers_figure(program: Breakdown, use: MemoryUse) -> str:
     """Return how the compiler's peak differs from that of its schedule, "" if it does not."""
     change = None if program.peak is None else change_text(use.peak_bytes, program.peak)
     if program.peak is None or not change:
-        return _total_instead(program, use)
+        return ""
     sentence = (
         f"The compiler's own figure of {noun(program.program)} is {bytes_text(program.peak)} ({change})."
     )
@@ -233,16 +239,6 @@ def compilers_figure(program: Breakdown, use: MemoryUse) -> str:
             f"the program reserves only {bytes_text(program.total)} in HBM."
         )
     return sentence
-
-
-def _total_instead(program: Breakdown, use: MemoryUse) -> str:
-    """Return that the schedule counts memory twice that the compiler shares, "" if it does not."""
-    if program.total is None or use.peak_bytes <= program.total:
-        return ""
-    return (
-        f"The compiler reserves {bytes_text(program.total)}: some of these values share memory, which the "
-        "schedule does not show."
-    )
 
 
 def _values_at_peak(name: str, use: MemoryUse) -> Folded:
@@ -330,7 +326,7 @@ def _unused(program: Breakdown) -> list[Text]:
 
 
 def _numbers(programs: Sequence[Breakdown]) -> Folded:
-    figures = [compilers_figure(program, program.use) for program in programs if program.use is not None]
+    figures = (compilers_figure(program, program.use) for program in programs if program.use is not None)
     note = [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])

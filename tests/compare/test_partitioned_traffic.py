@@ -102,6 +102,9 @@ def test_unknown_bytes_are_no_agreement() -> None:
             "reassociated",
         ),
         ([collective()], [collective(payload=2048)], "all-gather", "narrower"),
+        # XLA for CPUs computes in a larger type, and combines: twice the bytes in half as many.
+        ([collective(executions=8)], [collective(payload=16384, executions=4)], "all-gather", "wider"),
+        ([collective(), collective()], [collective()], "all-gather", "xla"),
         ([collective(executions=8)], [collective()], "all-gather", "out-of-loop"),
         (
             [collective(arrays=("params/w",))],

@@ -7,10 +7,13 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.sentences.evidence import Collective, Evidence, bytes_of
 
 Check = Callable[..., bool]
+# The parts of the memory of a program on the short screen.
+MEMORY_PARTS = {"arguments", "activations", "outputs and temporaries", "state and batch", "arrays"}
 _AMOUNT_OF_TIME = r"(?:< )?[\d.,]+ (?:ns|µs|ms|s|min)"
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -368,8 +371,10 @@ def needs(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
     return False
 
 
-def peak(evidence: Evidence, *, size: str, parts: str, phase: str = "", **_rest: str) -> bool:
-    """Accept parts that are at most the whole, and a phase only if reverse mode ran."""
+def peak(evidence: Evidence, *, size: str, parts: str, most: str = "", phase: str = "", **_rest: str) -> bool:
+    """Accept parts that are at most the whole, bytes that XLA allocates, a phase only if reverse mode ran."""
+    if not most and not largest_part(evidence, size=size):
+        return False
     texts = re.findall(r"[\d.,]+ (?:B|KiB|MiB|GiB)", parts)
     rounded = sum(map(_half, (size, *texts)))
     listed = [amount(part) for part in texts]
@@ -778,3 +783,80 @@ def idle_permute(evidence: Evidence, *, payload: str, sent: str, times: str, **_
         and one.executions == int(times)
         for one in evidence.collectives
     )  # fmt: skip
+
+
+def subject(
+    evidence: Evidence, *, status: str, n: str, count: str = "1", text: str = "", **_rest: str
+) -> bool:
+    """Accept the devices of the run or of a mesh, its status, and meshes that JAX lowered."""
+    devices = {1, 8, *(math.prod(mesh.values()) for mesh in evidence.meshes)}
+    jitted = {module.name for module in evidence.modules}
+    sizes = re.search(r"mesh(?: 1:)? (\S+ \d+(?: × \S+ \d+)*)", text)
+    mesh = (
+        {name: int(size) for name, size in (part.split(" ") for part in sizes[1].split(" × "))}
+        if sizes
+        else {}
+    )
+    known = not mesh or not evidence.meshes or mesh in evidence.meshes
+    return int(count) in devices and int(status) == evidence.exit and int(n) <= len(jitted) and known
+
+
+def legend(evidence: Evidence, *, legend: str, **_rest: str) -> bool:
+    """Accept parts from the largest to the smallest: of an allocation, or of what a module sends by axes."""
+    texts = [
+        (re.sub(r"^[▓▒▏] ", "", part).rsplit(" ", 2)[0], " ".join(part.rsplit(" ", 2)[1:]))
+        for part in legend.removesuffix(", ░ the rest").split(", ")
+    ]
+    listed = [amount(size) for _, size in texts]
+    rounded = sum(_half(size) for _, size in texts)
+    falling = all(one >= other - rounded for one, other in pairwise(listed))
+    if all(name in MEMORY_PARTS for name, _ in texts):
+        return falling
+    # The groups of a collective can be a part of an axis.
+    return falling and all("parts of" in name or any(evidence.over(names(name))) for name, _ in texts)
+
+
+def sent_over(evidence: Evidence, *, size: str, axes: str, share: str = "", **_rest: str) -> bool:
+    """Accept the bytes of a module, and the share of them over these axes."""
+    over = set(evidence.over(names(axes)))
+    for module in evidence.modules:
+        sent = [one.sent * (one.executions or 0) for one in module.collectives]
+        part = sum(one.sent * (one.executions or 0) for one in module.collectives if one in over)
+        near = not share or abs(100 * part / (sum(sent) or 1) - float(share)) <= 1
+        if part and near and at_most(size, sum(sent)):
+            return True
+    return False
+
+
+def one_of_programs(evidence: Evidence, *, program: str, n: str, **_rest: str) -> bool:
+    """Accept a program that was compiled, and at most as many as XLA compiled."""
+    return bool(modules_of(evidence, program)) and 2 <= int(n) <= len(evidence.modules)
+
+
+def allocates_most(evidence: Evidence, *, program: str, **_rest: str) -> bool:
+    """Accept a program for which XLA allocates no less than for the other jitted functions."""
+    own = [max(evidence.allocations.get(module.name, (0,))) for module in modules_of(evidence, program)]
+    jitted = re.findall(r"^\s*def (\w+)\(", evidence.source, re.M)
+    others = [max(evidence.allocations.get(f"jit_{name}", (0,))) for name in jitted]
+    return bool(own) and max(own) >= max(others, default=0)
+
+
+def offloads(evidence: Evidence, *, name: str = "", **_rest: str) -> bool:
+    """Accept a name in the source of a program with a policy that offloads."""
+    return "offload" in evidence.source and name in evidence.source
+
+
+def saved(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    """Accept at most the bytes of all arguments of the lowered modules."""
+    return at_most(size, sum(one.bytes for one in arguments(evidence)))
+
+
+def compiled_again(evidence: Evidence, *, program: str, **_rest: str) -> bool:
+    """Accept a function that XLA compiled several times."""
+    return len(modules_of(evidence, program)) >= 2
+
+
+def widened(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    """Accept bytes that XLA allocates, in a module that casts bfloat16 to float32."""
+    casts = any(re.search(r"= f32\S* convert\(", module.text) for module in evidence.modules)
+    return casts and bfloat16(evidence) and largest_part(evidence, size=size)

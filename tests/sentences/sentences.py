@@ -11,6 +11,7 @@ _TIME = r"(?:< )?[\d.,]+ (?:ns|µs|ms|s|min)"
 _NAME = r"[^\s,:]+(?: at [\w.]+:\d+)?(?: \(\d+\))?"
 _COLLECTIVE = r"(?:ragged-)?all-[a-z-]*?[a-z]|reduce-scatter|collective-permute|collective-broadcast"
 _ONE_COUNT = rf"[\d,]+ (?:{_COLLECTIVE})s?"
+_PART = rf"(?:\d+ parts of )?[a-z][\w +×]*? (?:{_SIZE})"  # of a bar
 FIELDS = {
     "size": _SIZE,
     "sent": _SIZE,
@@ -61,6 +62,9 @@ FIELDS = {
     "recomputed": r"none again|[\d.]+ [kMGT]?FLOP again, (?:below )?[\d.]+% of its FLOPs",
     "held": r"(?:weights|train state)(?: and other values)?",
     "ratio": r"[\d.]+",
+    "most": r"(?:at most )?",
+    "why": r"with the most (?:known )?FLOPs.*|that comes first|whose measured steps take longest",
+    "legend": rf"▏?{_PART}(?:, [▓▒] {_PART})*(?:, ░ the rest)?",
     "programs": r".*",
     "findings": r"\d+ (?:error|warning|note)s?(?:, \d+ (?:warning|note)s?)*|No problems found",
     "operands": r"(?:operand|result) \d+[: ].*|constraint .*, called at .*|→ P\(.*\)|\S+:\d+ and \d+ more",

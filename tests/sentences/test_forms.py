@@ -33,7 +33,10 @@ PROGRAMS = sorted(path.stem for path in (HERE / "programs").glob("*.py"))
 FIRST = ("attention_heads", "called_reduce_scatter", "conjugate_gradient", "one_device")
 FORMS = tomllib.loads((HERE / "forms.toml").read_text())
 FIELDS["label"] = "|".join(map(re.escape, FORMS.pop("labels")["says"]))
-VERBS = (("show", "--all"), ("audit", "--all"), ("explain", "--all"), ("predict", "--all", "--chip", "v5e"))
+PREDICT = "predict", "--chip", "v5e"
+VERBS = tuple(
+    (*verb, *rest) for verb in (("show",), ("audit",), ("explain",), PREDICT) for rest in (("--all",), ())
+)
 MOST_FORMS = 300
 
 
