@@ -266,7 +266,7 @@ def _other_steps(baseline: Compared, candidate: Compared) -> str | None:
 def _other_machines(baseline: Compared, candidate: Compared) -> str | None:
     """Return how the chips or the evidence of two layouts differ; None if they do not."""
     if baseline.assessment.chip != candidate.assessment.chip:
-        titles = [_chip_title(side.assessment) for side in (baseline, candidate)]
+        titles = [chip_title(side.assessment) for side in (baseline, candidate)]
         return f"the chips differ: {and_text(titles)}"
     was, now = baseline.evidence, candidate.evidence
     if (was.stage, was.platform) != (now.stage, now.platform):
@@ -426,6 +426,7 @@ def _agreeing(verdict: Verdict, baseline: Compared, candidate: Compared) -> dict
     return figures
 
 
-def _chip_title(assessment: Assessment) -> str:
+def chip_title(assessment: Assessment) -> str:
+    """Return the machine of the figures: `TPU v5e`, or `no chip`."""
     chip = hardware.CHIPS.get(assessment.chip or "")
     return "no chip" if chip is None else chip.title

@@ -1,47 +1,35 @@
-"""The groups of arrays and their headings, in the order in which they are shown.
+"""The groups of arrays with their names in figures and sentences, in the order in which they are shown.
 
 A new group is added here and to `Group` in `inspector.core.snapshot`. Values that only a program has, such as
 temporaries, have separate groups.
 """
 
-from typing import NamedTuple
-
 from inspector.core.snapshot import Group, UseGroup
 
-
-class ArrayGroup(NamedTuple):
-    """One group of arrays, such as the parameters.
-
-    heading: its name in figures, tables and sentences.
-    """
-
-    heading: str
-
-
-ARRAY_GROUPS = {
-    "params": ArrayGroup("parameters"),
-    "opt_state": ArrayGroup("optimizer state"),
-    "other": ArrayGroup("other arrays"),
-    "batch": ArrayGroup("batch"),
-    "cache": ArrayGroup("caches"),
-    "output": ArrayGroup("output"),
-    "activation": ArrayGroup("activations"),
-    "gradient": ArrayGroup("gradients"),
+ARRAY_GROUPS: dict[str, str] = {
+    "params": "parameters",
+    "opt_state": "optimizer state",
+    "other": "other arrays",
+    "batch": "batch",
+    "cache": "caches",
+    "output": "output",
+    "activation": "activations",
+    "gradient": "gradients",
 }
 
 # The groups of the values in memory while a program runs, in the order in which they are stacked.
-USE_GROUPS: dict[UseGroup, ArrayGroup] = {
+USE_GROUPS: dict[UseGroup, str] = {
     "params": ARRAY_GROUPS["params"],
     "opt_state": ARRAY_GROUPS["opt_state"],
     "other": ARRAY_GROUPS["other"],
     "batch": ARRAY_GROUPS["batch"],
     "cache": ARRAY_GROUPS["cache"],
     "output": ARRAY_GROUPS["output"],
-    "constant": ArrayGroup("constants"),
+    "constant": "constants",
     "activation": ARRAY_GROUPS["activation"],
     "gradient": ARRAY_GROUPS["gradient"],
-    "collective": ArrayGroup("buffers of collectives"),
-    "temporary": ArrayGroup("temporaries"),
+    "collective": "buffers of collectives",
+    "temporary": "temporaries",
 }
 
 # Keys of a path that name a group, by how certain they are. MaxText and Orbax write them in quotes.

@@ -95,7 +95,7 @@ def _area_names(
             yield {
                 "x": _AT[at],
                 "y": below[at] + heights[at] / 2,
-                "text": USE_GROUPS[group.group].heading,
+                "text": USE_GROUPS[group.group],
                 "showarrow": False,
                 "bgcolor": fill,
                 "font": {"size": frame.NOTE_PX, "color": palette.text_on(fill)},
@@ -129,7 +129,7 @@ def _areas(
     along, least = np.asarray(places, dtype=np.float32), max(use.totals) / 1000
     for group in use.groups:
         if max(group.bytes) >= least:
-            heading, color = USE_GROUPS[group.group].heading, palette.color_of_group(group.group)
+            heading, color = USE_GROUPS[group.group], palette.color_of_group(group.group)
             yield go.Scatter(
                 x=along,
                 y=np.asarray(group.bytes, dtype=np.float32) / np.float32(divisor),

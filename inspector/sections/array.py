@@ -87,8 +87,9 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
     if returns:
         verb = "returns" if len(returns) == 1 else "return"
-        said += f" {and_text([*map(subject, returns)])} {verb} it with the sharding that the compiled "
-        said += "program gives this result."
+        fixed = all(sharding.requested is not None for _, sharding in uses if sharding.role == "output")
+        giver = "out_shardings of jit give" if fixed else "the compiled program gives"
+        said += f" {and_text([*map(subject, returns)])} {verb} it with the sharding that {giver} this result."
     elif takes:
         said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."
     else:
@@ -110,12 +111,7 @@ def attributes(array: Array, snapshot: Snapshot) -> Block:
         )
         return text(" · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"), packed)
     if array.program is not None:
-        return text(
-            "A value inside ",
-            named(array.program),
-            " as compiled, with the sharding that the compiler chose.",
-            quiet=True,
-        )
+        return text("A value of ", named(array.program), ", with its sharding in this program.", quiet=True)
     source = unknown.imported_from(snapshot)
     if source is not None:
         return text(f"The attributes of a live array are not in {source}.", quiet=True)

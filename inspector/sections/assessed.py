@@ -6,11 +6,11 @@ from typing import Any
 
 from inspector.assessment import assess
 from inspector.assessment.because import axes_text
+from inspector.compare.verdict import chip_title
 from inspector.core.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES, Assessment, Traffic
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
-from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.sections.section import Fact, Facts, Strong, Text, text
 
@@ -269,12 +269,6 @@ def rejection(reason: str) -> str:
     return f"JAX rejects this layout: {reason}."
 
 
-def where(assessment: Assessment) -> str:
-    """Return the machine of the figures: `TPU v5e`, or `no chip`."""
-    chip = hardware.CHIPS.get(assessment.chip or "")
-    return "no chip" if chip is None else chip.title
-
-
 def _fits_help(assessment: Assessment) -> str:
     need = assessment.memory
     if need is None:
@@ -283,7 +277,7 @@ def _fits_help(assessment: Assessment) -> str:
     what = "At least what a step holds whatever a compiler does" if need.at_least else f"Peak memory{of}"
     on = ". Choose a chip to see whether it fits"
     if need.capacity_bytes is not None:
-        on = f", of the {bytes_text(need.capacity_bytes)} of a device of {where(assessment)}"
+        on = f", of the {bytes_text(need.capacity_bytes)} of a device of {chip_title(assessment)}"
     rejected = "" if assessment.rejected is None else f" JAX rejects the layout: {assessment.rejected}."
     return f"{what} on one device{on}.{rejected}"
 
@@ -320,13 +314,13 @@ def _step_help(assessment: Assessment) -> str:
         return f"Unknown: {assessment.unknown_step}."
     program = f"One run of {noun(assessment.program or '')}"
     if assessment.step.kind == "measured":
-        machine = "emulated devices" if assessment.chip is None else where(assessment)
+        machine = "emulated devices" if assessment.chip is None else chip_title(assessment)
         which = "all" if assessment.step.ends == RANGE else "80% of the"
         return f"{program}, measured on {machine}: the median, and the range of {which} steps."
     step = assessment.step
     if step.kind == "at least":
-        return f"{program} on {where(assessment)}: a lower bound, because {step.at_least}."
+        return f"{program} on {chip_title(assessment)}: a lower bound, because {step.at_least}."
     if step.outside is not None:
-        machine = where(assessment)
+        machine = chip_title(assessment)
         return f"{program}, predicted on {machine}, outside of what was checked: {step.outside}."
-    return f"{program}, predicted on {where(assessment)}, with an interval of 80%."
+    return f"{program}, predicted on {chip_title(assessment)}, with an interval of 80%."

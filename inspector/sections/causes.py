@@ -1,6 +1,7 @@
 """Why a sharding or a collective is there: origins, conflicts, and what depends on a rule."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from inspector.compiled.causes import Conflicts, Dependents, conflicts_of, wire_bytes_of_conflicts
 from inspector.core.formatting import bytes_text, counted, mesh_axes_text, shape_text
@@ -31,17 +32,15 @@ def of_origins(name: str, origins: Sequence[Origin]) -> tuple[Block, ...]:
     Args:
       name: the collective or the array.
     """
-    origins_table = Table.of(
-        f"origins:{name}",
-        origins,
-        {
-            "Mesh axis:code": lambda origin: origin.mesh_axis,
-            "Sharding comes from:code": lambda origin: origin.from_,
-            "By rule:code": lambda origin: origin.rule,
-            "Over operations:count": lambda origin: None if origin.steps is None else len(origin.steps),
-        },
-    )
-    blocks: list[Block] = [origins_table]
+    columns: dict[str | Column, Callable[[Origin], Any]] = {
+        "Mesh axis:code": lambda origin: origin.mesh_axis,
+        "Sharding comes from:code": lambda origin: origin.from_,
+    }
+    if any(origin.rule for origin in origins):
+        columns["By rule:code"] = lambda origin: origin.rule
+    if any(origin.steps is not None for origin in origins):
+        columns["Over operations:count"] = lambda origin: None if origin.steps is None else len(origin.steps)
+    blocks: list[Block] = [Table.of(f"origins:{name}", origins, columns)]
     for number, origin in enumerate(origins):
         if origin.steps:
             steps = Table.of(

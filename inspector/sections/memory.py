@@ -216,8 +216,7 @@ def _peak_sentence(use: MemoryUse, most: str = "") -> str:
     groups = sorted(use.groups, key=lambda group: -group.bytes[use.peak])
     largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
     parts = ", ".join(
-        f"{USE_GROUPS[group_use.group].heading} {bytes_text(group_use.bytes[use.peak])}"
-        for group_use in largest
+        f"{USE_GROUPS[group_use.group]} {bytes_text(group_use.bytes[use.peak])}" for group_use in largest
     )
     # One instruction of the forward pass can be of both, such as an all-reduce of the loss and of gradients.
     after = {"backward": " in the backward pass", "optimizer": " in the optimizer"}
@@ -255,7 +254,7 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
             "Bytes:bytes": lambda row: sum(value.bytes for value in row),
             "Padding:bytes": lambda row: sum(value.padding for value in row),
             "Values:count": lambda row: len(row),
-            "Group": lambda row: USE_GROUPS[row[0].group].heading,
+            "Group": lambda row: USE_GROUPS[row[0].group],
             "Shape on one device:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",
         },

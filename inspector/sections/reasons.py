@@ -11,7 +11,7 @@ import cachetools
 
 from inspector.compiled.causes import CONSTRAINT, omitted_axes
 from inspector.compiled.collective_roles import makes_results
-from inspector.compiled.hlo.collective_names import PRODUCTS, READS, UPDATES
+from inspector.compiled.hlo.collective_names import PRODUCTS, READS, RETURN, UPDATES
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.compiled.source_calls import PRIMITIVES
@@ -139,7 +139,8 @@ class _Case(NamedTuple):
 
     Attributes:
       primitive: the operation that is proved to need it, or the collective of JAX that it is; "" if unknown.
-      constraint: the constraint or reshard of the code that asks for it, with its line; "" if none is known.
+      constraint: the constraint or reshard of the code that asks for it, with its line, or out_shardings; ""
+        if none is known.
       called: the function of JAX in the code that it comes from; "" if unknown.
       by: who runs it: `code`, `autodiff` or `either`; "" for one of the partitioner.
       reduces: whether it combines values.
@@ -247,7 +248,8 @@ def _reason(
             what = f"{words} {_named(_patterns(itertools.chain.from_iterable(every)))}"
     op, by = collective.op, ""
     named_after = parse_op_name(collective.op_name)[0].primitive
-    primitive = called = collective.operation or ""
+    returned = collective.operation == RETURN
+    primitive = called = "" if returned else collective.operation or ""
     if conflict is not None:
         names = {conflict.operation, parse_op_name(conflict.op_name)[0].primitive}
         same = names & {primitive, named_after} - {""}
@@ -255,6 +257,8 @@ def _reason(
         conflict, primitive = (conflict, primitive or same.pop()) if same else (None, primitive)
     change = _change(collective, conflict)
     constraint = "" if op in REDUCTIONS else _constraint(collective, conflict, named_after)
+    if returned and not constraint and _are_fixed(program, outputs_of(collective)):
+        constraint = "out_shardings of jit"
     if named_after in PRIMITIVES:
         primitive, change, constraint = named_after, "", ""
         called = collective.call or named_after
@@ -298,6 +302,13 @@ def _constraint(collective: Collective, conflict: Conflict | None, named_after: 
     omitted = () if conflict is None else omitted_axes(conflict)
     places = {place for place, *_, axis in omitted if collective.mesh_axes == (axis,)}
     return f"the {places.pop()}".replace(CONSTRAINT, "constraint in ") if len(places) == 1 else ""
+
+
+def _are_fixed(program: Program, paths: Sequence[str]) -> bool:
+    """Return whether the code gives the sharding of these results to jit; of all if none is known."""
+    results = [array for array in program.shardings if array.role == "output"]
+    own = [array for array in results if array.path in paths] or results
+    return bool(own) and all(array.requested is not None for array in own)
 
 
 def _change(collective: Collective, conflict: Conflict | None) -> str:

@@ -134,7 +134,7 @@ def loss_text(losses: Sequence[float | None]) -> str:
 def _owner_text(owner: str) -> str:
     if owner == NOBODY:
         return "no known owner"
-    return ARRAY_GROUPS[owner].heading if owner in ARRAY_GROUPS else owner
+    return ARRAY_GROUPS.get(owner, owner)
 
 
 def boxes(snapshot: Snapshot) -> tuple[Block, ...]:

@@ -7,15 +7,20 @@ from dataclasses import replace
 import pytest
 
 from inspector.core.snapshot import (
+    Array,
     Collective,
     CollectivePart,
     Conflict,
     ConflictSide,
     Origin,
     Program,
+    ProgramArray,
     Requester,
+    Snapshot,
+    Source,
     Spec,
 )
+from inspector.sections.array import placed
 from inspector.sections.collectives import cause, each
 from inspector.sections.reasons import of_parts, shared
 
@@ -326,6 +331,30 @@ def test_a_constraint_of_the_result_asks_for_a_gathered_operand(place: str, uses
     program = constrained(place, uses)
     (row,) = shared(program)
     assert ("a.py:46" in (row.reason or "")) == asks == ("dot_general" not in (row.reason or ""))
+
+
+@pytest.mark.parametrize("path", ["f/output/a", "f/output/b", None])
+def test_out_shardings_ask_for_what_only_results_read(path: str | None) -> None:
+    """The sharding of one of two results is given to jit."""
+    arrays = tuple(
+        ProgramArray("output", f"f/output/{name}", given, ((),), None)
+        for name, given in (("a", ((),)), ("b", None))
+    )
+    parts = (CollectivePart(64, (), (path,) if path else ()),)
+    gathered = replace(gather("data"), op_name=None, operation="return", arrays=(), parts=parts)
+    said = reason(Program("f", collectives=(gathered,), shardings=arrays), gathered) or ""
+    assert ("out_shardings" in said) == (path == "f/output/a")
+    read = replace(gathered, operation=None)
+    assert "out_shardings" not in (reason(Program("f", collectives=(read,), shardings=arrays), read) or "")
+
+
+@pytest.mark.parametrize("given", [((),), None])
+def test_the_code_gives_a_result_its_sharding(given: Spec | None) -> None:
+    array = Array("y", "other", (8,), "float32", spec=((),))
+    step = Program("f", shardings=(ProgramArray("output", "y", given, ((),), None),))
+    source = Source("capture", None, "2026-01-01T00:00:00+00:00", {})
+    said = str(placed(array, Snapshot(source, None, None, (array,), (step,))))
+    assert ("out_shardings" in said) == (given is not None) == ("compiled program" not in said)
 
 
 @pytest.mark.parametrize("primitive", ["sharding_constraint", "reshard"])

@@ -236,6 +236,15 @@ def returned(evidence: Evidence, *, axes: str, collective: str, **_rest: str) ->
     return "out_shardings" in evidence.source and bool(_named(evidence, axes, collective))
 
 
+def asked_by_jit(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a lowered module with a sharding on each result, and a collective that no arithmetic reads."""
+    results = re.findall(r"func.func public @main\(.*\) -> \((.*)\) \{", evidence.lowered)
+    given = any(text.count("tensor<") == len(re.findall(r"sdy.sharding =", text)) for text in results)
+    arithmetic = {"dot", "convolution", "reduce", "sort", "add", "subtract", "multiply", "divide"}
+    over = [known for known in evidence.over(names(axes)) if known.op == collective]
+    return given and any(not known.read & arithmetic for known in over)
+
+
 def _counts(text: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for number, op in re.findall(r"([\d,]+) ([a-z-]+?)s?(?= and|,|$)", text):

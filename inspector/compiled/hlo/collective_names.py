@@ -27,6 +27,7 @@ _REDUCES = {
     "multiply": "reduce_prod",
 }
 _NAMES = {"product": PRODUCTS, "gather": READS, "scatter": UPDATES}
+RETURN = "return"  # the name in StableHLO of what only the results of the program need
 _OF_OPCODES = {"split": "slice", "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse"}
 
 
@@ -119,7 +120,8 @@ def operation_of(
     """Return the operation that the flow of data proves to need a collective; None if none is proved alone.
 
     Of a reduction, it is the one whose partial results are combined. Of others, it is the one that reads the
-    result: what the collective is named after, if that reads it, or else the only one.
+    result: what the collective is named after, if that reads it, or else the only one. If nothing but the
+    program's results has it, it is `return`.
 
     Args:
       metadata: that of the collective, or of a part of it, whose name is taken if the opcode can be it.
@@ -127,7 +129,10 @@ def operation_of(
     """
     own, found = _primitive(metadata), set[str | None]()
     if not BY_OPCODE[instruction.opcode].reduces:
-        _read(analysis, computation, instruction, own, iter(range(_MOST_USERS)), found, operand)
+        visits = iter(range(_MOST_USERS))
+        returned = _read(analysis, computation, instruction, own, visits, found, operand)
+        if returned and not found and computation.name == analysis.module.entry:
+            return RETURN
     else:
         which = slice(None) if operand is None else slice(operand, operand + 1)
         for source in analysis.backward.operands(Value(Frame(computation), instruction), which):

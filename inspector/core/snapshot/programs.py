@@ -143,7 +143,8 @@ class Collective(Record):
       depth: Number of collectives with its operation and devices that have to end before it, one by one,
         in one run of its computation. Those of one depth can be combined. None if unknown.
       operation: The operation that the flow of data proves to need it: that makes the partial results which
-        it combines, or that reads what it moves. None if none is proved, or for a collective of the code.
+        it combines, or that reads what it moves; `return` if only results of the program do. None if none
+        is proved, or for a collective of the code.
     """
 
     op: str
@@ -590,9 +591,10 @@ class ProgramArray(Record):
     Attributes:
       role: Whether it is an input or an output.
       path: Path in the tree of inputs or outputs, keys joined by "/".
-      requested: The requested PartitionSpec. None if the compiler was free to choose.
+      requested: The requested PartitionSpec. None if the compiler was free to choose, and for arguments of a
+        recorded program.
       compiled: The PartitionSpec of the compiled program.
-      same: Whether both place the array the same way. None if no spec was requested, or if it is not used.
+      same: Whether both place the array the same way. None if they were not compared, or if it is not used.
       used: Whether the program uses it. false for an input that the compiler dropped.
       use: What the compiled text proves: an input is a weight, a moment of an optimizer, a cache, or data; an
         output is a gradient. None if it proves none.

@@ -20,7 +20,7 @@ from inspector.machines.hardware import Chip
 
 UNEXPLAINED = "not explained by arrays"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
-CONSTANTS = USE_GROUPS["constant"].heading
+CONSTANTS = USE_GROUPS["constant"]
 NEEDED = "needed, according to the compiler"
 OUTPUTS_AND_TEMPORARIES = "outputs and temporaries"
 # The compiler's figure less that of its schedule: alignment, and buffers that the text does not show.
@@ -54,8 +54,7 @@ class Part:
     def name(self) -> str:
         if self.group is None:
             return UNEXPLAINED
-        style = ARRAY_GROUPS.get(self.group)
-        heading = self.group if style is None else style.heading
+        heading = ARRAY_GROUPS.get(self.group, self.group)
         return f"{heading} in host memory" if self.in_host else heading
 
 
@@ -275,7 +274,7 @@ def parts_of_estimate(program: Program, state: int, needed: int) -> dict[MemoryK
     return _by_kind(_adding_up(_at_peak(use), needed))
 
 
-_STATE_HEADINGS = frozenset(ARRAY_GROUPS[group].heading for group in (*STATE_AND_BATCH, "cache"))
+_STATE_HEADINGS = frozenset(ARRAY_GROUPS[group] for group in (*STATE_AND_BATCH, "cache"))
 
 
 def _by_kind(parts: Iterable[tuple[str, int]]) -> dict[MemoryKind, int]:
@@ -284,7 +283,7 @@ def _by_kind(parts: Iterable[tuple[str, int]]) -> dict[MemoryKind, int]:
         kind: MemoryKind = "temporaries"
         if name in _STATE_HEADINGS:
             kind = "state"
-        elif name == ARRAY_GROUPS["activation"].heading:
+        elif name == ARRAY_GROUPS["activation"]:
             kind = "activations"
         elif name in (NEEDED, UNEXPLAINED):
             kind = "unknown"
@@ -301,12 +300,12 @@ def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
     sizes = totals.by_group(_packed(snapshot), STATE_AND_BATCH)
     if sizes is None:
         return None
-    return [(ARRAY_GROUPS[group].heading, number) for group, number in sizes.items() if number]
+    return [(ARRAY_GROUPS[group], number) for group, number in sizes.items() if number]
 
 
 def _at_peak(use: MemoryUse) -> list[tuple[str, int]]:
     """Return (name, bytes) of each group of values at the peak."""
-    return [(USE_GROUPS[group.group].heading, group.bytes[use.peak]) for group in use.groups]
+    return [(USE_GROUPS[group.group], group.bytes[use.peak]) for group in use.groups]
 
 
 def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str, int], ...]:

@@ -99,7 +99,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Value:
-    """An input or output. `sharding` is the compiled one, None for an input that the program drops."""
+    """An input or output. `sharding` is the compiled one, None for an input that the program drops.
+
+    fixed: whether the code gives it to jit, as an entry of `out_shardings`.
+    """
 
     path: str
     leaf: Leaf
@@ -107,6 +110,7 @@ class Value:
     output: bool
     used: bool
     donated: bool = False
+    fixed: bool = False
 
 
 class CapturedProgram:
@@ -185,9 +189,12 @@ class CapturedProgram:
         compiled = self._compiled
         out_tree: jax.tree_util.PyTreeDef = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
-        for leaf, sharding in zip(arguments(results(compiled)), shardings, strict=True):
+        fixed = getattr(compiled, "fixed", ())
+        if len(fixed) != len(shardings):
+            fixed = [False] * len(shardings)
+        for leaf, sharding, own in zip(arguments(results(compiled)), shardings, fixed, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
-            yield Value(path, leaf, sharding, output=True, used=True)
+            yield Value(path, leaf, sharding, output=True, used=True, fixed=own)
 
 
 def _program_array(value: Value) -> ProgramArray:
@@ -196,11 +203,11 @@ def _program_array(value: Value) -> ProgramArray:
         partition_spec = value.sharding.spec
         if PartitionSpec.UNCONSTRAINED not in entries_of(partition_spec):
             spec = spec_of(partition_spec, len(value.leaf.value.shape))
-    # A compiled program does not contain the requested shardings.
+    # A compiled program does not contain the requested shardings. JAX compiles with those of results.
     return ProgramArray(
         role="output" if value.output else "input",
         path=value.path,
-        requested=None,
+        requested=spec if value.fixed else None,
         compiled=spec,
         same=None,
         used=value.used,

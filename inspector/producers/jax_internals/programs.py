@@ -14,6 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from inspector.model import PyTree
 
@@ -65,6 +66,11 @@ def results(compiled: jax.stages.Compiled) -> PyTree:
 def is_chosen(sharding: object) -> bool:
     """Return whether an argument or result has no requested sharding, so that the compiler chooses one."""
     return type(sharding).__name__ == "UnspecifiedValue"
+
+
+def is_given(sharding: object) -> bool:
+    """Return whether the code gives a result's sharding to jit. Along explicit axes, JAX does it itself."""
+    return isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_auto
 
 
 def used_arguments(compiled: MeshExecutable) -> Collection[int]:

@@ -32,7 +32,6 @@ from inspector.producers.readers.profiles.times import Times
 CUT, NO_TIMES, NO_HLO = "profile-cut", "profile-without-times", "profile-without-hlo"
 OTHER_RUNS, HOSTS_MISSING = "profile-other-runs", "profile-hosts-missing"
 UNKNOWN_INSTRUCTIONS, COMMAND_BUFFERS = "profile-unknown-instructions", "profile-command-buffers"
-IDLE_PROGRAMS = "profile-programs-not-run"
 
 _PRODUCER = "inspector.producers.jax_internals.hlo_conversion"
 _HLO_MODULE = 1  # the field of an HloProto

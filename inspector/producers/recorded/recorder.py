@@ -498,6 +498,7 @@ def _compiled(
         out_tree = jax.tree.structure([0] * len(executable.out_avals))
     compiled = _WithoutText(executable, computation.const_args, in_tree.unflatten(information), out_tree)
     compiled.split = None if traced is None else traced.split
+    compiled.fixed = [*map(programs.is_given, computation.compile_args["out_shardings"])]
     return compiled, argument_paths(in_tree, out_tree, names, compiled.split)
 
 
@@ -506,9 +507,11 @@ class _WithoutText(jax.stages.Compiled):
 
     Attributes:
       split: the `Split` of the hook for a function of Equinox or Haliax, else None.
+      fixed: whether the code gives each result's sharding to jit.
     """
 
     split: Split | None = None
+    fixed: Sequence[bool] = ()
 
     def as_text(self) -> str | None:
         """Return None, so that nothing is read from the text."""

@@ -65,7 +65,7 @@ def test_a_reduction_is_of_what_makes_its_parts(made: str, applied: str, operati
             'ROOT d = f32[16,8] add(g, g), metadata={op_name="jit(f)/add"}',
             None,
         ),  # it reads what another needs
-        ('ROOT d = f32[16,8] copy(g), metadata={op_name="jit(f)/neg"}', None),  # it becomes the result
+        ('ROOT d = f32[16,8] copy(g), metadata={op_name="jit(f)/neg"}', "return"),  # it becomes the result
         ('c = f32[8,16] transpose(g)\n ROOT d = f32[16] sort(c), metadata={op_name="jit(f)/sort"}', "sort"),
     ],
 )

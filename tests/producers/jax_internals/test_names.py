@@ -181,6 +181,17 @@ def test_programs_have_names_devices_and_shardings() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
+def test_a_sharding_that_the_code_gives_to_jit_is_known(kind: AxisType) -> None:
+    """With explicit axes, JAX gives each result the sharding of its type."""
+    sharding = NamedSharding(jax.make_mesh((4,), ("x",), axis_types=(kind,)), PartitionSpec("x"))
+    argument = jax.ShapeDtypeStruct((8,), "float32", sharding=sharding)
+    for given in (None, sharding):
+        jitted = jax.jit(lambda x: x + 1, out_shardings=given)
+        (own,) = jitted.lower(argument)._lowering.compile_args["out_shardings"]
+        assert programs.is_given(own) == (given is not None and kind == AxisType.Auto)
+
+
 def test_a_lowered_program_moves_to_other_devices() -> None:
     before = lowered()
     old, new = moved_lowering.devices_of(before), tuple(jax.devices()[4:8])
