@@ -1,11 +1,10 @@
 """The candidates of a search: time of a step against memory of a device, one point for each.
 
-The best one has its name. A line joins those that no other one beats in both.
+The legend names the best one. A line joins those that no other one beats in both.
 """
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -64,7 +63,6 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
         right=_RIGHT_PX,
         **frame.legend_below([str(trace.name) for trace in traces], width_px, _BOTTOM_PX, _PLOT_PX),
         shapes=shapes,
-        annotations=[] if best is None or best not in near else [_label(best, seconds, sizes)],
         xaxis=frame.axis(
             **ticks.linear(min(seconds), max(seconds), seconds_text),
             title=frame.axis_title(
@@ -116,7 +114,8 @@ def _rings(
     """Yield the rings around the best candidate and around the layout from which the search began."""
     for name, candidate, symbol in (("best", best, "star-open"), ("current", current, "diamond-tall-open")):
         if candidate is not None and candidate in near:
-            yield _points(name, [candidate], {"symbol": symbol, "size": 20, "color": palette.GOOD})
+            named = f"{name}: {labels.escape(name_of(candidate))}, {seconds_text(_seconds(candidate))}"
+            yield _points(named, [candidate], {"symbol": symbol, "size": 20, "color": palette.GOOD})
 
 
 def _memory_range(least: float, most: float) -> tuple[float, float]:
@@ -141,24 +140,6 @@ def _frontier(near: Sequence[Candidate]) -> Iterator[go.Scatter]:
             line={"color": palette.MARK, "width": 1.5, "shape": "hv"},
             hoverinfo="skip",
         )
-
-
-def _label(best: Candidate, seconds: Sequence[float], sizes: Sequence[float]) -> dict[str, Any]:
-    """Return the name and the time of the best candidate, next to its point and inside of the plot."""
-    right = _seconds(best) > (min(seconds) + max(seconds)) / 2
-    least, most, own = (math.log(size) for size in (min(sizes), max(sizes), _bytes(best)))
-    # Few layouts are as fast as the best one and need more memory.
-    above = own < most - 0.15 * (most - least) or least == most
-    return frame.annotation(
-        labels.escape(f"{name_of(best)}, {seconds_text(_seconds(best))}"),
-        _seconds(best),
-        math.log10(_bytes(best)),
-        xanchor="right" if right else "left",
-        xshift=10 if right else -10,
-        yanchor="bottom" if above else "top",
-        yshift=12 if above else -12,
-        font={"size": frame.NOTE_PX, "color": palette.GOOD},
-    )
 
 
 def _points(name: str, own: Sequence[Candidate], marker: dict[str, object]) -> go.Scatter:

@@ -9,11 +9,11 @@ from inspector.assessment import because
 from inspector.compare.question import change_text
 from inspector.compare.ratio import change_of, ratio_of
 from inspector.compare.search import order
-from inspector.compare.search.answer import answer_text, name_of, round_of
+from inspector.compare.search.answer import answer_sentences, answer_text, name_of, round_of
 from inspector.compare.search.order import examples_of
 from inspector.compare.search.result import Candidate, Objective, Progress, SearchResult, layout_of
 from inspector.compare.search.space import VARIED
-from inspector.core.formatting import bytes_text, counted, left_text, seconds_text
+from inspector.core.formatting import and_text, bytes_text, counted, left_text, seconds_text
 from inspector.core.rules.rule import rule_text
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout
@@ -22,6 +22,7 @@ from inspector.sections.section import (
     Block,
     Column,
     Folded,
+    Listing,
     Picture,
     Section,
     Table,
@@ -35,6 +36,7 @@ from inspector.sections.section import (
 _NOTHING_COMPILED = "Nothing was compiled: the compiler may choose other collectives."
 
 SHOWN = 20  # candidates of the table
+_VERDICT = 2  # sentences of the answer that are a verdict; the others are details
 TABLE = "search"
 _PHASES = {
     "bound": "Computing bounds of candidates",
@@ -86,6 +88,8 @@ def details(result: SearchResult) -> tuple[Block, ...]:
     if shown:
         blocks.append(picture(result))
     blocks.append(summary(result))
+    if others := answer_sentences(result)[_VERDICT:]:
+        blocks.append(Listing(tuple(map(with_code, others))))
     blocks += [
         text(sentence, quiet=True)
         for sentence in (known_text(result), end_text(result))
@@ -100,9 +104,9 @@ def details(result: SearchResult) -> tuple[Block, ...]:
 
 
 def answer(result: SearchResult) -> tuple[Text, ...]:
-    """Return which layout is best, in sentences, and the reason of its step; nothing without a best one."""
-    words, best = answer_text(result), result.best_candidate
-    if words is None or best is None:
+    """Return which layout is best, in two sentences, and the reason of its step; nothing without one."""
+    words, best = " ".join(answer_sentences(result)[:_VERDICT]), result.best_candidate
+    if best is None:
         return ()
     reason = "" if best.assessment is None else because(best.assessment)
     return (text(*with_code(words)), *((text(*with_code(reason), quiet=True),) if reason else ()))
@@ -215,11 +219,13 @@ def table(result: SearchResult) -> Table:
         values = other_fields(layout_of(candidate))
         return ", ".join(f"{name}={values.get(name)}" for name in names)
 
+    rows = listed(result)
+    titles = _titles(rows)
     return Table.of(
         TABLE,
-        listed(result),
+        rows,
         {
-            "Layout": lambda candidate: name_of(candidate) + (" (current)" if candidate.current else ""),
+            "Layout": lambda candidate: titles[id(candidate)] + (" (current)" if candidate.current else ""),
             "Source": stage_text,  # of what follows
             _unit(result): lambda candidate: seconds_text(candidate.step),
             **_program_columns(result),
@@ -244,6 +250,19 @@ def table(result: SearchResult) -> Table:
             ): lambda candidate: candidate.state_bytes,
         },
     )
+
+
+def _titles(candidates: Iterable[Candidate]) -> dict[int, str]:
+    """Return the name of each candidate, with the rules in which it differs from the first of this mesh."""
+    first: dict[str, set[str]] = {}
+    titles = {}
+    for candidate in candidates:
+        name, rules = name_of(candidate), set(rules_text(candidate).split(", "))
+        known = first.setdefault(name, rules)
+        differs = [f"with {rule}" for rule in sorted(rules - known)]
+        differs += [f"without {rule}" for rule in sorted(known - rules)]
+        titles[id(candidate)] = " ".join(filter(None, (name, ", ".join(differs))))
+    return titles
 
 
 def _program_columns(result: SearchResult) -> dict[Any, Any]:
@@ -297,17 +316,22 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
     before, after = layout_of(current), layout_of(candidate)
     items = [f"Mesh: {name_of(current)} → {name_of(candidate)}."]
     axes_before, axes_after = axes_of_logical(before), axes_of_logical(after)
+    renamed = _renamed(axes_before, axes_after)
+    if renamed:
+        items.append(f"Axes: {and_text([f'{was} is now {now}' for was, now in renamed.items()])}.")
     for name in dict.fromkeys((*axes_before, *axes_after)):
-        was, now = axes_before.get(name) or "nothing", axes_after.get(name) or "nothing"
+        sharded = [renamed.get(axis, axis) for axis in axes_before.get(name, ())], axes_after.get(name, [])
+        was, now = (" and ".join(axes) or "nothing" for axes in sharded)
         if was != now:
             items.append(f"{name}: sharded over {was} → {now}.")
     fields_before = other_fields(before)
     for name, value in other_fields(after).items():
         if value != fields_before.get(name):
             items.append(f"{name}: {fields_before.get(name)} → {value}.")
+    timed = round_of(result).removeprefix("a ")
     items += [
-        f"Sends over {axes}: {bytes_text(was)} → {bytes_text(now)} for each device and step."
-        for axes, was, now in _traffic(current, candidate)
+        f"Sends over {axes}: {bytes_text(was)} → {bytes_text(now)} for each device and {timed}."
+        for axes, was, now in _traffic(current, candidate, renamed)
         if was != now
     ]
     if current.state_bytes is not None and candidate.state_bytes is not None:
@@ -341,18 +365,42 @@ def other_fields(layout: Layout) -> dict[str, str]:
     return {name: text(value) for name, value in every.items()}
 
 
-def axes_of_logical(layout: Layout) -> dict[str, str]:
-    """Return the mesh axes of the first rule of each logical axis, or of each place with a spec."""
+def axes_of_logical(layout: Layout) -> dict[str, list[str]]:
+    """Return the mesh axes of the first rule of each logical axis, or the spec of each place.
+
+    Mesh axes of one device are left out.
+    """
     if not layout.rules:
-        return {place: ", ".join(map(str, spec)) for place, spec in layout.specs.items()}
-    found: dict[str, str] = {}
+        return {place: [", ".join(map(str, spec))] for place, spec in layout.specs.items()}
+    small = {axis for axis, size in zip(layout.axis_names, layout.mesh_shape, strict=True) if size == 1}
+    found: dict[str, list[str]] = {}
     for name, axes in layout.rules:
-        found.setdefault(name, " and ".join(axes))
+        found.setdefault(name, [axis for axis in axes if axis not in small])
     return found
 
 
-def _traffic(before: Candidate, after: Candidate) -> list[tuple[str, int, int]]:
-    was, now = before.wire_bytes or {}, after.wire_bytes or {}
+def _renamed(before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, str]:
+    """Return the mesh axes that only one layout has, paired if they shard most of the same dimensions."""
+    was, now = (dict.fromkeys(axis for axes in each.values() for axis in axes) for each in (before, after))
+    alike = [
+        (sum(old in axes and new in after.get(name, ()) for name, axes in before.items()), old, new)
+        for old in was
+        for new in now
+        if old not in now and new not in was
+    ]
+    renamed: dict[str, str] = {}
+    for count, old, new in sorted(alike, key=lambda pair: -pair[0]):
+        if count and old not in renamed and new not in renamed.values():
+            renamed[old] = new
+    return renamed
+
+
+def _traffic(before: Candidate, after: Candidate, renamed: dict[str, str]) -> list[tuple[str, int, int]]:
+    named = {
+        ",".join(renamed.get(axis, axis) for axis in axes.split(",")): sent
+        for axes, sent in (before.wire_bytes or {}).items()
+    }
+    was, now = named, after.wire_bytes or {}
     return [
         (axes.replace(",", " and "), was.get(axes) or 0, now.get(axes) or 0)
         for axes in dict.fromkeys((*was, *now))
@@ -400,6 +448,8 @@ def progress_text(progress: Progress) -> str:
         words += f": {progress.done:,} of {progress.total:,}"
     if progress.seconds_left is not None:
         words += f", {left_text(progress.seconds_left)}"
+    elif progress.phase == "compile" and not progress.done:
+        words += ", time left unknown until the first compile ends"
     return words
 
 

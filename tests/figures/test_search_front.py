@@ -23,7 +23,7 @@ def points(*candidates: Candidate, best: int | None) -> tuple[Any, dict[str, lis
     search_result = SearchResult("cpu", None, "now", Counts(), candidates, best)
     figure = search_front(search_result)
     assert figure is not None
-    return figure, {trace.name.split(";")[0]: list(trace.x) for trace in figure.data}
+    return figure, {trace.name.split(";")[0].split(":")[0]: list(trace.x) for trace in figure.data}
 
 
 def test_the_best_and_the_current_layout_are_shown_however_slow_they_are() -> None:
@@ -56,7 +56,9 @@ def test_the_best_has_its_name_and_a_line_joins_those_that_none_beats() -> None:
     small = candidate("propagated", 2.0, pareto=True)
     figure, seconds = points(fast, candidate("propagated", 2.5), small, best=0)
     assert seconds["less time or less memory than any other"] == [1.0, 2.0]
-    assert any("data 8" in annotation.text for annotation in figure.layout.annotations)
+    assert "best: data 8, 1.00 s" in [trace.name for trace in figure.data]
+    # No text is between the points.
+    assert not [text for text in figure.layout.annotations if text.xref == "x" or text.yref == "y"]
 
 
 @pytest.mark.parametrize(

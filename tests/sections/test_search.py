@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
+from inspector.compare.search.answer import answer_sentences
+from inspector.compare.search.result import Candidate, Counts, Objective, Progress, SearchResult
 from inspector.core.assessment import Assessment, Step, StepPart
 from inspector.sections import search
+from inspector.sections.section import Block, Listing
 from tests.figures import samples
 
 
@@ -74,6 +76,75 @@ def test_dimensions_that_stay_unsharded_are_no_difference() -> None:
     )
     search_result = SearchResult("cpu", None, "now", Counts(), (candidate, other), None)
     assert "hidden" not in str(search.why(search_result, other))
+
+
+def searched(*rules: tuple[str, str, str], **fields: object) -> tuple[SearchResult, tuple[Candidate, ...]]:
+    """Return a result with a candidate for each mesh, axes and rules. The first one is the current layout."""
+    candidates = tuple(
+        Candidate(
+            "propagated",
+            current=not place,
+            seconds=1.0 + place,
+            wire_bytes={
+                axis: 2**20
+                for axis, size in zip(axes.split(","), mesh.split("x"), strict=True)
+                if size != "1"
+            },
+            layout=layouts.parse(
+                {"model": "transformer", "mesh": mesh, "axes": axes, "rules": rule}
+            ).unwrap().to_json(),
+        )
+        for place, (mesh, axes, rule) in enumerate(rules)
+    )  # fmt: skip
+    return SearchResult("cpu", "v5e", "now", Counts(), candidates, 0, **fields), candidates
+
+
+def test_axes_with_other_names_are_no_difference() -> None:
+    result, (_, other) = searched(
+        ("4x4", "data,model", "batch=data,mlp=model,vocab=model"),
+        ("1x4x4", "data,fsdp,tensor", "batch=data+fsdp,embed=fsdp,mlp=tensor"),
+    )
+    said = str(search.why(result, other))
+    assert "data is now fsdp" in said and "model is now tensor" in said
+    assert "embed: sharded over nothing → fsdp." in said and "vocab: sharded over tensor → nothing." in said
+    assert "mlp" not in said and "batch" not in said and "Sends over" not in said
+    # Axes that shard nothing in common are not the same ones.
+    result, (_, other) = searched(("4", "data", "batch=data"), ("4", "tensor", "mlp=tensor"))
+    assert "is now" not in str(search.why(result, other))
+
+
+def test_layouts_with_one_mesh_are_told_apart_by_their_rules() -> None:
+    rules = ("batch=data", "batch=data,mlp=data", "mlp=data", "batch=data")
+    result, _ = searched(*(("8", "data", rule) for rule in rules))
+    titles = [row[0] for row in search.table(result).rows]
+    assert titles == [
+        "data 8 (current)",
+        "data 8 with mlp → data",
+        "data 8 with mlp → data, without batch → data",
+        "data 8",
+    ]
+
+
+def test_a_verdict_has_two_sentences_and_details_have_the_others() -> None:
+    served = ("8", "fsdp", "batch=fsdp")
+    result, _ = searched(served, ("8", "tensor", "mlp=tensor"), limits={"apply": 1.0})
+    every = answer_sentences(result)
+    assert len(every) > 2
+    said = ["".join(map(str, line)).replace("'", "") for line in _listed(search.details(result))]
+    assert len(said) == len(every) - 2
+    assert search.answer(result)[0].parts[0] == " ".join(every[:2]).partition("`")[0]
+
+
+def _listed(blocks: tuple[Block, ...]) -> list[object]:
+    return [item for block in blocks if isinstance(block, Listing) for item in block.items]
+
+
+def test_the_time_left_is_unknown_until_the_first_compile_ends() -> None:
+    def said(phase: str, done: int, left: float | None) -> str:
+        return search.progress_text(Progress(phase, done, 8, Counts(), left, 0))
+
+    assert said("compile", 0, None).endswith("0 of 8, time left unknown until the first compile ends")
+    assert "unknown" not in said("compile", 1, 60.0) and "unknown" not in said("partition", 0, None)
 
 
 def test_the_change_of_the_step_has_an_interval_and_the_sign_of_other_tables() -> None:

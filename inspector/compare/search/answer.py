@@ -65,13 +65,18 @@ def answer_of(result: SearchResult) -> Answer | None:
 
 
 def answer_text(result: SearchResult) -> str | None:
-    """Return the answer in sentences: `fsdp 16 is the best layout, 97 ms.` None without a best layout.
+    """Return all of `answer_sentences`; None without a best layout."""
+    return " ".join(answer_sentences(result)) or None
+
+
+def answer_sentences(result: SearchResult) -> list[str]:
+    """Return the answer, `fsdp 16 is the best layout, 97 ms.` first; nothing without a best layout.
 
     Only the objective of time compares steps.
     """
     answer = answer_of(result)
     if answer is None:
-        return None
+        return []
     best = answer.best
     about = " before a compile" if best.stage == "propagated" else ""
     unit = "" if best.measured is not None or best.assessment is None else _about(best)
@@ -80,20 +85,20 @@ def answer_text(result: SearchResult) -> str | None:
         each = tokens / layout_of(best).devices
         most = "at most " if unit == "at least " else ""
         takes += f", {most}{_rounded(tokens)} tokens per second, {_rounded(each)} on each device"
-    words = f"{name_of(best)} is the best layout{about}: {takes}."
+    sentences = [f"{name_of(best)} is the best layout{about}: {takes}."]
     if result.objective != "time":
         what = {"memory": "needs the least memory", "traffic": "sends the least"}[result.objective]
-        return " ".join((f"{name_of(best)} {what}{about}; {takes}.", *_programs(result, best)))
+        return [f"{name_of(best)} {what}{about}; {takes}.", *_programs(result, best)]
     count = len(answer.alike)
     if count:
         least = "At least " if answer.more else ""
-        words += f" {least}{counted(count, 'other layout')} cannot be told apart from it."
+        sentences.append(f"{least}{counted(count, 'other layout')} cannot be told apart from it.")
     if answer.others:
         other = answer.others[0]
         bound = "at least " if other.at_least else ""
-        words += f" With most devices along `{other.axis}` ({name_of(other.candidate)}), it takes "
-        words += f"{bound}{ratio_text(other.ratio)} times as long."
-    return " ".join((words, *_programs(result, best)))
+        words = f"With most devices along `{other.axis}` ({name_of(other.candidate)}), it takes "
+        sentences.append(f"{words}{bound}{ratio_text(other.ratio)} times as long.")
+    return [*sentences, *_programs(result, best)]
 
 
 def _rounded(number: float) -> str:

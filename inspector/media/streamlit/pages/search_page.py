@@ -180,6 +180,7 @@ def show() -> None:
         return
     if watched.running:
         st.fragment(_watch, run_every=asked.POLL_SECONDS)(watched, user.current().owner)
+        st.fragment(_results_so_far, run_every=_POLL_SECONDS)(watched)
         return
     if watched.error:
         st.error(plain(watched.error), icon=":material/error:")
@@ -335,10 +336,15 @@ def _others(shown: Watched | None) -> None:
 
 
 def _watch(watched: Watched, owner: str) -> None:
-    """Draw the progress with Cancel, and the results so far. Rerun the page at the end."""
+    """Draw the progress with Cancel. Rerun the page at the end."""
     if (progress := _progress(watched, owner)) is None:
         st.rerun()
     asked.draw("search", progress, lambda: registry.shared().leave(watched, owner))
+
+
+def _results_so_far(watched: Watched) -> None:
+    """Draw the results so far, less often than the progress: they take longer to draw."""
+    page_switch.follow()  # a click on Open reruns this fragment alone
     result = watched.result()
     if result.candidates:
         _show_table(result, [section.picture(result), section.table(result)], None)

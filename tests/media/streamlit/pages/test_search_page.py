@@ -13,6 +13,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.machines import targets
+from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.pages import search_page
 from inspector.service.search import executors, registry
 from tests.compare.search.samples import search_result
@@ -126,6 +127,24 @@ def test_the_best_layout_has_its_actions_once_before_the_pictures(
     assert not [key for key in drawn if key.startswith("row_")]
     page.button(key="code_button").click().run()
     assert not page.exception and len(page.code) == 1
+
+
+def test_open_leaves_the_page_while_the_search_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A click in a fragment reruns the fragment alone.
+    opened_pages: list[str] = []
+    monkeypatch.setattr(page_switch, "to", opened_pages.append)
+
+    def fragment() -> None:
+        from types import SimpleNamespace
+
+        from inspector.media.streamlit.page import page_switch
+        from inspector.media.streamlit.pages import search_page
+
+        page_switch.in_next_run(page_switch.LAYOUT)
+        search_page._results_so_far(SimpleNamespace(result=lambda: SimpleNamespace(candidates=())))
+
+    page = AppTest.from_function(fragment, default_timeout=PATIENCE).run()
+    assert not page.exception and opened_pages == [page_switch.LAYOUT]
 
 
 @pytest.fixture
