@@ -193,7 +193,10 @@ def collectives_of(
     collectives = []
     for collective in hlo.collectives(module, mesh, analysis, room):
         key = (collective.computation, collective.name)
-        arrays = [Moved(*map(_arrays, operand)) for operand in moved.get(key, ())]
+        arrays = [
+            Moved(*(tuple(path for path in paths if path not in _NOT_ARRAYS) for paths in operand))
+            for operand in moved.get(key, ())
+        ]
         collectives.append(
             replace(
                 collective,
@@ -308,7 +311,3 @@ def parsed(text: str | None) -> hlo.Module | None:
     except InvalidInput:
         return None
     return modules[0] if len(modules) == 1 else None
-
-
-def _arrays(paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(path for path in paths if path not in _NOT_ARRAYS)

@@ -94,7 +94,9 @@ def conflicts(program: Program) -> Section | None:
                 **shared,
                 "Source": lambda group: group.conflict.source or "unknown",
                 Column("Places", "count", "Operations with the same conflict."): lambda group: group.count,
-                "Resharded": lambda group: "; ".join(map(_change, _changed(group))),
+                "Resharded": lambda group: "; ".join(
+                    _change(side) for side in group.conflict.sides if side.spec != side.used
+                ),
                 "By": lambda group: ", ".join(
                     dict.fromkeys(collective.op for collective in group.collectives)
                 ),
@@ -192,10 +194,6 @@ def _headline(program: Program, groups: Sequence[Conflicts]) -> tuple[Inline, ..
         Strong(f"{'at least ' if unknown else ''}{bytes_text(sent)}"),
         " leave each device for this in one run.",
     )
-
-
-def _changed(conflicts: Conflicts) -> list[ConflictSide]:
-    return [side for side in conflicts.conflict.sides if side.spec != side.used]
 
 
 def _change(side: ConflictSide) -> str:

@@ -84,16 +84,12 @@ def _not_predicted(measured: MeasuredStep) -> str:
 def _parts(measured: MeasuredStep) -> Table:
     predicted = measured.predicted is not None
     columns: dict[str | Column, Callable[[Row], Cell]] = {
-        "Part": _part_text,
+        "Part": lambda row: f"{row.name}, with the hidden part" if row.whole else row.name,
         **({"Predicted:seconds": lambda row: row.predicted} if predicted else {}),
         "Measured:seconds": lambda row: row.measured,
         **({Column("Measured / predicted", "ratio", ""): lambda row: row.ratio} if predicted else {}),
     }
     return Table.of(f"measured-parts:{measured.program.name}", measured.rows, columns)
-
-
-def _part_text(row: Row) -> str:
-    return f"{row.name}, with the hidden part" if row.whole else row.name
 
 
 def _achieved(measured: MeasuredStep) -> list[str]:

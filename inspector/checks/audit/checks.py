@@ -20,7 +20,7 @@ from inspector.checks.audit.context import LEAST_SHARE, AuditContext, with_array
 from inspector.core.formatting import and_text, counted
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Array, Finding, Mesh, Snapshot
+from inspector.core.snapshot import Finding, Mesh, Snapshot
 from inspector.core.totals import STATE_GROUPS, in_device_memory
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout.plan import merged_by_logical_axis
@@ -80,7 +80,7 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
     if without:
         said.append(f"The collectives of {_listed(without)} are unknown, so they are not checked.")
     held = [array for array in snapshot.arrays if array.group in (*STATE_GROUPS, "cache", "batch")]
-    nowhere = [array.path for array in held if _is_unknown(array)]
+    nowhere = [a.path for a in held if a.spec is None and a.shards is None and a.bytes_per_device is None]
     if nowhere:
         said.append(
             f"The {'sharding' if len(nowhere) == 1 else 'shardings'} of {_listed(nowhere)} "
@@ -88,10 +88,6 @@ def gaps(snapshot: Snapshot) -> tuple[str, ...]:
             f"{'is' if len(nowhere) == 1 else 'are'} not checked."
         )
     return tuple(said)
-
-
-def _is_unknown(array: Array) -> bool:
-    return array.spec is None and array.shards is None and array.bytes_per_device is None
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -37,7 +37,7 @@ def all_reduced_findings(context: AuditContext) -> Iterator[Finding]:
         if collective.op != "all-reduce" or not moved:
             continue
         for axis in collective.mesh_axes or ():
-            sharded = {array.path: array for array in moved if _is_sharded(array, axis)}
+            sharded = {a.path: a for a in moved if any(axis in (axes or ()) for axes in a.spec or ())}
             if sharded:
                 by_axis[axis] |= sharded
                 reduced[axis].append(collective)
@@ -74,10 +74,6 @@ _ON_TPUS = (
     "The compiler for TPUs forms a reduce-scatter only if each device keeps whole tiles, as 8 rows or 128 "
     "columns, and not over all devices of a square or three-dimensional slice."
 )
-
-
-def _is_sharded(array: Array, axis: str) -> bool:
-    return any(axis in (axes or ()) for axes in array.spec or ())
 
 
 CODE = "gradient-sharding-lost"

@@ -25,10 +25,6 @@ def _lu(rows: int, columns: int) -> float:
     return most * least**2 - least**3 / 3
 
 
-def _qr(rows: int, columns: int) -> float:
-    return 2 * _lu(rows, columns)
-
-
 def _q_of_qr(rows: int, columns: int) -> float:
     """Return the FLOPs of `columns` columns of Q from as many reflections."""
     return 2 * rows * columns**2 - 2 * columns**3 / 3
@@ -42,7 +38,7 @@ _SOLVERS: tuple[tuple[re.Pattern[str], Callable[[int, int], float]], ...] = tupl
         (r"Cholesky|__cusolver\$cholesky|\w+_[sdcz]?potrf\w*", lambda rows, _: rows**3 / 3),
         (r"InvertDiagBlocks\w+", lambda rows, _: rows**3 / 3),
         (r"LuDecomposition\w*|\w+_[sdcz]?getrf\w*", _lu),
-        (r"Qr\w*|\w+_[sdcz]?geqrf\w*", _qr),
+        (r"Qr\w*|\w+_[sdcz]?geqrf\w*", lambda rows, columns: 2 * _lu(rows, columns)),
         # The triangular factor of blocked reflections, from their inner products.
         (r"CompactWyHelper", lambda rows, _: rows**3 / 3),
         (r"ProductOfElementaryHouseholderReflectors|\w+_[sdcz]?(?:or|un)gqr\w*", _q_of_qr),

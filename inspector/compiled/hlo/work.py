@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import NamedTuple
 
 from inspector.compiled.hlo import kernel_costs
@@ -139,7 +140,8 @@ def repeated_work(
             totals[key] += run.times * value
             parts[key][instruction.opcode, module.source(instruction.metadata)] += run.times * value
             first = largest.get((*key, instruction.opcode), (0, instruction))
-            largest[*key, instruction.opcode] = max(first, (run.times * value, instruction), key=_first)
+            own = run.times * value, instruction
+            largest[*key, instruction.opcode] = max(first, own, key=itemgetter(0))
 
     def repeated(alike: Digits, searched: bool) -> RepeatedWork:
         flops, of_lines, by_opcode = totals[alike, searched], parts[alike, searched], Counter[str]()
@@ -158,10 +160,6 @@ def repeated_work(
 
     ranked = sorted(totals, key=lambda key: -totals[key])
     return tuple(repeated(*key) for key in ranked[:_MOST_REPEATED])
-
-
-def _first(pair: tuple[int, Instruction]) -> int:
-    return pair[0]
 
 
 def _times(ways: int, amount: int | None) -> int | None:

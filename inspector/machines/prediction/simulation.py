@@ -413,7 +413,7 @@ class _Machine:
         seconds, basis = self._duration(computation, position, operation)
         self.core[computation.name, position] = seconds
         if basis == "roofline" and operation.uncounted is not None:
-            name = _kernel_name(operation)
+            name = f"{operation.uncounted}{f' ({operation.source})' if operation.source else ''}"
             self.totals.kernels[name] = self.totals.kernels.get(name, 0.0) + seconds
         if operation.flops:
             self.totals.matrix += seconds
@@ -573,8 +573,3 @@ class _Machine:
     ) -> None:
         if self._recording and end > start:
             self.spans.append(Span(computation.name, position, resource, start, end, basis, awaited))
-
-
-def _kernel_name(operation: ScheduledOperation) -> str:
-    """Return the name of a custom kernel with its source line."""
-    return f"{operation.uncounted}{f' ({operation.source})' if operation.source else ''}"

@@ -1,4 +1,7 @@
-"""Make the Program record of a `jax.stages.Compiled` from a user's job."""
+"""Make the Program record of a `jax.stages.Compiled` from a user's job.
+
+`nnx.jit` and `eqx.filter_jit` number the arrays of a module. `named_jit` of Haliax separates donated arrays.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,6 @@ from inspector.producers.jax_internals.programs import results
 
 if TYPE_CHECKING:
     from inspector.producers.jax_internals.compile_hook import Split
-
-# Name the arguments and results of functions whose jit splits modules into arrays.
-#
-# `nnx.jit` and `eqx.filter_jit` number the arrays of a module. `named_jit` of Haliax separates donated
-# arrays.
-
 
 _NNX, _EXTRACT = "flax.nnx", "flax.nnx.extract"
 

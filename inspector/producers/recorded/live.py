@@ -173,7 +173,7 @@ class LiveArrays:
         text, one character for each signature. The program compiled last comes first.
         """
         keys = list(left)
-        text = "".join(map(self._character, map(_signature, left.values())))
+        text = "".join(self._character((tuple(a.shape), a.dtype, a.sharding)) for a in left.values())
         paths = []
         for name, outputs in reversed(self._outputs.items()):
             # What a program took in its first run is none of its results.
@@ -198,10 +198,6 @@ class LiveArrays:
 
     def _character(self, signature: Signature) -> str:
         return chr(self._numbers.setdefault(signature, len(self._numbers) + 1))
-
-
-def _signature(array: jax.Array) -> Signature:
-    return (tuple(array.shape), array.dtype, array.sharding)
 
 
 def _held_signature(aval: jax.core.ShapedArray, sharding: Sharding) -> Signature:

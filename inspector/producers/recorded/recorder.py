@@ -449,7 +449,8 @@ def described(computation: MeshComputation, traced: Traced | None) -> tuple[str,
     split = None if traced is None else traced.split
     source = (split and split.source) or debug.func_src_info or ""
     if traced is None:
-        return name, source, _is_of_jax(source)
+        # `jnp.add`, which runs outside of any jit, is one of JAX's own.
+        return name, source, os.path.dirname(jax.__file__) + os.sep in source
     return traced.name or name, traced.source or source, traced.of_jax
 
 
@@ -471,11 +472,6 @@ def lowered_settings(lowered: MeshComputation, places: Mapping[int, int]) -> dic
         "outputs_chosen": [programs.is_chosen(argument) for argument in arguments["out_shardings"]],
         "partitions": getattr(lowered, custom_partitions.ATTRIBUTE, []),
     }
-
-
-def _is_of_jax(source: str) -> bool:
-    """Return whether a function is one of JAX's own, such as `jnp.add`, which runs outside of any jit."""
-    return os.path.dirname(jax.__file__) + os.sep in source
 
 
 def _compiled(
