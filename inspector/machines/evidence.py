@@ -9,11 +9,14 @@ from dataclasses import replace
 
 from inspector.compiled.matched_origins import with_origins
 from inspector.core.assessment import Evidence, Stage
+from inspector.core.memory_kinds import PINNED
 from inspector.core.meshes import is_emulated
 from inspector.core.once import once_per_snapshot
 from inspector.core.snapshot import Mesh, Platform, Program, Snapshot, Work
 from inspector.machines import targets
 from inspector.machines.hardware import Chip, Kind
+
+HOST_MOVES = "moves to and from host memory take no time"  # an assumption of a step before a compile
 
 
 @once_per_snapshot
@@ -154,5 +157,16 @@ def evidence_on(program: Program, platform: Platform, chip: Chip | None, measure
         "measured" if measured else stage,
         platform,
         chip.name if chip is not None and fits else None,
-        program.assumptions,
+        (*program.assumptions, *([HOST_MOVES] if leaves_out_host(program) else [])),
     )
+
+
+def leaves_out_host(program: Program) -> bool:
+    """Return whether the time of a program leaves out moves to and from host memory.
+
+    Before a compile the text has no such moves: arguments, results or activations are in host memory.
+    """
+    far = any(one.memory_kind == PINNED for one in program.shardings)
+    offloaded = any(name.policy == "offloaded" for name in program.checkpoint_names or ())
+    kept = program.residuals.kept if program.residuals is not None else ()
+    return program.before_compile and (far or any(one.host for one in kept) or (offloaded and bool(kept)))

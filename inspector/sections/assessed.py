@@ -11,6 +11,7 @@ from inspector.core.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES,
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
+from inspector.machines.evidence import HOST_MOVES
 from inspector.machines.hardware import Chip
 from inspector.sections.section import Fact, Facts, Strong, Text, text
 
@@ -219,8 +220,9 @@ def step_text(assessment: Assessment) -> str:
     """Return `145 ms (122 ms to 169 ms), predicted`, or why the step is unknown."""
     if assessment.step is None:
         return f"unknown: {assessment.unknown_step}" if assessment.unknown_step else "unknown"
-    step = assessment.step
-    return step.text if step.kind == "at least" else f"{step.text}, {step.kind}"
+    step, evidence = assessment.step, assessment.evidence
+    without = ", without moves to host memory" if evidence and HOST_MOVES in evidence.assumptions else ""
+    return f"{step.text if step.kind == 'at least' else f'{step.text}, {step.kind}'}{without}"
 
 
 def traffic_text(assessment: Assessment) -> str:

@@ -15,7 +15,7 @@ from inspector.core.traffic import traffic
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
 from inspector.figures.verdict_bars import Layout
-from inspector.machines.evidence import program_for_chip
+from inspector.machines.evidence import HOST_MOVES, leaves_out_host, program_for_chip
 from inspector.machines.hardware import Chip, si_text
 from inspector.machines.prediction.calibration import agreement
 from inspector.machines.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
@@ -141,6 +141,7 @@ def blocks(
     if predicted.seconds is not None and simulated is None:
         return (
             sentence(predicted, devices),
+            *([text(f"Assumed: {HOST_MOVES}.")] if leaves_out_host(program) else ()),
             *_latency(step, program),
             *_bars(step),
             *pipelines.blocks(program, predicted),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from inspector.assessment import assess
 from inspector.compare.compared import compared
 from inspector.compare.verdict import verdict
-from inspector.core.snapshot import Memory, Program, Seconds, Snapshot, Source
+from inspector.core.snapshot import Memory, Program, ProgramArray, Seconds, Snapshot, Source
 from inspector.machines import hardware
-from inspector.machines.evidence import evidence_of, for_chip
+from inspector.machines.evidence import HOST_MOVES, evidence_of, evidence_on, for_chip
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import samples
 
@@ -79,6 +79,17 @@ def test_what_a_run_recorded_stays() -> None:
 
 
 SIZES = st.integers(1, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [("pinned_host", "partitioned"), ("device", "partitioned"), ("pinned_host", "compiled")],
+)
+def test_moves_to_host_memory_have_no_time_before_a_compile(kind: str, stage: str) -> None:
+    argument = ProgramArray("input", "m", None, None, None, memory_kind=kind)
+    program = replace(partitioned(7, "tpu"), stage=stage, shardings=(argument,))
+    expected = (kind, stage) == ("pinned_host", "partitioned")
+    assert (HOST_MOVES in evidence_on(program, "tpu", V5E).assumptions) is expected
 
 
 @st.composite

@@ -869,3 +869,8 @@ def widened(evidence: Evidence, *, size: str, **_rest: str) -> bool:
     """Accept bytes that XLA allocates, in a module that casts bfloat16 to float32."""
     casts = any(re.search(r"= f32\S* convert\(", module.text) for module in evidence.modules)
     return casts and bfloat16(evidence) and largest_part(evidence, size=size)
+
+
+def far(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a program that names the memory of the host."""
+    return "pinned_host" in evidence.source
