@@ -44,15 +44,6 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 @dataclass(frozen=True)
-class Amount:
-    """Collectives of one operation over one set of mesh axes in one run. None means unknown."""
-
-    instructions: int
-    executions: int | None
-    wire_bytes: int | None
-
-
-@dataclass(frozen=True)
 class Row:
     """Propagated and compiled collectives of one program, set of mesh axes and operation.
 
@@ -63,8 +54,8 @@ class Row:
     program: str
     mesh_axes: Axes
     op: str
-    propagated: Amount
-    compiled: Amount
+    propagated: Traffic
+    compiled: Traffic
     reasons: tuple[Reason, ...]
 
 
@@ -129,8 +120,8 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
     found = []
     for (program, axes), group in grouped.items():
         sums = [
-            sum_known(pair.propagated.wire_bytes for pair in group),
-            sum_known(pair.compiled.wire_bytes for pair in group),
+            sum_known(pair.propagated.wire_bytes_per_device for pair in group),
+            sum_known(pair.compiled.wire_bytes_per_device for pair in group),
         ]
         if sums == [0, 0]:
             continue
@@ -141,30 +132,24 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
 
 def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[Row]:
     amounts = [
-        {(total.mesh_axes, total.op): _amount(total) for total in traffic(collectives)}
+        {(total.mesh_axes, total.op): total for total in traffic(collectives)}
         for collectives in (before, after)
     ]
-    nothing = Amount(0, 0, 0)
     reasons = _reasons(before, after)
     for axes, op in dict.fromkeys(key for amount in amounts for key in amount):
-        old, new = (amount.get((axes, op), nothing) for amount in amounts)
+        old, new = (amount.get((axes, op), Traffic(axes, op, 0, 0, 0, 0, False)) for amount in amounts)
         why: tuple[Reason, ...] = ()
-        if old.wire_bytes is None or new.wire_bytes is None:
-            pass  # nothing is known to differ
-        elif not _close(old.wire_bytes, new.wire_bytes):
+        known = None not in (old.wire_bytes_per_device, new.wire_bytes_per_device)
+        if known and not _close(old.wire_bytes_per_device, new.wire_bytes_per_device):
             counts = reasons.get((axes, op), Counter())
             why = tuple(reason for reason, _ in counts.most_common()) or ("xla",)
-        elif old.executions != new.executions:
+        elif known and old.executions != new.executions:
             why = ("combined" if (old.executions or 0) > (new.executions or 0) else "split",)
         yield Row(name, axes, op, old, new, why)
 
 
-def _amount(traffic: Traffic) -> Amount:
-    return Amount(traffic.instructions, traffic.executions, traffic.wire_bytes_per_device)
-
-
 def _equal_bytes(row: Row) -> bool:
-    return _close(row.propagated.wire_bytes, row.compiled.wire_bytes)
+    return _close(row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device)
 
 
 def _close(one: int | None, other: int | None) -> bool:
@@ -287,17 +272,11 @@ def _is_narrower(before: Sequence[Collective], after: Sequence[Collective], op: 
 
 def _left_a_loop(before: Sequence[Collective], after: Sequence[Collective], op: str) -> bool:
     """Return whether the same payload is sent by fewer executions of an instruction outside of loops."""
-    many = {
-        collective.payload_bytes
-        for collective in before
-        if collective.op == op and (collective.executions or 0) > 1
-    }
-    once = {
-        collective.payload_bytes for collective in after if collective.op == op and collective.executions == 1
-    }
-    return bool(many & once) and not any(
-        (collective.executions or 0) > 1 for collective in after if collective.op == op
+    old, new = (
+        [(one.payload_bytes, one.executions or 0) for one in side if one.op == op] for side in (before, after)
     )
+    many, once = {size for size, times in old if times > 1}, {size for size, times in new if times == 1}
+    return bool(many & once) and all(times <= 1 for _, times in new)
 
 
 def _is_again(after: Sequence[Collective], gathered: set[str]) -> bool:

@@ -1,7 +1,7 @@
 """Activations of a step: those kept on the device or on the host, those computed again, and their cost."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 from inspector.assessment.activations import Activation, Activations, Place, activations
@@ -64,10 +64,11 @@ def _blocks(known: Activations) -> Iterator[Block]:
         yield listing(*said)
     again = [row for row in _shown(known) if row.place == "recomputed"]
     kept = [row for row in _shown(known) if row.place != "recomputed"]
-    for heading, rows, table in (("Computed again", again, _again), ("Kept", kept, _kept)):
+    for heading, rows, kind in (("Computed again", again, "again"), ("Kept", kept, "kept")):
         if rows:
+            columns = {**_FIRST, **(_FLOPS if rows is again else _BYTES), **_LAST}
             yield text(Strong(heading))
-            yield table(known.program, rows[:_MOST_ROWS])
+            yield Table.of(f"activations_{kind}_{known.program}", rows[:_MOST_ROWS], columns)
         if len(rows) > _MOST_ROWS:
             yield text(more_text(len(rows) - _MOST_ROWS, "row"), quiet=True)
 
@@ -152,28 +153,20 @@ _FIRST: _Columns = {
         lambda row: row.label
     )
 }
+_FLOPS: _Columns = {
+    Column("FLOPs", "count", "Floating-point operations of one device in one step"): (
+        lambda row: round(row.flops)
+    )
+}
+_BYTES: _Columns = {
+    Column("Bytes", "bytes", "Bytes of one device"): lambda row: row.bytes,
+    Column("Place", "text", "The memory in which it is kept"): lambda row: _place(row),
+}
 _LAST: _Columns = {
     "Values:count": lambda row: row.count,
     "Shape on one device:code": lambda row: row.shape,
     "Source:code": lambda row: row.source or "",
 }
-
-
-def _again(program: str, rows: Sequence[Activation]) -> Table:
-    columns: _Columns = {
-        Column("FLOPs", "count", "Floating-point operations of one device in one step"): (
-            lambda row: round(row.flops)
-        )
-    }
-    return Table.of(f"activations_again_{program}", rows, {**_FIRST, **columns, **_LAST})
-
-
-def _kept(program: str, rows: Sequence[Activation]) -> Table:
-    columns: _Columns = {
-        Column("Bytes", "bytes", "Bytes of one device"): lambda row: row.bytes,
-        Column("Place", "text", "The memory in which it is kept"): _place,
-    }
-    return Table.of(f"activations_kept_{program}", rows, {**_FIRST, **columns, **_LAST})
 
 
 def _place(row: Activation) -> str:

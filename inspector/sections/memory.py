@@ -291,10 +291,8 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
     for program in programs:
         name = named(program.program, begins=True)
         if program.aliased:
-            said = (
-                f" writes {bytes_text(program.aliased)} of its outputs over donated arguments, which count "
-                "once."
-            )
+            size = bytes_text(program.aliased)
+            said = f" writes {size} of its outputs over donated arguments, which count once."
             blocks.append(text(name, said, quiet=True))
         if program.not_donated:
             said = (

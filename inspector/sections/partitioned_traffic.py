@@ -5,7 +5,6 @@ from typing import Any
 
 from inspector.compare.partitioned_traffic import (
     MEANINGS,
-    Amount,
     Axes,
     Pair,
     Row,
@@ -32,6 +31,7 @@ from inspector.sections.section import (
 HEADING = "Partitioned and compiled collectives"
 NOTHING = "has no partitioned and compiled programs of the same layout: `inspect` of a layout records both"
 _UNKNOWN_AXES = "unknown"
+_SIDES, _AMOUNTS = ("propagated", "compiled"), ("instructions", "executions", "wire_bytes_per_device")
 
 
 def sections(snapshot: Snapshot) -> tuple[Section, ...]:
@@ -47,7 +47,9 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
         why = "partitioned or compiled collectives are unknown"
         blocks.append(text(f"Not compared, because {why}: {names}.", quiet=True))
     if rows:
-        blocks.append(Folded("By program, mesh axes and operation", (_table(rows), _meanings(rows))))
+        reasons = dict.fromkeys(reason for row in rows for reason in row.reasons)
+        meanings = Listing(tuple((Code(reason), f": {MEANINGS[reason]}") for reason in reasons))
+        blocks.append(Folded("By program, mesh axes and operation", (_table(rows), meanings)))
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
@@ -100,28 +102,17 @@ def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
         return None
     return [
         {
-            "program": row.program,
-            "mesh_axes": row.mesh_axes,
-            "op": row.op,
-            "propagated": _amount(row.propagated),
-            "compiled": _amount(row.compiled),
+            **{name: getattr(row, name) for name in ("program", "mesh_axes", "op")},
+            **{side: {name: getattr(getattr(row, side), name) for name in _AMOUNTS} for side in _SIDES},
             "reasons": row.reasons,
         }
         for row in rows
     ]
 
 
-def _amount(amount: Amount) -> dict[str, int | None]:
-    return {
-        "instructions": amount.instructions,
-        "executions": amount.executions,
-        "wire_bytes_per_device": amount.wire_bytes,
-    }
-
-
 def _table(rows: Sequence[Row]) -> Table:
     def difference(row: Row) -> int:
-        wire_bytes, other = row.propagated.wire_bytes, row.compiled.wire_bytes
+        wire_bytes, other = row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device
         return -1 if wire_bytes is None or other is None else abs(wire_bytes - other)
 
     return Table.of(
@@ -132,18 +123,13 @@ def _table(rows: Sequence[Row]) -> Table:
             "Mesh axes": lambda row: _axes_text(row.mesh_axes),
             "Op": lambda row: row.op,
             Column("Partitioned", "bytes", "Bytes that one device sends in one run."): lambda row: (
-                row.propagated.wire_bytes
+                row.propagated.wire_bytes_per_device
             ),
             Column("Compiled", "bytes", "Bytes that one device sends in one run."): lambda row: (
-                row.compiled.wire_bytes
+                row.compiled.wire_bytes_per_device
             ),
             Column("Executions partitioned", "count"): lambda row: row.propagated.executions,
             Column("Executions compiled", "count"): lambda row: row.compiled.executions,
             "Reason": lambda row: ", ".join(row.reasons) or ("unknown" if difference(row) < 0 else "equal"),
         },
     )
-
-
-def _meanings(rows: Sequence[Row]) -> Listing:
-    reasons = dict.fromkeys(reason for row in rows for reason in row.reasons)
-    return Listing(tuple((Code(reason), f": {MEANINGS[reason]}") for reason in reasons))

@@ -41,11 +41,12 @@ class Moves:
       counts: (operation, (file, line) or None, ((source sharding, target sharding, shape, dtype), number of
         arrays)…) -> how often.
       total: the number of all moves, also of those that are not in `counts`.
+      after: called after each call of these functions, None for nothing.
     """
 
     def __init__(self, active, problems):
         """Args: whether the recorder is active, and a context manager that writes errors down."""
-        self.counts, self.total = {}, Count()
+        self.counts, self.total, self.after = {}, Count(), None
         self._active, self._problems = active, problems
         self._kinds = {}  # file name -> whose file it is
         self._wrappers = set()
@@ -77,7 +78,7 @@ class Moves:
 
     def forget(self):
         """Drop all references to shardings, which keep devices alive."""
-        self.counts = {}
+        self.counts, self.after = {}, None
 
     def _counted(self, original, operation, several=False):
         """Return a function of JAX that also counts; `several` returns an array for each of its arrays."""
@@ -92,6 +93,8 @@ class Moves:
             if self._active():
                 with self._problems("the moves of arrays cannot be counted"):
                     self._note(operation, arrays, result if several else (result,))
+                    if self.after is not None:
+                        self.after()
             return result
 
         self._wrappers.add(_code_of(counted))

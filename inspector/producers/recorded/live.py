@@ -19,6 +19,7 @@ import jax
 from jax.sharding import Sharding
 
 from inspector.core.formatting import numbered
+from inspector.core.memory_kinds import PINNED
 from inspector.core.snapshot import Snapshot
 from inspector.model import PyTree
 from inspector.producers.arrays.leaves import unboxed
@@ -206,6 +207,19 @@ def _held_signature(aval: jax.core.ShapedArray, sharding: Sharding) -> Signature
         sharding = arrays.physical_sharding(aval, sharding)
         aval = arrays.physical_aval(aval)
     return (tuple(aval.shape), aval.dtype, sharding)
+
+
+def most_alive() -> int:
+    """Return the bytes of the live arrays in the memory of the device with the most, without records."""
+    live = [array for array in jax.live_arrays() if not array.is_deleted()]
+    sizes: Counter[Any] = Counter()
+    for array in _without_views(live, final=False):
+        if array.sharding.memory_kind != PINNED:
+            sizes[array.sharding] += _shard_bytes(array)
+    held: Counter[Any] = Counter()
+    for sharding, size in sizes.items():
+        held.update(dict.fromkeys(sharding.addressable_devices, size))
+    return max(held.values(), default=0)
 
 
 def _without_views(live: list[Any], final: bool) -> list[Any]:

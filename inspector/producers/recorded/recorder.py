@@ -27,14 +27,13 @@ from jax.sharding import Mesh, NamedSharding, Sharding
 from inspector.core import output, typed_json
 from inspector.core.program_run import LOWERED, when_compiled
 from inspector.core.snapshot import CheckpointName, Snapshot
-from inspector.core.totals import bytes_by_device, in_device_memory
 from inspector.model import PyTree
 from inspector.producers.arrays.records import mesh_record, shards_of, spec_of
 from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
 from inspector.producers.mlir import walk
 from inspector.producers.recorded.last_error import last_error, lost_sharding
-from inspector.producers.recorded.live import LiveArrays
+from inspector.producers.recorded.live import LiveArrays, most_alive
 from inspector.producers.recorded.own_names import (
     ArgumentPaths,
     argument_paths,
@@ -122,7 +121,9 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
-        self._most_alive = 0  # on one device, at any reading
+        self._most_alive = 0  # on one device, at any reading or count
+        self._counting = 0.0  # seconds of CPU, on counting live bytes
+        self._written: tuple[dict[str, Any], Snapshot] | None = None  # the last record of live arrays
         self._read_bytes = 0  # at the last reading
         self._first_read = time.time()
         self._spent = 0.0  # seconds, on reading live arrays
@@ -138,6 +139,8 @@ class Recorder:
             self._profile = StepProfile(hook.profiler, Path(settings["folder"]))
         self.stopped = hook.ended or not self._writes
         if not self.stopped:
+            if hook.moves is not None:
+                hook.moves.after = self._count
             self._join = _start_thread(self._poll)
             _let_no_fork_interrupt(self._lock)
 
@@ -221,6 +224,7 @@ class Recorder:
     ) -> None:
         """Name the arrays of a program that was compiled, and read the live ones, now or soon."""
         self._live.compiled(name, executable, paths, trees)
+        self._count()
         # A program of many small functions would otherwise spend its time on this.
         if time.time() >= self._next_at_compile:
             self._read_live(when_compiled(name), trees)
@@ -282,6 +286,16 @@ class Recorder:
 
     # --- Live arrays -------------------------------------------------------------------------------------
 
+    def _count(self) -> None:
+        """Count the bytes of live arrays, at each compile and move: a timer misses most on a busy machine.
+
+        It takes at most a share of the program's CPU time, whatever else the machine does.
+        """
+        started = time.thread_time()
+        if self._counting <= _FREE_SECONDS + _MOST_SHARE * time.process_time():
+            self._most_alive = max(self._most_alive, most_alive())
+            self._counting += time.thread_time() - started
+
     def _read_live(self, when: str, trees: Sequence[tuple[str, PyTree]] = (), final: bool = False) -> None:
         """Write the live arrays, unless far fewer are left than before: a program ends by freeing them.
 
@@ -293,25 +307,20 @@ class Recorder:
             return
         try:
             snapshot, names = self._live.captured(trees, final)
-            if snapshot is None:
-                return
-            size = sum(array.bytes or 0 for array in snapshot.arrays)
-            on_devices = bytes_by_device(snapshot, in_device_memory(snapshot, snapshot.arrays))
-            self._most_alive = max(self._most_alive, *on_devices.values())
-            # At the end, as many as at the last reading are still in use.
-            goes_on = size >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
-            self._read_bytes = size
-            if size >= self._written_bytes / 2 or (goes_on and size >= self._written_bytes / 100):
-                self._written_bytes = size
-                meta = {
-                    "when": when,
-                    "at": now - self._started,
-                    "names": names._asdict(),
-                    "bytes": size,
-                    "alive": self._most_alive,
-                    "devices": jax.device_count(),
-                }
-                self._write_json("arrays.json", meta, snapshot)
+            if snapshot is not None:
+                size = sum(array.bytes or 0 for array in snapshot.arrays)
+                self._most_alive = max(self._most_alive, most_alive())
+                # At the end, as many as at the last reading are still in use.
+                goes_on = size >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
+                self._read_bytes = size
+                if size >= self._written_bytes / 2 or (goes_on and size >= self._written_bytes / 100):
+                    self._written_bytes = size
+                    meta = {"when": when, "at": now - self._started, "names": names._asdict(), "bytes": size}
+                    self._written = {**meta, "devices": jax.device_count(), "alive": -1}, snapshot
+            # Later readings can be of too few arrays to be written.
+            if self._written is not None and self._written[0]["alive"] < self._most_alive:
+                self._written[0]["alive"] = self._most_alive
+                self._write_json("arrays.json", *self._written)
         finally:
             self._lock.release()
         self._spent += time.time() - now

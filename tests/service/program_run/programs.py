@@ -212,3 +212,19 @@ step = jax.jit(lambda w: shard(w @ w.T).sum())
 step(w)
 step(w[:8])
 """
+
+KEEPS = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+whole = NamedSharding(Mesh(jax.devices(), ("data",)), P())
+double = jax.jit(lambda w: w * 2)
+w = jax.device_put(np.ones((64, 128), np.float32), whole)
+kept = [double(w)]
+for _ in range(40):
+    x = jax.device_put(np.ones(8, np.float32), whole)
+    kept.append(double(w))
+    jax.device_put(x, NamedSharding(whole.mesh, P("data")))
+print(sum(array.nbytes for array in kept))
+del kept
+"""

@@ -63,6 +63,14 @@ def test_the_program_behaves_as_without_a_recorder(trained: Any) -> None:
     assert line.startswith("sharding-inspector: ")
 
 
+def test_bytes_that_are_alive_between_moves_do_not_depend_on_a_timer(tmp_path: Path) -> None:
+    """The program compiles nothing while it keeps results, and frees them at once."""
+    (tmp_path / "keeps.py").write_text(programs.KEEPS)
+    kept = int(call(tmp_path, *RUN, "keeps.py").stdout)
+    most = snapshot.read(tmp_path / "recorded" / program_run.SNAPSHOT).most_alive_bytes
+    assert most is not None and kept <= most <= 1.1 * kept
+
+
 @pytest.mark.nightly
 def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_path: Path) -> None:
     (tmp_path / "prints.py").write_text(programs.PRINTS_TEXT)
