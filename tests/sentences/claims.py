@@ -842,6 +842,11 @@ def one_of_programs(evidence: Evidence, *, program: str, n: str, **_rest: str) -
     return bool(modules_of(evidence, program)) and 2 <= int(n) <= len(evidence.modules)
 
 
+def not_profiled(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a run of several programs in whose folder no profile is."""
+    return len(evidence.modules) >= 2 and not list((evidence.folder / "run").rglob("*.xplane.pb"))
+
+
 def allocates_most(evidence: Evidence, *, program: str, **_rest: str) -> bool:
     """Accept a program for which XLA allocates no less than for the other jitted functions."""
     own = [max(evidence.allocations.get(module.name, (0,))) for module in modules_of(evidence, program)]
