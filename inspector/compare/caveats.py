@@ -7,7 +7,7 @@ from inspector.compare import origin
 from inspector.core.errors import shown
 from inspector.core.formatting import and_text, counted
 from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, state_totals
+from inspector.core.totals import STATE_GROUPS, state_totals, states_text
 from inspector.layout.plan import rejection
 
 # Packages that decide about sharding and compiled programs.
@@ -76,7 +76,7 @@ def _arrays(before: Snapshot, after: Snapshot) -> _Reasons:
         yield "no-state", f"The {_which(not old)} has no train state, so none can be compared."
     elif old != new and None in models:
         shared = f"{counted(len(old & new), 'path')} of {len(old | new):,} in both"
-        yield "arrays", f"Different train states: {shared}."
+        yield "arrays", f"Different {states_text(*both)}: {shared}."
 
 
 def _inside_step(before: Snapshot, after: Snapshot) -> _Reasons:

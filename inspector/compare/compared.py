@@ -11,7 +11,7 @@ from inspector.core.assessment import Assessment, Evidence
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
 from inspector.core.step_program import step_program
-from inspector.core.totals import STATE_GROUPS
+from inspector.core.totals import STATE_GROUPS, states_text
 from inspector.machines import hardware
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
@@ -89,12 +89,8 @@ def other_model(baseline: Compared, candidate: Compared) -> str | None:
         if other and (None in weights or weights[0] != weights[1]):
             return f"the sizes of the model differ: {and_text(other)}"
         return None
-    states = [
-        {(array.path, array.shape) for array in side.arrays if array.group in STATE_GROUPS} for side in both
-    ]
-    if states[0] != states[1]:
-        return "their train states differ"
-    return None
+    states = [{(one.path, one.shape) for one in side.arrays if one.group in STATE_GROUPS} for side in both]
+    return None if states[0] == states[1] else f"their {states_text(*both)} differ"
 
 
 def other_sizes(baseline: Compared, candidate: Compared) -> list[str]:

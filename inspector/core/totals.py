@@ -64,6 +64,11 @@ def state_title(snapshot: Snapshot) -> str:
     return "Parameters" if groups == {"params"} else "Parameters and other arrays"
 
 
+def states_text(*snapshots: Snapshot) -> str:
+    """Return `train states`, or `arrays` if the arrays of a Snapshot are not known to be its train state."""
+    return "train states" if {*map(state_title, snapshots)} == {"Train state"} else "arrays"
+
+
 @once_per_snapshot
 def _known_totals(snapshot: Snapshot) -> dict[tuple[str, ...], Totals]:
     return {}

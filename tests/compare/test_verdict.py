@@ -119,7 +119,8 @@ REJECTED = Finding("error", INDIVISIBLE, "batch of size 2 is not divisible by 4"
     [
         (replace(step(1e15), findings=(REJECTED,)), "JAX rejects B"),
         (replace(step(1e15), layout={"model": "moe", "sizes": {"batch": 8}}), "moe"),
-        (compiled(1), "train states"),
+        (replace(step(1e15), layout=None, arrays=step(1e15).arrays[2:]), "train states"),
+        (compiled(1), "arrays"),  # parameters alone
         (replace(step(1e15), programs=()), "unknown"),
     ],
 )
