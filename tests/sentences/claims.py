@@ -879,7 +879,3 @@ def widened(evidence: Evidence, *, size: str, **_rest: str) -> bool:
 def far(evidence: Evidence, **_rest: str) -> bool:
     """Accept a program that names the memory of the host."""
     return "pinned_host" in evidence.source
-
-
-def several_programs(evidence: Evidence, **_rest: str) -> bool:
-    return len(evidence.modules) >= 2
