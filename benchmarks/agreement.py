@@ -25,7 +25,7 @@ from unittest import mock
 from benchmarks.before_compile import COMPILED
 from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
-from inspector.compare.partitioned_traffic import Pair, compared, pairs
+from inspector.compare.partitioned_traffic import TrafficPair, compared, pairs
 from inspector.compiled.hlo import later_passes
 from inspector.compiled.hlo.later_passes import gathers, reductions, slices
 from inspector.core.errors import InvalidInput
@@ -87,7 +87,7 @@ class Agreement:
     """
 
     target: str
-    pairs: list[tuple[str, Pair]] = field(default_factory=list)
+    pairs: list[tuple[str, TrafficPair]] = field(default_factory=list)
     between_slices: list[tuple[str, int, int]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
@@ -95,7 +95,7 @@ class Agreement:
     def goal(self) -> tuple[float, float]:
         return CPU if self.target == "cpu" else ACCELERATOR
 
-    def agrees(self, pair: Pair) -> bool:
+    def agrees(self, pair: TrafficPair) -> bool:
         return _close(pair.propagated, pair.compiled, self.goal[0])
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from inspector import layout as layouts
-from inspector.compare.search.result import Progress
+from inspector.compare.search.result import SearchProgress
 from inspector.compare.search.space import space_of
 from inspector.service.compile_cache import CompileCache
 from inspector.service.inspection import Inspection
@@ -35,7 +35,7 @@ def report(cases: int | None = None, **fields: str) -> str:
     first: dict[str, float] = {}  # when the first candidate of each phase was known
     ends: dict[str, float] = {}
 
-    def note(progress: Progress) -> None:
+    def note(progress: SearchProgress) -> None:
         ends[progress.phase] = time.perf_counter()
         if progress.done:
             first.setdefault(progress.phase, time.perf_counter())

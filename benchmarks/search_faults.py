@@ -27,7 +27,7 @@ from benchmarks import processes
 from benchmarks.count import Count
 from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
-from inspector.compare.search.result import Progress, SearchResult
+from inspector.compare.search.result import SearchProgress, SearchResult
 from inspector.compare.search.space import Space, space_of
 from inspector.core.errors import InvalidInput
 from inspector.machines import targets
@@ -114,7 +114,7 @@ class Trial:
         thread.start()
         return thread
 
-    def _note(self, progress: Progress) -> None:
+    def _note(self, progress: SearchProgress) -> None:
         self.phases.setdefault(progress.phase, time.monotonic())
 
 

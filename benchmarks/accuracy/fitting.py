@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from inspector.core.snapshot import Mesh, Program
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import BeforeCompile, Constants, default_constants
+from inspector.machines.prediction.calibration import BeforeCompile, ChipConstants, default_constants
 from inspector.machines.prediction.predicted import (
     Links,
     attention_seconds,
@@ -64,9 +64,9 @@ class Predictions:
 
     def __init__(self) -> None:
         self._links: dict[str, Links] = {}
-        self._seconds: dict[tuple[str, Constants], float | None] = {}
+        self._seconds: dict[tuple[str, ChipConstants], float | None] = {}
 
-    def seconds(self, run: MeasuredProgram, constants: Constants) -> float | None:
+    def seconds(self, run: MeasuredProgram, constants: ChipConstants) -> float | None:
         """Return the predicted seconds of a run; None if unknown. Runs are identified by their names."""
         key = run.name, constants
         if key not in self._seconds:
@@ -78,7 +78,9 @@ class Predictions:
         return self._seconds[key]
 
 
-def fitted(runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions | None = None) -> Constants:
+def fitted(
+    runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions | None = None
+) -> ChipConstants:
     """Return the constants that fit the runs of a chip best."""
     own = [run for run in runs if run.chip.name == chip.name]
     default = default_constants(chip)
@@ -92,7 +94,7 @@ def fitted(runs: Sequence[MeasuredProgram], chip: Chip, predictions: Predictions
 def left_out(runs: Sequence[MeasuredProgram], predictions: Predictions | None = None) -> dict[str, float]:
     """Return the seconds of each run, predicted with constants fitted without the runs of its model."""
     known = predictions or Predictions()
-    fits: dict[tuple[str, str], Constants] = {}
+    fits: dict[tuple[str, str], ChipConstants] = {}
     found: dict[str, float] = {}
     for run in runs:
         key = run.model, run.chip.name
@@ -257,7 +259,7 @@ def left_out_combined(runs: Sequence[TwiceEstimated]) -> dict[str, float]:
     return found
 
 
-def _error(runs: Sequence[MeasuredProgram], predictions: Predictions, constants: Constants) -> float:
+def _error(runs: Sequence[MeasuredProgram], predictions: Predictions, constants: ChipConstants) -> float:
     errors = []
     for run in runs:
         seconds = predictions.seconds(run, constants)

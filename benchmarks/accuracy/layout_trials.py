@@ -35,7 +35,7 @@ from inspector.machines import hardware
 from inspector.machines.prediction.memory import capacity_of, fit
 from inspector.machines.prediction.predicted import boundary_seconds, predicted
 from inspector.machines.prediction.ratios import Needs
-from inspector.machines.prediction.simulation import Totals
+from inspector.machines.prediction.simulation import CoreSeconds
 from inspector.machines.prediction.step_parts import step_parts
 
 CHIP = "a100"
@@ -185,7 +185,7 @@ class _Propagated:
     boundary: seconds for reading the train state and writing it.
     """
 
-    totals: Totals | None = None
+    totals: CoreSeconds | None = None
     parts: tuple[StepPart, ...] = ()
     boundary: float = 0.0
     fits: bool | None = None
@@ -208,7 +208,7 @@ def _propagated(found: Snapshot | None) -> _Propagated:
     )
 
 
-def step_seconds(microbatch: Totals, repeats: int, boundary: float) -> float:
+def step_seconds(microbatch: CoreSeconds, repeats: int, boundary: float) -> float:
     """Return the seconds of a step from those of the program of one microbatch.
 
     The optimizer, and the transfers over the data axis before and after it, are once in a step.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inspector.compare.measured.accuracy import Row, ordered
+from inspector.compare.measured.accuracy import AccuracyRow, ordered
 from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
@@ -36,7 +36,7 @@ class Sweep:
     pairs: int
 
 
-def read(path: str | Path, runs: Sequence[PublishedRun], rows: Sequence[Row]) -> tuple[Sweep, ...]:
+def read(path: str | Path, runs: Sequence[PublishedRun], rows: Sequence[AccuracyRow]) -> tuple[Sweep, ...]:
     """Return the sweeps of a file, with the order of the predictions in `rows` for `runs`.
 
     Raises:
@@ -50,7 +50,7 @@ def read(path: str | Path, runs: Sequence[PublishedRun], rows: Sequence[Row]) ->
     return tuple(_sweep(one, runs, by_name) for one in sweeps)
 
 
-def _sweep(plain: Mapping[str, Any], runs: Sequence[PublishedRun], rows: Mapping[str, Row]) -> Sweep:
+def _sweep(plain: Mapping[str, Any], runs: Sequence[PublishedRun], rows: Mapping[str, AccuracyRow]) -> Sweep:
     measured = plain.get("rows")
     if not isinstance(measured, list):
         raise InvalidInput(f"rows of the sweep {shown(plain.get('id'))} must be a list")

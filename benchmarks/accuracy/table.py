@@ -14,7 +14,7 @@ from inspector.compare.measured.published_runs import PublishedRun
 from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
 from inspector.machines.prediction.calibration import accuracy_table, default_constants
-from inspector.machines.prediction.predicted import Amounts, combined, interval, predicted
+from inspector.machines.prediction.predicted import RangedAmounts, combined, interval, predicted
 from inspector.machines.prediction.ratios import KINDS, Needs
 from inspector.machines.prediction.step_parts import step_parts
 
@@ -61,7 +61,7 @@ def fitted_table(
     within = fitting.fitted_agreement(twice)
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     chips = {run.name: run.chip for run in runs}
-    amounts = {one.name: Amounts.of(one.program, one.mesh, one.chip) for one in propagated}
+    amounts = {one.name: RangedAmounts.of(one.program, one.mesh, one.chip) for one in propagated}
     needs_of = {one.name: _needs(one) for one in propagated}
     rows = []
     for run in runs:

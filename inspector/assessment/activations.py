@@ -60,7 +60,7 @@ class Activation:
 
 
 @dataclass(frozen=True)
-class Amounts:
+class ActivationAmounts:
     """Bytes that are kept on one device and on the host for it, and FLOPs that are computed again."""
 
     device: int
@@ -93,8 +93,8 @@ class Activations:
     program: str
     compiled: bool
     rows: tuple[Activation, ...]
-    amounts: Amounts
-    asked: Amounts | None
+    amounts: ActivationAmounts
+    asked: ActivationAmounts | None
     policy: bool
     share: float | None
     seconds: float | None
@@ -187,9 +187,9 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
     )
 
 
-def _amounts(rows: Sequence[Activation], residuals: Residuals) -> Amounts:
+def _amounts(rows: Sequence[Activation], residuals: Residuals) -> ActivationAmounts:
     kept = {place: sum(row.bytes or 0 for row in rows if row.place == place) for place in ("device", "host")}
-    return Amounts(kept["device"], kept["host"], residuals.flops, sum(residuals.matmul.values()))
+    return ActivationAmounts(kept["device"], kept["host"], residuals.flops, sum(residuals.matmul.values()))
 
 
 def _rows(residuals: Residuals, names: Sequence[CheckpointName], compiled: bool) -> tuple[Activation, ...]:

@@ -17,7 +17,7 @@ from inspector.core.assessment import (
     MemoryKind,
     MemoryNeed,
     Step,
-    Traffic,
+    StepTraffic,
 )
 from inspector.core.formatting import and_text, bytes_text
 from inspector.core.meshes import number_of_devices
@@ -139,7 +139,7 @@ def step_of(predicted: Predicted, program: Program, mesh: Mesh | None) -> Step |
     return _as_step(predicted, _sent(program, mesh)[0])[0]
 
 
-def traffic_of(program: Program, mesh: Mesh | None) -> Traffic | None:
+def traffic_of(program: Program, mesh: Mesh | None) -> StepTraffic | None:
     """Return the bytes that a device sends in one run of a program; None if not all are known."""
     return _sent(program, mesh)[0]
 
@@ -163,7 +163,7 @@ def count_findings(snapshot: Snapshot, chip: Chip | None = None) -> FindingCount
 
 
 def step_time(
-    snapshot: Snapshot, program: Program | None, chip: Chip | None, sent: Traffic | None = None
+    snapshot: Snapshot, program: Program | None, chip: Chip | None, sent: StepTraffic | None = None
 ) -> tuple[Step | None, str | None]:
     """Return the time of one run of a program, or else why it is unknown.
 
@@ -184,7 +184,7 @@ def step_time(
     return _as_step(predicted_in(snapshot, program, chip), sent)
 
 
-def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, str | None]:
+def _as_step(predicted: Predicted, sent: StepTraffic | None) -> tuple[Step | None, str | None]:
     if predicted.seconds is None:
         return None, "; ".join(predicted.unknown) or "nothing is known about the step"
     parts = step_parts(predicted, sent)
@@ -195,7 +195,7 @@ def _as_step(predicted: Predicted, sent: Traffic | None) -> tuple[Step | None, s
     return Step(predicted.seconds, *ends, "predicted", outside=predicted.outside, parts=parts), None
 
 
-def _measured(program: Program, steps: Sequence[float], sent: Traffic | None) -> Step:
+def _measured(program: Program, steps: Sequence[float], sent: StepTraffic | None) -> Step:
     """Return the median of measured steps, and their interval, with its parts if profiled."""
     measured = statistics(steps)
     assert measured is not None
@@ -205,7 +205,9 @@ def _measured(program: Program, steps: Sequence[float], sent: Traffic | None) ->
     return Step(measured.median, measured.low, measured.high, "measured", parts=parts, steps=measured.count)
 
 
-def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, Traffic | None, str | None]:
+def _sent(
+    program: Program | None, mesh: Mesh | None
+) -> tuple[StepTraffic | None, StepTraffic | None, str | None]:
     """Return the bytes that a device sends in one run, or else the known ones and why others are unknown."""
     if program is None:
         return None, None, "there is no program"
@@ -230,7 +232,7 @@ def _sent(program: Program | None, mesh: Mesh | None) -> tuple[Traffic | None, T
         less.append(f"the device that sends least sends {bytes_text(least)}")
     between = {} if mesh is None else bytes_between_slices(program.collectives, mesh)
     between = {axes: min(size, sent[axes]) for axes, size in between.items() if axes in sent}
-    known = Traffic(sum(sent.values()), sent, "; ".join(less) or None, between)
+    known = StepTraffic(sum(sent.values()), sent, "; ".join(less) or None, between)
     if not unknown:
         return known, None, None
     reason = f"the bytes or executions of {unknown[0]} are unknown"

@@ -24,7 +24,7 @@ _WORTH_A_WORD = 0.02
 
 
 @dataclass(frozen=True)
-class Row:
+class MeasuredPart:
     """One part of a step, predicted and measured, in seconds. None means unknown.
 
     Attributes:
@@ -119,7 +119,7 @@ class MeasuredStep:
     prediction: Predicted | None
     predicted: Step | None
     measured: Step
-    rows: tuple[Row, ...]
+    rows: tuple[MeasuredPart, ...]
     achieved: tuple[Achieved, ...]
     collectives: tuple[MeasuredCollective, ...]
     operations: tuple[MeasuredOperation, ...]
@@ -203,8 +203,8 @@ def _late_text(program: Program, late: LateDevice) -> str:
     )
 
 
-def _rows(measured: Step, predicted: Step | None) -> Iterator[Row]:
-    yield Row(STEP, None if predicted is None else predicted.seconds, measured.seconds)
+def _rows(measured: Step, predicted: Step | None) -> Iterator[MeasuredPart]:
+    yield MeasuredPart(STEP, None if predicted is None else predicted.seconds, measured.seconds)
     known = {} if predicted is None else {_key(part): part for part in predicted.parts}
     own = {_key(part): part for part in measured.parts}
     across = any(part.kind == "between" for part in (*own.values(), *known.values()))
@@ -212,10 +212,10 @@ def _rows(measured: Step, predicted: Step | None) -> Iterator[Row]:
         absent = StepPart(key[0], 0.0, key[1])
         part, before = own.get(key, absent), known.get(key, absent)
         name = part_text(part, across, key in own)
-        yield Row(name, None if predicted is None else before.seconds, part.seconds)
+        yield MeasuredPart(name, None if predicted is None else before.seconds, part.seconds)
         if part.hidden or before.hidden:
             whole = None if predicted is None else before.seconds + before.hidden
-            yield Row(name, whole, part.seconds + part.hidden, True)
+            yield MeasuredPart(name, whole, part.seconds + part.hidden, True)
 
 
 def _key(part: StepPart) -> tuple[PartKind, str | None]:

@@ -7,7 +7,7 @@ from typing import Literal
 from inspector.assessment import part_text
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
-from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, Row, Statement
+from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, QuestionRow, Statement
 from inspector.core.assessment import FLOPS, INTERVAL, MEMORY, STEP, TRAFFIC
 from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
 from inspector.core.step_program import step_program
@@ -24,7 +24,7 @@ MEASURED = "measured step"
 
 
 @dataclass(frozen=True)
-class Part:
+class AmountPart:
     """A part of an amount, in the unit of the amount.
 
     axes: whether `name` is that of mesh axes.
@@ -51,7 +51,7 @@ class Amount:
     """
 
     text: str = UNKNOWN
-    parts: tuple[Part, ...] = ()
+    parts: tuple[AmountPart, ...] = ()
     value: float | None = None
     stage: str = ""
     at_least: bool = False
@@ -82,7 +82,7 @@ def amount(kind: Kind, compared: Compared) -> Amount:
     return Amount(unknown=REJECTED) if compared.assessment.rejected else _AMOUNTS[kind](compared)
 
 
-def row(kind: Kind, section: str, every: Sequence[Compared], baseline: int) -> Row:
+def row(kind: Kind, section: str, every: Sequence[Compared], baseline: int) -> QuestionRow:
     """Return the amounts of all layouts as a row of the comparison."""
     reference = every[baseline]
     amounts = [amount(kind, compared) for compared in every]
@@ -90,7 +90,7 @@ def row(kind: Kind, section: str, every: Sequence[Compared], baseline: int) -> R
         _statement(kind, own, amounts[baseline], reference, compared)
         for own, compared in zip(amounts, every, strict=True)
     ]
-    return Row(section, TITLES[kind], "less", statements)
+    return QuestionRow(section, TITLES[kind], "less", statements)
 
 
 def answers(kind: Kind, every: Sequence[Compared], baseline: int) -> tuple[Answer, ...]:
@@ -152,7 +152,9 @@ def _memory(compared: Compared) -> Amount:
         stage = "estimated before a compile"
     return Amount(
         f"{need.text}, {need.fits_text}" if need.fits_text else need.text,
-        tuple(Part(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)),
+        tuple(
+            AmountPart(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)
+        ),
         need.peak_bytes,
         stage,
         at_least=need.at_least,
@@ -171,12 +173,12 @@ def _time(compared: Compared) -> Amount:
     measured = step.kind == "measured"
     across = any(part.kind == "between" for part in step.parts)
     parts = tuple(
-        Part(part_text(part, across, measured), part.seconds, part.is_communication)
+        AmountPart(part_text(part, across, measured), part.seconds, part.is_communication)
         for part in step.parts
         if part.seconds
     )
     if measured:
-        parts, stage = parts or (Part(MEASURED, step.seconds),), compared.evidence.text
+        parts, stage = parts or (AmountPart(MEASURED, step.seconds),), compared.evidence.text
     else:
         predicted = predicted_in(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
         stage = "predicted before a compile"
@@ -195,7 +197,7 @@ def _traffic(compared: Compared) -> Amount:
         return Amount(unknown=unknown)
     across = bool(known.between_slices)
     parts = tuple(
-        Part(part_text(part, across), size, axes=True)
+        AmountPart(part_text(part, across), size, axes=True)
         for axes, whole in known.by_axes.items()
         for part, size in known.by_network(axes)
         if size or not whole

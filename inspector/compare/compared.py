@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from inspector.assessment import assess
 from inspector.compare import origin
-from inspector.compare.question import SAME_WORK, Work
+from inspector.compare.question import SAME_WORK, WorkScale
 from inspector.core.assessment import Assessment, Evidence
 from inspector.core.formatting import and_text
 from inspector.core.snapshot import Snapshot
@@ -112,12 +112,12 @@ def other_work_sizes(baseline: Compared, candidate: Compared) -> str:
     return and_text([words for name, words in _WORK_SIZES.items() if was.get(name) != now.get(name)])
 
 
-def work_of(baseline: Compared, candidate: Compared) -> Work:
+def work_of(baseline: Compared, candidate: Compared) -> WorkScale:
     """Return how figures of the work of a step are compared."""
     if not other_work(baseline, candidate):
         return SAME_WORK
     why = f"{other_work_sizes(baseline, candidate)} differ"
-    return Work(work_scale(baseline, candidate), f"per {work_unit(baseline)}", why)
+    return WorkScale(work_scale(baseline, candidate), f"per {work_unit(baseline)}", why)
 
 
 def work_scale(baseline: Compared, candidate: Compared) -> float:

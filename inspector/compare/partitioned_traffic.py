@@ -44,7 +44,7 @@ _SUMS = frozenset({"all-reduce", "reduce-scatter"})
 
 
 @dataclass(frozen=True)
-class Row:
+class TrafficRow:
     """Propagated and compiled collectives of one program, set of mesh axes and operation.
 
     Attributes:
@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TrafficPair:
     """Wire bytes of all collectives of a program over one set of mesh axes."""
 
     program: str
@@ -80,7 +80,7 @@ class Pair:
         return _close(self.propagated, self.compiled)
 
 
-def rows_of(snapshot: Snapshot) -> tuple[Row, ...] | None:
+def rows_of(snapshot: Snapshot) -> tuple[TrafficRow, ...] | None:
     """Return the rows of all programs of a Snapshot; None if it lacks propagated or compiled programs."""
     partitioned = partitioned_beside(snapshot)
     return compared(partitioned, snapshot.programs) if partitioned and snapshot.programs else None
@@ -100,10 +100,10 @@ def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tuple[Row, ...]:
+def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tuple[TrafficRow, ...]:
     """Return a row for each program, set of mesh axes and operation that has a collective in either."""
     before = {program.name: program for program in propagated}
-    rows: list[Row] = []
+    rows: list[TrafficRow] = []
     for program in compiled:
         known = before.get(program.name)
         if known is None or known.collectives is None or program.collectives is None:
@@ -112,9 +112,9 @@ def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tupl
     return tuple(rows)
 
 
-def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
+def pairs(rows: Iterable[TrafficRow]) -> tuple[TrafficPair, ...]:
     """Return the sums of each program and set of mesh axes with traffic."""
-    grouped: dict[tuple[str, Axes], list[Row]] = defaultdict(list)
+    grouped: dict[tuple[str, Axes], list[TrafficRow]] = defaultdict(list)
     for row in rows:
         grouped[row.program, row.mesh_axes].append(row)
     found = []
@@ -126,11 +126,11 @@ def pairs(rows: Iterable[Row]) -> tuple[Pair, ...]:
         if sums == [0, 0]:
             continue
         reasons = dict.fromkeys(reason for row in group if not _equal_bytes(row) for reason in row.reasons)
-        found.append(Pair(program, axes, sums[0], sums[1], tuple(reasons)))
+        found.append(TrafficPair(program, axes, sums[0], sums[1], tuple(reasons)))
     return tuple(found)
 
 
-def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[Row]:
+def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) -> Iterator[TrafficRow]:
     amounts = [
         {(total.mesh_axes, total.op): total for total in traffic(collectives)}
         for collectives in (before, after)
@@ -145,10 +145,10 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
             why = tuple(reason for reason, _ in counts.most_common()) or ("xla",)
         elif known and old.executions != new.executions:
             why = ("combined" if (old.executions or 0) > (new.executions or 0) else "split",)
-        yield Row(name, axes, op, old, new, why)
+        yield TrafficRow(name, axes, op, old, new, why)
 
 
-def _equal_bytes(row: Row) -> bool:
+def _equal_bytes(row: TrafficRow) -> bool:
     return _close(row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device)
 
 

@@ -40,7 +40,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkScale:
     """How a value is compared if a step of its layout does other work than a step of the baseline.
 
     Attributes:
@@ -54,7 +54,7 @@ class Work:
     why: str = ""
 
 
-SAME_WORK = Work()
+SAME_WORK = WorkScale()
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Statement:
     excluded: str = ""
     as_read: bool = False
     parts: Mapping[str, float] | None = None
-    work: Work = SAME_WORK
+    work: WorkScale = SAME_WORK
     relative: bool = True
 
     @classmethod
@@ -132,7 +132,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Row:
+class QuestionRow:
     """The statements of all Snapshots on one question, before they are compared."""
 
     section: str
@@ -141,7 +141,7 @@ class Row:
     statements: Sequence[Statement]
     program: str | None = None
 
-    def without(self, excluded: Sequence[str]) -> Row:
+    def without(self, excluded: Sequence[str]) -> QuestionRow:
         """Return the row with reasons why the answers of some Snapshots cannot be compared; "" for others."""
         statements = [
             replace(statement, excluded=statement.excluded or why)
@@ -151,7 +151,7 @@ class Row:
         ]
         return replace(self, statements=statements)
 
-    def of_work(self, works: Sequence[Work]) -> Row:
+    def of_work(self, works: Sequence[WorkScale]) -> QuestionRow:
         """Return the row whose values are compared for the same work."""
         pairs = zip(self.statements, works, strict=True)
         return replace(self, statements=[replace(statement, work=work) for statement, work in pairs])
@@ -188,7 +188,7 @@ def mark(answer: Answer, words: bool = True) -> str:
     return " ".join(part for part in said if part)
 
 
-def without_rejected(rows: Iterable[Row], snapshots: Sequence[Snapshot]) -> list[Row]:
+def without_rejected(rows: Iterable[QuestionRow], snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     """Return the rows in which no number of a layout that JAX rejects can be compared."""
     rejected = [bool(rejection(snapshot)) for snapshot in snapshots]
     if not any(rejected):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
-from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.dataflow import CallFrame, Value
 from inspector.compiled.hlo.fused_values import fused_values
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
 from inspector.compiled.hlo.module import Instruction
@@ -335,7 +335,7 @@ class _Use:
     def _metadata(self, position: int) -> Mapping[str, str]:
         """Return the metadata of an instruction, or of the value that it writes into a larger array."""
         name, instruction = self._instructions[position]
-        frame = Frame(self._module.by_name[name], open=False)
+        frame = CallFrame(self._module.by_name[name], open=False)
         written, updates = instruction, False
         for value in self._analysis.backward.chain(Value(frame, instruction), WRITES):
             # The fusion that makes an operand is another operation.

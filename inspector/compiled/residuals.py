@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from inspector.compiled.hlo.accesses import updates_in_place
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
-from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.dataflow import CallFrame, Value
 from inspector.compiled.hlo.fused_values import FusedTraffic
 from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues
 from inspector.compiled.hlo.module import Computation, Instruction, TooLong
@@ -30,7 +30,7 @@ from inspector.compiled.hlo.opcodes import (
     Does,
 )
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.work import Count
+from inspector.compiled.hlo.work import WorkCount
 from inspector.compiled.op_name import BACKWARD, OpName, parse_op_name, phases_of, without_layer_numbers
 from inspector.core.snapshot import (
     CARRY,
@@ -131,7 +131,7 @@ class _KeptGathers:
         computation = self._module.by_name.get(name)
         if computation is None or instruction.does not in ("update", "fusion"):
             return False
-        whole = Value(Frame(computation, open=False), instruction)
+        whole = Value(CallFrame(computation, open=False), instruction)
         data = itertools.islice(self._backward.chain(whole, WRITES), 1, None)
         # Values of the same computation, not those inside of the fusion.
         return any(value.frame.depth == 0 and value.instruction.name == buffer.value for value in data)
@@ -267,7 +267,7 @@ class _Reader:
             for computation in self._executed(entry)
             for instruction in computation.instructions
             if begun(instruction).does not in _SAME and self._name(computation, instruction).phase in BACKWARD
-            for operand in self._backward.operands(Value(Frame(computation), instruction))
+            for operand in self._backward.operands(Value(CallFrame(computation), instruction))
         ]
         seen: set[tuple[str, str, tuple[int, ...]]] = set()
         while waiting:
@@ -434,7 +434,7 @@ class _Reader:
         matmul: dict[str, float] = {}
         total: float | None = 0.0
         by_compiler = 0
-        count = Count(self._analysis)
+        count = WorkCount(self._analysis)
         for computation in self._executed(entry, RUNS):
             times = self._analysis.runs[computation.name].count
             for instruction in computation.instructions:

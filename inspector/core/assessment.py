@@ -258,7 +258,7 @@ class MemoryNeed(Record):
 
 
 @dataclass(frozen=True)
-class Traffic(Record):
+class StepTraffic(Record):
     """The bytes that the device that sends most sends in one step.
 
     Attributes:
@@ -336,13 +336,13 @@ class Assessment(Record):
     program: str | None
     step: Step | None
     memory: MemoryNeed | None
-    traffic: Traffic | None
+    traffic: StepTraffic | None
     state_bytes_per_device: NonNegativeInt | None
     findings: FindingCounts | None
     rejected: str | None = field(default=None, metadata=OMIT_NONE)
     unknown_step: str | None = field(default=None, metadata=OMIT_NONE)
     unknown_traffic: str | None = field(default=None, metadata=OMIT_NONE)
-    known_traffic: Traffic | None = field(default=None, metadata=OMIT_NONE)
+    known_traffic: StepTraffic | None = field(default=None, metadata=OMIT_NONE)
     evidence: Evidence | None = field(default=None, metadata=OMIT_NONE)
 
     @property

@@ -15,7 +15,7 @@ Route = Literal["ring", "all-to-all", "chain", "pairs"]
 
 
 @dataclass(frozen=True)
-class Operation:
+class CollectiveRules:
     """The rules of one collective operation with payload p in groups of g devices.
 
     name: its HLO opcode, which is also the `op` of a Collective. An asynchronous one has the opcodes
@@ -61,38 +61,38 @@ class Operation:
 
 
 # The order is that of legends. collective-reduce needs the XLA of jax 0.12 or later.
-OPERATIONS: Mapping[str, Operation] = MappingProxyType({
+OPERATIONS: Mapping[str, CollectiveRules] = MappingProxyType({
     operation.name: operation
     for operation in (
-        Operation(
+        CollectiveRules(
             "all-reduce", "operands", "ring", rounds=2, result_is_equal=True, reduces=True, global_ids=True,
             start_returns_operands=False, does="combines {what} from the devices",
         ),
-        Operation(
+        CollectiveRules(
             "all-gather", "result", "ring", result_is_equal=True, global_ids=True,
             does="collects {what} from the devices",
         ),
-        Operation(
+        CollectiveRules(
             "reduce-scatter", "operands", "ring", result_is_shard=True, reduces=True, global_ids=True,
             does="combines {what} from the devices, and each keeps its part",
         ),
-        Operation(
+        CollectiveRules(
             "all-to-all", "operands", "all-to-all", does="exchanges {what} between the devices"
         ),
         # The part of its input that is sent is known only at run time, so all of it counts.
-        Operation("ragged-all-to-all", "first operand", "all-to-all"),
-        Operation(
+        CollectiveRules("ragged-all-to-all", "first operand", "all-to-all"),
+        CollectiveRules(
             "collective-permute", "operands", "pairs", does="sends {what} from some devices to others"
         ),
-        Operation("collective-broadcast", "operands", "chain", result_is_equal=True),
-        Operation("collective-reduce", "operands", "chain", reduces=True, global_ids=True),
+        CollectiveRules("collective-broadcast", "operands", "chain", result_is_equal=True),
+        CollectiveRules("collective-reduce", "operands", "chain", reduces=True, global_ids=True),
     )
 })  # fmt: skip
 OPS = tuple(OPERATIONS)
 # Those that combine values. A file can name another operation, which is not known to.
 REDUCTIONS = frozenset(operation.name for operation in OPERATIONS.values() if operation.reduces)
 # The HLO opcodes at which a collective begins.
-BY_OPCODE: Mapping[str, Operation] = MappingProxyType(
+BY_OPCODE: Mapping[str, CollectiveRules] = MappingProxyType(
     {
         opcode: operation
         for operation in OPERATIONS.values()

@@ -20,7 +20,7 @@ from inspector.core.totals import counted_arrays
 
 
 @dataclass(frozen=True)
-class Piece:
+class HeldPiece:
     """The blocks of one array on the chosen devices.
 
     Attributes:
@@ -51,7 +51,7 @@ class Holdings:
     """
 
     devices: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[HeldPiece, ...]
     unknown: tuple[str, ...]
 
     @property
@@ -178,7 +178,7 @@ def _blocks(array: Array, mesh: Mesh) -> _Blocks | None:
     )
 
 
-def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Piece | None:
+def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> HeldPiece | None:
     mine = blocks.block[chosen]
     held = np.unique(mine[mine >= 0])
     if not held.size:
@@ -186,7 +186,7 @@ def _piece(array: Array, mesh: Mesh, chosen: np.ndarray, blocks: _Blocks) -> Pie
     sharing = np.isin(blocks.block, held) & ~chosen
     size = None if array.bytes is None else _bytes(array, blocks.elements)[held]
     ranges = np.stack([blocks.starts[held], blocks.stops[held]], axis=-1).tolist()
-    return Piece(
+    return HeldPiece(
         path=array.path,
         group=array.group,
         dtype=array.dtype,

@@ -52,7 +52,7 @@ def when_compiled(function: str) -> str:
 
 
 @dataclass(frozen=True)
-class Reason(Record):
+class CompileReason(Record):
     """One difference between two compiles of a function.
 
     Attributes:
@@ -103,7 +103,7 @@ class CompiledRecord(Record):
     inputs: NonNegativeInt
     devices: NonNegativeInt
     ahead_of_time: bool = False
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[CompileReason, ...] = ()
     target_file: str | None = None
     target_error: str | None = None
     called: str | None = field(default=None, metadata=OMIT_NONE)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.compare.measured.accuracy import Accuracy, Row
+from inspector.compare.measured.accuracy import Accuracy, AccuracyRow
 from inspector.core.formatting import counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
 
@@ -66,7 +66,7 @@ def _diagonals(low: float, high: float) -> Iterator[go.Scatter]:
         )
 
 
-def _points(rows: Sequence[tuple[Row, float]], chips: Sequence[str]) -> Iterator[go.Scatter]:
+def _points(rows: Sequence[tuple[AccuracyRow, float]], chips: Sequence[str]) -> Iterator[go.Scatter]:
     """Yield the runs of each chip, and their predictions."""
     for chip, mark, color in zip(chips, itertools.cycle(_MARKS), palette.neutrals(len(chips)), strict=False):
         own = [(row, value) for row, value in rows if row.chip == chip]
@@ -87,11 +87,11 @@ def _points(rows: Sequence[tuple[Row, float]], chips: Sequence[str]) -> Iterator
         )
 
 
-def _hover(row: Row, value: float) -> str:
+def _hover(row: AccuracyRow, value: float) -> str:
     times = f"measured {seconds_text(row.measured)}, predicted {seconds_text(value)}"
     return frame.hover([row.id, times, "from the schedule" if row.judged else "before a compile"])
 
 
-def _predicted(row: Row) -> float | None:
+def _predicted(row: AccuracyRow) -> float | None:
     """Return the prediction from the schedule, or else the one before a compile."""
     return row.judged or row.before_compile

@@ -122,7 +122,7 @@ def _trace(name: str, placed: Sequence[tuple[Segment, float, float]], px_per_uni
 
 
 @dataclass(frozen=True)
-class Row:
+class BarRow:
     """A bar with its name at the left and its value at its end; negative sizes extend to the left.
 
     Only `hover` is escaped.
@@ -136,7 +136,7 @@ class Row:
 
 
 def rows_figure(
-    groups: Sequence[Sequence[Row]],
+    groups: Sequence[Sequence[BarRow]],
     width_px: float,
     names: Sequence[str] | None = None,
     **settings: Any,

@@ -258,7 +258,7 @@ def sheet_of(grid: BlockGrid) -> Sheet:
 
 def cell_text(
     grid: BlockGrid, numbers: Sequence[int], sheet: Sheet, columns: cells.Edges, rows: cells.Edges
-) -> lattice.Text:
+) -> lattice.CellTexts:
     """Return the devices of each block as a text for its cell."""
     room: list[tuple[float, float]] = [(0.0, 0.0)] * len(numbers)
     for row, (top, bottom) in enumerate(rows):

@@ -7,7 +7,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette, ticks
-from inspector.figures.lattice import Sheet, Text
+from inspector.figures.lattice import CellTexts, Sheet
 from inspector.figures.ticks import NO_TICKS, Ticks
 
 # Cells at least this large are separated by a line, through which the page shows.
@@ -72,7 +72,7 @@ def heatmaps(
     rows: Edges,
     numbers: Sequence[int],
     colors: Sequence[str],
-    text: Text,
+    text: CellTexts,
     highlight: int | None = None,
 ) -> list[go.Heatmap]:
     """Return the cells of a sheet, colored by number, as one heatmap per text color.

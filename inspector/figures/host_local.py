@@ -13,14 +13,14 @@ import plotly.graph_objects as go
 from inspector.core import formatting
 from inspector.core.formatting import shape_text
 from inspector.figures import palette
-from inspector.figures.pieces import Tile, tiles_figure
-from inspector.guides.processes import Exchanged, HostLocal, View
+from inspector.figures.pieces import PieceTile, tiles_figure
+from inspector.guides.processes import Exchanged, HostLocal, ProcessView
 
 _MOST_HEIGHT_PX = 1200  # 64 rows of the largest request, and their labels
 
 
 def local_figure(
-    wanted: HostLocal, views: Sequence[View], *, returned: bool = False, width_px: int = 300
+    wanted: HostLocal, views: Sequence[ProcessView], *, returned: bool = False, width_px: int = 300
 ) -> go.Figure | None:
     """Return the host-local array of each process, one below the other; None if there is none.
 
@@ -34,7 +34,7 @@ def local_figure(
             return None
         rows = np.array(values).reshape(shape[0], -1)
         process = f"process {view.process}"
-        tiles.append(Tile(process, np.full(rows.shape, number), rows, [process, shape_text(shape)]))
+        tiles.append(PieceTile(process, np.full(rows.shape, number), rows, [process, shape_text(shape)]))
     if not tiles:
         return None
     heading = "3 · Returned to each process" if returned else "1 · On each process"
@@ -80,7 +80,7 @@ def global_figure(exchanged: Exchanged, *, width_px: int = 300) -> go.Figure | N
         noun = "process" if len(addressed) == 1 else "processes"
         label = f"{part.start}:{part.stop} {noun} {', '.join(map(str, addressed))}"
         hover = [label, f"on device {formatting.devices_text(sorted(devices), most=8)}"]
-        tiles.append(Tile(label, owners[part], values[part], hover))
+        tiles.append(PieceTile(label, owners[part], values[part], hover))
     note = f"{shape_text(shape)}, rows by the processes that address them"
     return tiles_figure(
         tiles,

@@ -23,7 +23,7 @@ PADDING_PX = 2  # between the text of a cell and its edge
 
 
 @dataclass(frozen=True)
-class Side:
+class LatticeSide:
     """The slots along one side: relative lengths, and the number of outer levels that advance before each."""
 
     sizes: tuple[float, ...]
@@ -52,25 +52,25 @@ class Sheet:
     wrapped: the side that was wrapped; `line` is the number of its slots per line.
     """
 
-    rows: Side
-    columns: Side
+    rows: LatticeSide
+    columns: LatticeSide
     cells: np.ndarray
     wrapped: Literal["rows", "columns"] | None = None
     line: int = 0
 
 
 @dataclass(frozen=True)
-class Text:
+class CellTexts:
     """A text for every cell, "" if none fits, and their common size."""
 
     texts: tuple[str, ...]
     size_px: int
 
 
-def side(levels: Sequence[Sequence[float]]) -> Side:
+def side(levels: Sequence[Sequence[float]]) -> LatticeSide:
     """Return the side whose slots are the product of these levels, the last one varying fastest."""
     if not levels:
-        return Side((1.0,), (0,))
+        return LatticeSide((1.0,), (0,))
     places = list(itertools.product(*(range(len(level)) for level in levels)))
     sizes = tuple(
         math.prod(level[place] for level, place in zip(levels, slot, strict=True)) for slot in places
@@ -79,10 +79,10 @@ def side(levels: Sequence[Sequence[float]]) -> Side:
     for before, slot in itertools.pairwise(places):
         changed = next(level for level, place in enumerate(slot) if place != before[level])
         breaks.append(len(levels) - 1 - changed)
-    return Side(sizes, tuple(breaks))
+    return LatticeSide(sizes, tuple(breaks))
 
 
-def sheet(rows: Side, columns: Side) -> Sheet:
+def sheet(rows: LatticeSide, columns: LatticeSide) -> Sheet:
     """Return the cells of these sides, numbered row by row."""
     shape = (len(rows.sizes), len(columns.sizes))
     return Sheet(rows, columns, np.arange(math.prod(shape)).reshape(shape))
@@ -99,8 +99,8 @@ def wrap_columns(unwrapped: Sheet, line: int) -> Sheet:
     # Lines of one row look like one grid; lines of several rows need a gap.
     between = max(unwrapped.rows.breaks) + 1 if height > 1 else 0
     breaks = unwrapped.rows.breaks + ((between, *unwrapped.rows.breaks[1:]) * (lines - 1))
-    rows = Side(unwrapped.rows.sizes * lines, breaks)
-    columns = Side(unwrapped.columns.sizes[:line], unwrapped.columns.breaks[:line])
+    rows = LatticeSide(unwrapped.rows.sizes * lines, breaks)
+    columns = LatticeSide(unwrapped.columns.sizes[:line], unwrapped.columns.breaks[:line])
     return Sheet(rows, columns, cells, "columns", line)
 
 
@@ -143,7 +143,7 @@ def fit_text(
     forms: Sequence[Callable[[int], str]],
     cells: Sequence[int],
     sizes_px: Sequence[tuple[float, float]],
-) -> Text:
+) -> CellTexts:
     """Return the first form that fits in every cell at a readable size, as large as possible.
 
     If no form fits everywhere, return those texts of the last form that fit, or none if few fit.
@@ -155,18 +155,18 @@ def fit_text(
         texts = [form(cell) for cell in cells]
         for size in range(largest, smallest - 1, -1):
             if all(_fits(text, size, *space) for text, space in zip(texts, room, strict=True)):
-                return Text(tuple(texts), size)
+                return CellTexts(tuple(texts), size)
     texts = [form(cell) for cell in cells]
     fitting = [text if _fits(text, smallest, *space) else "" for text, space in zip(texts, room, strict=True)]
     # A few labels among many unlabelled cells look like an error.
     if sum(map(bool, fitting)) * 2 < len(fitting):
         fitting = [""] * len(fitting)
-    return Text(tuple(fitting), smallest)
+    return CellTexts(tuple(fitting), smallest)
 
 
 def _fits(text: str, size: int, width: float, height: float) -> bool:
     return labels.width_px(text, size) <= width and labels.height_px(text, size) <= height
 
 
-def _least(side: Side, length_px: float) -> float:
+def _least(side: LatticeSide, length_px: float) -> float:
     return min(stop - start for start, stop in side.edges(length_px))

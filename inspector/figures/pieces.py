@@ -30,7 +30,7 @@ _MOST_CELLS = 2048  # more numbers than this are slow to draw and too small to r
 
 
 @dataclass(frozen=True)
-class Tile:
+class PieceTile:
     """One piece, device or block: its label, its numbers, and whether it is wrong.
 
     block: (rows, columns) the block that each number was loaded in; None for an empty tile.
@@ -53,7 +53,7 @@ class _Plan:
     columns: list[tuple[int, int]]
     row_px: float  # the height of one row of numbers
     font_px: int
-    write: Callable[[Tile, slice, slice], str]  # from rows and columns of a tile to their text
+    write: Callable[[PieceTile, slice, slice], str]  # from rows and columns of a tile to their text
 
 
 Box = tuple[float, float, float, float]  # left, right, top and bottom of a tile in pixels
@@ -65,7 +65,7 @@ def as_rows(values: np.ndarray) -> np.ndarray:
 
 
 def tiles_figure(
-    tiles: Sequence[Tile],
+    tiles: Sequence[PieceTile],
     across: int,
     colors: Sequence[str],
     heading: str,
@@ -96,7 +96,7 @@ def tiles_figure(
     height = down * sum(row_sizes) + rows.gaps_px
     row_edges, column_edges = rows.edges(height), columns.edges(width)
     numbers, texts = _fill(tiles, across, down, plan)
-    text = lattice.Text(tuple(texts), plan.font_px)
+    text = lattice.CellTexts(tuple(texts), plan.font_px)
     boxes = _boxes(len(tiles), across, plan, row_edges, column_edges)
     middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
     figure = cells.map_figure(
@@ -115,7 +115,7 @@ def tiles_figure(
     return figure
 
 
-def _plan_whole(tiles: Sequence[Tile], tile_px: float) -> _Plan:
+def _plan_whole(tiles: Sequence[PieceTile], tile_px: float) -> _Plan:
     """Draw each tile as one cell with its text."""
     low, high = _WHOLE_TILE_PX
     height = min(max(tile_px * 0.6, low), high)
@@ -134,7 +134,7 @@ def _plan_whole(tiles: Sequence[Tile], tile_px: float) -> _Plan:
     )
 
 
-def _plan(tiles: Sequence[Tile], down: int, room: float, tile_px: float) -> _Plan:
+def _plan(tiles: Sequence[PieceTile], down: int, room: float, tile_px: float) -> _Plan:
     """Draw as finely as texts can be read: each number, each row, or only the colors.
 
     room: pixels for the numbers of one of the `down` lines of tiles.
@@ -178,12 +178,12 @@ def _equal_ranges(blocks: Sequence[np.ndarray], length: int) -> list[tuple[int, 
     return list(itertools.pairwise(sorted(borders)))
 
 
-def _fill(tiles: Sequence[Tile], across: int, down: int, plan: _Plan) -> tuple[list[int], list[str]]:
+def _fill(tiles: Sequence[PieceTile], across: int, down: int, plan: _Plan) -> tuple[list[int], list[str]]:
     """Return the block (−1 for none) and the text of each cell, row by row; labels are empty rows."""
     blocks: list[int] = []
     texts: list[str] = []
     for line in range(down):
-        in_line: list[Tile | None] = [*tiles[line * across : (line + 1) * across]]
+        in_line: list[PieceTile | None] = [*tiles[line * across : (line + 1) * across]]
         in_line += [None] * (across - len(in_line))
         for window in (None, *plan.rows):
             for tile, columns in itertools.product(in_line, plan.columns):
@@ -210,7 +210,7 @@ def _boxes(count: int, across: int, plan: _Plan, rows: cells.Edges, columns: cel
     ]
 
 
-def _labels(tiles: Sequence[Tile], boxes: Sequence[Box]) -> go.Scatter:
+def _labels(tiles: Sequence[PieceTile], boxes: Sequence[Box]) -> go.Scatter:
     """Return a line above each tile; if one does not fit, all are shortened."""
     texts = [("✗ " if tile.wrong else "") + tile.label for tile in tiles]
     room = min(right - left for left, right, _, _ in boxes)
@@ -230,7 +230,7 @@ def _shortened(text: str) -> str:
     return text
 
 
-def _outlines(tiles: Sequence[Tile], boxes: Sequence[Box]) -> Iterator[dict[str, Any]]:
+def _outlines(tiles: Sequence[PieceTile], boxes: Sequence[Box]) -> Iterator[dict[str, Any]]:
     """Yield a frame around each wrong tile, dashed around each empty one."""
     for tile, (left, right, top, bottom) in zip(tiles, boxes, strict=True):
         if tile.wrong or tile.block is None:
@@ -243,7 +243,7 @@ def _outlines(tiles: Sequence[Tile], boxes: Sequence[Box]) -> Iterator[dict[str,
             )
 
 
-def _written(tile: Tile, rows: slice, columns: slice) -> str:
+def _written(tile: PieceTile, rows: slice, columns: slice) -> str:
     """Return the number in a cell, or the first and the last of several."""
     part = [] if tile.values is None else tile.values[rows, columns].ravel().tolist()
     if len(part) < 2:
@@ -262,7 +262,7 @@ def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360
     """Return what JAX was given: the pieces in their order, or the whole array if JAX cuts it."""
     heading = "1 · On the host"
     if not assembled.pieces:
-        tile = Tile(
+        tile = PieceTile(
             label=shape_text(assembled.shape),
             block=np.zeros((1, 1), dtype=np.int64),
             values=None,
@@ -287,7 +287,7 @@ def host_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 360
         shape = shape_text(piece.shape) if piece.shape is not None else "nothing"
         size = formatting.bytes_text(pieces.nbytes(piece))
         tiles.append(
-            Tile(
+            PieceTile(
                 label=f"{noun} {number}",
                 block=None if values is None else _origin(assembly, values),
                 values=None if values is None else as_rows(values),
@@ -326,7 +326,7 @@ def devices_figure(assembly: Assembly, assembled: Assembled, *, width_px: int = 
         text = " + ".join(name for name, _ in held) if len(held) < 3 else f"{len(held)} pieces"
         first = held[0][1].ravel()[:1] if held else np.zeros(0, dtype=np.int64)
         tiles.append(
-            Tile(
+            PieceTile(
                 label=f"device {device}",
                 block=first.reshape(1, 1) if first.size else None,
                 values=None,
@@ -377,14 +377,14 @@ def array_figure(assembly: Assembly, stage: Stage, title: str, *, width_px: int 
         if differing:
             hover.append(f"wrong on {formatting.devices_text(differing, most=8)}")
         is_wrong = bool(np.any(wrong[shown])) if shown in wrong else False
-        tiles.append(Tile(label, _origin(assembly, values), as_rows(values), hover, wrong=is_wrong))
+        tiles.append(PieceTile(label, _origin(assembly, values), as_rows(values), hover, wrong=is_wrong))
     across = len(set(placement.starts[:, -1].tolist())) if array.shape else 1
     spec = sharding_text.spec_text(array.spec)
     note = f"{shape_text(array.shape)} {array.dtype} · {spec}"
     return tiles_figure(tiles, across, _colors(assembly), title, note, width_px)
 
 
-def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], int, str]:
+def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[PieceTile], int, str]:
     """Return (tiles, tiles per line, note) of the one array that `device_put` is given."""
     (host,) = assembled.pieces
     values = pieces.values_of(host)
@@ -403,7 +403,7 @@ def _host_array(assembly: Assembly, assembled: Assembled) -> tuple[list[Tile], i
         starts, stops = [span.start for span in window], [span.stop for span in window]
         wrong = placement is not None and bool(np.any(part != pieces.belonging(assembly, starts, stops)))
         hover = [index, f"{shape_text(part.shape)} {host.dtype}", _numbers(part.ravel())]
-        tiles.append(Tile(index, _origin(assembly, part), as_rows(part), hover, wrong=wrong))
+        tiles.append(PieceTile(index, _origin(assembly, part), as_rows(part), hover, wrong=wrong))
     return tiles, across, f"one {shape_text(values.shape)} {host.dtype} array"
 
 

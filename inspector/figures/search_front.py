@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.compare.search.answer import Answer, answer_of, name_of, round_of
+from inspector.compare.search.answer import SearchAnswer, answer_of, name_of, round_of
 from inspector.compare.search.result import Candidate, SearchResult
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
@@ -86,7 +86,7 @@ def search_front(result: SearchResult, *, width_px: int = 640) -> go.Figure | No
     )
 
 
-def _marks(near: Sequence[Candidate], answer: Answer | None) -> Iterator[go.Scatter]:
+def _marks(near: Sequence[Candidate], answer: SearchAnswer | None) -> Iterator[go.Scatter]:
     """Yield a trace for each kind of candidates, with what their memory is."""
     alike = {id(candidate) for candidate in (answer.alike if answer is not None else ())}
     estimated = any(candidate.peak_bytes for candidate in near if candidate.stage == "propagated")

@@ -14,7 +14,7 @@ from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, cells, frame, labels, palette
 from inspector.figures.palette import Fill
-from inspector.figures.tree_rows import Column, Measure, Row, measure_of, rows_of
+from inspector.figures.tree_rows import BarMeasure, LayoutColumn, TreeRow, measure_of, rows_of
 
 CHANGED, GONE = "≠", "absent"
 _GONE_AS_IN_BASELINE = "–"  # short, because a layout may lack most arrays of the others
@@ -58,7 +58,7 @@ class _Cell:
 
 
 def spec_tree(
-    columns: Sequence[Column],
+    columns: Sequence[LayoutColumn],
     mesh: Mesh | None,
     *,
     toggled: Collection[str] | None = None,
@@ -118,10 +118,10 @@ def spec_tree(
 
 
 def _cell(
-    row: Row,
-    column: Column,
+    row: TreeRow,
+    column: LayoutColumn,
     by_path: Mapping[str, Array],
-    measure: Measure,
+    measure: BarMeasure,
     mesh: Mesh | None,
 ) -> _Cell:
     arrays = tuple(by_path[path] for path in row.paths if path in by_path)
@@ -157,19 +157,19 @@ def _cell(
     )
 
 
-def _name(row: Row, can_toggle: bool) -> str:
+def _name(row: TreeRow, can_toggle: bool) -> str:
     if row.node.fold is not None or not can_toggle:
         return row.node.title
     return (_OPEN if row.is_open else _CLOSED) + row.node.title
 
 
-def _widest_px(rows: Sequence[Row], names: Sequence[str]) -> float:
+def _widest_px(rows: Sequence[TreeRow], names: Sequence[str]) -> float:
     """Return the width of the widest name with its indent."""
     rows_and_names = zip(rows, names, strict=True)
     return max(labels.width_px(name, _TEXT_PX) + _INDENT_PX * row.depth for row, name in rows_and_names)
 
 
-def _names(rows: Sequence[Row], names: Sequence[str], left: float) -> go.Scatter:
+def _names(rows: Sequence[TreeRow], names: Sequence[str], left: float) -> go.Scatter:
     """Return the names, indented; a name without enough room is cut, not its indent."""
     deepest = max(row.depth for row in rows) or 1
     indent = min(_INDENT_PX, left * _MOST_INDENT_SHARE / deepest)
@@ -180,7 +180,9 @@ def _names(rows: Sequence[Row], names: Sequence[str], left: float) -> go.Scatter
     )
 
 
-def _areas(rows: Sequence[Row], table: Sequence[_Cell], edges: Sequence[float], can_select: bool) -> go.Bar:
+def _areas(
+    rows: Sequence[TreeRow], table: Sequence[_Cell], edges: Sequence[float], can_select: bool
+) -> go.Bar:
     """Return the invisible areas of names and cells, which have the hover texts and are selected."""
     texts = [
         text
@@ -280,12 +282,12 @@ def _bars(table: Sequence[_Cell], places: Sequence[Place], most_px: float) -> go
 
 
 def _hover(
-    row: Row,
-    column: Column,
+    row: TreeRow,
+    column: LayoutColumn,
     arrays: Sequence[Array],
     size: int | None,
     changed: int,
-    measure: Measure,
+    measure: BarMeasure,
 ) -> str:
     path = row.node.fold.path if row.node.fold else row.node.path or row.node.name
     lines = [labels.middle_cut(path, 90), *([column.name] if column.name else [])]
@@ -303,7 +305,7 @@ def _hover(
     return frame.hover(lines)
 
 
-def _head_lines(column: Column, column_px: float) -> list[str]:
+def _head_lines(column: LayoutColumn, column_px: float) -> list[str]:
     """Return the escaped lines above a column: the layout's name and the number of arrays that differ."""
     text = "baseline"
     if column.changed is not None:
@@ -319,7 +321,7 @@ def _head_lines(column: Column, column_px: float) -> list[str]:
     ]
 
 
-def _note(columns: Sequence[Column], table: Sequence[_Cell], measure: Measure) -> str:
+def _note(columns: Sequence[LayoutColumn], table: Sequence[_Cell], measure: BarMeasure) -> str:
     powers = "" if measure.unit == "bytes" else " (k, M, G: powers of 1000)"
     parts = [f"bars: {measure.unit} {measure.where}{powers}, colored by PartitionSpec"]
     if any(column.changed is not None for column in columns):

@@ -72,7 +72,7 @@ def phases(programs: Iterable[Program], note: str = EMULATED, *, width_px: int =
         return None
     groups = [
         [
-            bars.Row(
+            bars.BarRow(
                 title(program.name),
                 max(seconds, 0),
                 f"{phase}  {formatting.seconds_text(seconds)}",
@@ -232,7 +232,7 @@ def operation_times(
         amount = formatting.seconds_text(seconds / trace.steps / devices)
         hover = [kind, f"{seconds!r} s on all devices", f"events: {events:,}" if events else ""]
         drawn.append(
-            bars.Row(
+            bars.BarRow(
                 labels.cut(WORDS.get(kind, kind), 30),
                 seconds,
                 f"{formatting.share_text(share)}, {amount}",

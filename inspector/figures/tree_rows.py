@@ -87,7 +87,7 @@ MOST_CHILDREN = 30  # the smaller ones share a row
 
 
 @dataclass(frozen=True)
-class Column:
+class LayoutColumn:
     """The arrays of one layout, and the paths of those that differ from the baseline.
 
     changed: None for the baseline itself, or if there is only one layout.
@@ -99,7 +99,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TreeRow:
     """A node of the tree: its indent, the paths of the arrays below it, and whether these have rows too."""
 
     node: Node
@@ -114,7 +114,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measure:
+class BarMeasure:
     """The amounts of the bars: `bytes` and `on each device`, and its amount for an array, None if unknown."""
 
     unit: str
@@ -139,17 +139,17 @@ class Measure:
 
 # The first of these that is known of any array is shown.
 _MEASURES = (
-    Measure("bytes", "on each device", lambda array: array.bytes_per_device),
-    Measure(
+    BarMeasure("bytes", "on each device", lambda array: array.bytes_per_device),
+    BarMeasure(
         "elements",
         "on each device",
         lambda array: None if array.shard_shape is None else math.prod(array.shard_shape),
     ),
-    Measure("bytes", "in total, without copies", lambda array: array.bytes),
+    BarMeasure("bytes", "in total, without copies", lambda array: array.bytes),
 )
 
 
-def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[Row, ...]:
+def rows_of(columns: Sequence[LayoutColumn], toggled: Collection[str] = ()) -> tuple[TreeRow, ...]:
     """Return the rows of all layouts, the largest of each subtree first.
 
     Arrays share a row if they are alike in every layout.
@@ -177,9 +177,9 @@ def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[R
         name = f"{sum(child.arrays for child in rest):,} smaller"
         return [*ranked[: MOST_CHILDREN - 1], above(name, f"{node.path}/…", rest)]
 
-    def walk(node: Node, depth: int) -> Iterator[Row]:
+    def walk(node: Node, depth: int) -> Iterator[TreeRow]:
         is_open = _key(node) in open_keys
-        yield Row(node, depth, _paths(node), is_open)
+        yield TreeRow(node, depth, _paths(node), is_open)
         for child in children(node) if is_open else ():
             yield from walk(child, depth + 1)
 
@@ -191,7 +191,7 @@ def rows_of(columns: Sequence[Column], toggled: Collection[str] = ()) -> tuple[R
     return tuple(walk(root, 0))
 
 
-def measure_of(columns: Sequence[Column]) -> Measure:
+def measure_of(columns: Sequence[LayoutColumn]) -> BarMeasure:
     """Return the amount in the bars: bytes on each device, unless they are unknown of all arrays."""
     arrays = [array for column in columns for array in column.arrays]
     known = (measure for measure in _MEASURES if any(map(measure.of, arrays)))
@@ -206,7 +206,7 @@ def _paths(node: Node) -> tuple[str, ...]:
     return tuple(array.path for leaf in node.folds() for array in leaf.arrays)
 
 
-def _alike(columns: Sequence[Column]) -> Iterator[Array]:
+def _alike(columns: Sequence[LayoutColumn]) -> Iterator[Array]:
     """Yield an array for each path, equal to others only if they are alike in every layout."""
     held = [{array.path: array for array in column.arrays} for column in columns]
     for path in dict.fromkeys(path for arrays in held for path in arrays):

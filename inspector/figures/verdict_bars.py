@@ -21,7 +21,7 @@ from inspector.core.assessment import (
     MemoryNeed,
     Step,
     StepPart,
-    Traffic,
+    StepTraffic,
 )
 from inspector.core.formatting import bytes_text, seconds_text, share_text
 from inspector.figures import frame, labels, palette
@@ -72,7 +72,7 @@ class _Bar:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LayoutFigures:
     """The figures of one layout. None means unknown.
 
     Attributes:
@@ -86,13 +86,13 @@ class Layout:
     name: str = ""
     step: Step | None = None
     memory: MemoryNeed | None = None
-    traffic: Traffic | None = None
+    traffic: StepTraffic | None = None
     marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
 
 
 def verdict_bars(
-    layouts: Sequence[Layout], *, values: bool = True, step: str = STEP, width_px: int = 960
+    layouts: Sequence[LayoutFigures], *, values: bool = True, step: str = STEP, width_px: int = 960
 ) -> go.Figure | None:
     """Return a bar for each layout's memory, step and traffic; None if none of them is known.
 
@@ -140,7 +140,7 @@ def verdict_bars(
     )
 
 
-def _groups(layouts: Sequence[Layout], timed: str) -> list[tuple[str, list[_Bar]]]:
+def _groups(layouts: Sequence[LayoutFigures], timed: str) -> list[tuple[str, list[_Bar]]]:
     """Return the bars of each figure. Of several layouts, an unknown figure has a heading alone."""
     measured = [
         layout
@@ -173,7 +173,7 @@ def fill_of_memory(kind: MemoryKind) -> palette.Fill:
     return palette.Fill({"state": dark, "activations": middle, "temporaries": pale}[kind])
 
 
-def _bar(layout: Layout, title: str, values: Sequence[str] = (), *drawn: Any, **settings: Any) -> _Bar:
+def _bar(layout: LayoutFigures, title: str, values: Sequence[str] = (), *drawn: Any, **settings: Any) -> _Bar:
     """Return a bar; without values, one that is unknown."""
     if not values:
         why = layout.unknown.get(title, "")
@@ -183,7 +183,7 @@ def _bar(layout: Layout, title: str, values: Sequence[str] = (), *drawn: Any, **
     return _Bar(layout.name, [*dict.fromkeys(marked)], *drawn, **settings)
 
 
-def _step(layout: Layout) -> _Bar:
+def _step(layout: LayoutFigures) -> _Bar:
     step = layout.step
     if step is None:
         return _bar(layout, STEP)
@@ -205,7 +205,7 @@ def _step(layout: Layout) -> _Bar:
     )  # fmt: skip
 
 
-def _traffic(layout: Layout) -> _Bar:
+def _traffic(layout: LayoutFigures) -> _Bar:
     sent = layout.traffic
     if sent is None:
         return _bar(layout, TRAFFIC)
@@ -235,7 +235,7 @@ def _segment(part: StepPart, step: Step, across: bool) -> _Segment:
     return _Segment(name, part.seconds, seconds, fill_of_part(part), frame.hover(lines), part.hidden)
 
 
-def _memory(layout: Layout) -> _Bar:
+def _memory(layout: LayoutFigures) -> _Bar:
     need = layout.memory
     if need is None:
         return _bar(layout, MEMORY)

@@ -162,7 +162,7 @@ class Held(Record):
 
 
 @dataclass(frozen=True)
-class View(Record):
+class ProcessView(Record):
     """The arrays as one process sees them.
 
     Attributes:
@@ -198,7 +198,7 @@ class Exchanged(Record):
     mesh: Mesh
     array: Array | None
     sharding: str | None
-    views: tuple[View, ...]
+    views: tuple[ProcessView, ...]
     refusal: JaxError | None
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -58,7 +58,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Totals:
+class TransferTotals:
     """Bytes that stay and bytes that move, summed over the devices of the new layout.
 
     `senders` and `receivers` count the devices between which they move.
@@ -184,12 +184,12 @@ def dense(transfer: Transfer) -> np.ndarray:
     return matrix
 
 
-def totals(transfer: Transfer) -> Totals:
+def totals(transfer: Transfer) -> TransferTotals:
     """Return the sums over all routes."""
     kept = sum(size for source, target, size in transfer.routes if source == target)
     moves = [route for route in transfer.routes if route[0] != route[1] and route[2]]
     sources, targets, sizes = zip(*moves, strict=True) if moves else ((), (), ())
-    return Totals(kept, sum(sizes), len(set(sources)), len(set(targets)))
+    return TransferTotals(kept, sum(sizes), len(set(sources)), len(set(targets)))
 
 
 def received(transfer: Transfer) -> Counter[int]:
@@ -218,7 +218,7 @@ def in_words(transfer: Transfer) -> str:
     return words + (f" {bytes_text(sums.kept)} stay." if sums.kept else " Nothing stays.")
 
 
-def _on_all(transfer: Transfer, sums: Totals) -> str:
+def _on_all(transfer: Transfer, sums: TransferTotals) -> str:
     return f"{bytes_text(sums.all)} on {counted(len(transfer.targets), 'device')}"
 
 

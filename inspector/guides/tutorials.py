@@ -74,7 +74,7 @@ class DrawnArray(Record):
 
 
 @dataclass(frozen=True)
-class Step(Record):
+class TutorialStep(Record):
     """The result of one step.
 
     Attributes:
@@ -100,7 +100,7 @@ class Step(Record):
 class TutorialRun(Record):
     """The results of all steps, and the versions of the libraries."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[TutorialStep, ...]
     versions: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -141,7 +141,7 @@ def from_json(value: Any) -> TutorialRequest:
     return parse(read.guide, mesh, axes).unwrap()
 
 
-def script(request: TutorialRequest, steps: tuple[Step, ...]) -> str:
+def script(request: TutorialRequest, steps: tuple[TutorialStep, ...]) -> str:
     """Return all steps as one Python script with notebook cell markers (`# %%`)."""
     guide = TUTORIALS[request.guide]
     parts = [

@@ -38,7 +38,7 @@ URL = Separators("~", ".", "-", ".", ".")
 
 
 @dataclass(frozen=True)
-class Field:
+class LayoutField:
     """One field of a layout.
 
     Attributes:
@@ -61,8 +61,8 @@ class Field:
     optional: bool = False
 
 
-def _field_of_size(size: Size, needs: tuple[str, ...] = (), optional: bool = True) -> Field:
-    return Field(
+def _field_of_size(size: Size, needs: tuple[str, ...] = (), optional: bool = True) -> LayoutField:
+    return LayoutField(
         size.name,
         lambda text, _: texts.parse_size(text, size),
         lambda _: size.default,
@@ -79,21 +79,21 @@ SWITCHES = (
 )
 
 FIELDS = (
-    Field(
+    LayoutField(
         "model",
         lambda text, _: texts.parse_model(text),
         lambda _: CATALOGUE[texts.DEFAULT_MODEL],
         lambda entry, _: entry.name,
     ),
-    Field("target", lambda text, _: texts.parse_target(text), lambda _: texts.TARGETS[0]),
-    Field(
+    LayoutField("target", lambda text, _: texts.parse_target(text), lambda _: texts.TARGETS[0]),
+    LayoutField(
         "mesh",
         lambda text, values: _mesh_for(text, values["target"]),
         lambda values: texts.default_mesh(values["model"], values["target"]),
         lambda shape, _: texts.print_mesh(shape),
         attribute="mesh_shape",
     ),
-    Field(
+    LayoutField(
         "axes",
         lambda text, values: texts.parse_axes(text, values["mesh"]),
         lambda values: texts.default_axes(values["model"], len(values["mesh"])),
@@ -101,7 +101,7 @@ FIELDS = (
         needs=("mesh",),
         attribute="axis_names",
     ),
-    Field(
+    LayoutField(
         "axis_types",
         lambda text, values: texts.parse_axis_types(text, values["axes"]),
         lambda values: texts.default_axis_types(values["model"], values["axes"]),
@@ -109,7 +109,7 @@ FIELDS = (
         needs=("mesh", "axes"),
         optional=True,
     ),
-    Field(
+    LayoutField(
         "rules",
         lambda text, values: texts.parse_rules(text, values["axes"]),
         lambda values: texts.rules_on_mesh(values["model"].rules, values["axes"]),
@@ -119,7 +119,7 @@ FIELDS = (
         needs=("model", "mesh", "axes"),
         applies=lambda model: model.has_rules,
     ),
-    Field(
+    LayoutField(
         "specs",
         lambda text, values: texts.parse_specs(text, values["model"], values["axes"]),
         lambda values: texts.default_specs(values["model"], values["axes"]),
@@ -130,7 +130,7 @@ FIELDS = (
         needs=("model", "mesh", "axes"),
         applies=lambda model: not model.has_rules and model.state_specs is None,
     ),
-    Field(
+    LayoutField(
         "state_specs",
         lambda text, values: texts.parse_state_specs(text, values["axes"]),
         lambda values: values["model"].state_specs or (),
@@ -138,7 +138,7 @@ FIELDS = (
         needs=("model", "mesh", "axes"),
         applies=lambda model: model.state_specs is not None,
     ),
-    Field(
+    LayoutField(
         "optimizer_axes",
         lambda text, values: texts.parse_optimizer_axes(text, values["axes"]),
         lambda _: (),
@@ -146,8 +146,8 @@ FIELDS = (
         needs=("mesh", "axes"),
         optional=True,
     ),
-    Field("steps", lambda text, _: texts.parse_steps(text), lambda _: texts.DEFAULT_STEPS),
-    Field(
+    LayoutField("steps", lambda text, _: texts.parse_steps(text), lambda _: texts.DEFAULT_STEPS),
+    LayoutField(
         "unconstrained",
         lambda text, values: texts.parse_unconstrained(text, values["model"]),
         lambda _: (),
@@ -156,7 +156,7 @@ FIELDS = (
         optional=True,
     ),
     *(_field_of_size(switch) for switch in SWITCHES),
-    Field(
+    LayoutField(
         "processes",
         lambda text, values: texts.parse_processes(text, values["mesh"], values["target"]),
         lambda _: 1,
@@ -171,7 +171,7 @@ FIELDS = (
             choices=texts.DEVICE_ORDERS,
         )
     ),
-    Field(
+    LayoutField(
         "compiler_options",
         lambda text, _: texts.parse_compiler_options(text),
         lambda _: (),
@@ -186,7 +186,7 @@ FIELDS = (
 RESERVED_NAMES = frozenset({field.name for field in FIELDS} | {"sizes"})
 
 
-def fields_of(model: ModelEntry) -> tuple[Field, ...]:
+def fields_of(model: ModelEntry) -> tuple[LayoutField, ...]:
     """Return the fields of layouts of this model, its sizes last."""
     sizes = (_field_of_size(size, ("model",), optional=False) for size in model.sizes)
     return (*(field for field in FIELDS if field.applies(model)), *sizes)
@@ -206,7 +206,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Layout]:
     parser = FieldParser(_with_axis_types(fields))
     values: dict[str, Any] = {}
 
-    def read(field: Field) -> None:
+    def read(field: LayoutField) -> None:
         values[field.name] = parser.parse(
             field.name, lambda text: field.parse(text, values), field.default(values), field.needs
         )
@@ -301,7 +301,9 @@ def to_query(layout: Layout) -> dict[str, str]:
     return _texts(layout, URL, lambda field, is_default: field.name in always or not is_default)
 
 
-def _texts(layout: Layout, separators: Separators, included: Callable[[Field, bool], bool]) -> dict[str, str]:
+def _texts(
+    layout: Layout, separators: Separators, included: Callable[[LayoutField, bool], bool]
+) -> dict[str, str]:
     values: dict[str, Any] = dict(layout.sizes) | {"model": layout.entry}
     fields = {}
     for field in fields_of(layout.entry):

@@ -423,7 +423,7 @@ _DECIMAL_UNITS = ("", "k", "M", "G", "T", "P", "E", "Z", "Y")
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ModelledSeconds:
     """Modelled seconds, and a function that writes their formula. A search reads few of its formulas."""
 
     seconds: float
@@ -435,14 +435,14 @@ class Estimate:
         return self.written()
 
 
-def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
+def compute_time(flops: float, chip: Chip, dtype: str) -> ModelledSeconds:
     """Return the seconds of one device for matrix products with operands of this type."""
     require_amount("FLOPs", flops)
     peak = chip.peak(dtype)
     if peak is None:
         known = ", ".join(chip.flops_per_second)
         raise InvalidInput(f"dtype is {shown(dtype)}, but the peak of {chip.title} is known for {known}")
-    return Estimate(
+    return ModelledSeconds(
         flops / peak.flops_per_second,
         lambda: (
             f"{si_text(flops, 'FLOP')} of {dtype} ÷ {si_text(peak.flops_per_second, 'FLOP/s')}"
@@ -451,11 +451,11 @@ def compute_time(flops: float, chip: Chip, dtype: str) -> Estimate:
     )
 
 
-def hbm_time(count: float, chip: Chip) -> Estimate:
+def hbm_time(count: float, chip: Chip) -> ModelledSeconds:
     """Return the seconds of one device to read or write `count` bytes of its HBM."""
     require_amount("bytes", count)
     rate = chip.hbm_bytes_per_second_per_device
-    return Estimate(count / rate, lambda: f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
+    return ModelledSeconds(count / rate, lambda: f"{si_text(count, 'B')} ÷ {si_text(rate, 'B/s')} of HBM")
 
 
 def critical_intensity(flops_per_second: float, bytes_per_second: float) -> float:

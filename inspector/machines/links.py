@@ -12,10 +12,10 @@ wrap-around link. Times are lower bounds: no other traffic uses the links.
 import math
 from dataclasses import dataclass
 
-from inspector.core.collectives import OPERATIONS, OPS, Operation
+from inspector.core.collectives import OPERATIONS, OPS, CollectiveRules
 from inspector.core.errors import InvalidInput, require_one_of
 from inspector.core.formatting import counted
-from inspector.machines.hardware import Estimate, Nccl, require_amount, si_text
+from inspector.machines.hardware import ModelledSeconds, Nccl, require_amount, si_text
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,13 @@ class NoLink(_Explained):
 Link = TorusLink | NodeLink | SliceLink
 
 
-def collective_time(op: str, payload_bytes: float, link: Link) -> Estimate:
+def collective_time(op: str, payload_bytes: float, link: Link) -> ModelledSeconds:
     """Return the seconds of one execution of a collective whose groups each use such a link."""
     require_one_of("op", op, OPS)
     operation = OPERATIONS[op]
     require_amount("payload_bytes", payload_bytes)
     if link.size == 1:
-        return Estimate(0.0, lambda: "a group of one device moves nothing")
+        return ModelledSeconds(0.0, lambda: "a group of one device moves nothing")
     if isinstance(link, NodeLink):
         return _over_nodes(operation, payload_bytes, link)
     if isinstance(link, SliceLink):
@@ -182,14 +182,14 @@ def effective_bytes_per_second(link: Link) -> float:
     return 1 / _gather_bandwidth(1.0, link)
 
 
-def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estimate:
+def _over_torus(operation: CollectiveRules, payload: float, link: TorusLink) -> ModelledSeconds:
     latency = sum(ring.hops * ring.hop_seconds for ring in link.rings)
     if operation.route == "ring":
         seconds = operation.rounds * max(_gather_bandwidth(payload, link), latency)
-        return Estimate(seconds, lambda: _gather_formula(payload, link, operation.rounds))
+        return ModelledSeconds(seconds, lambda: _gather_formula(payload, link, operation.rounds))
     if operation.route == "all-to-all":
         worst = max(link.rings, key=lambda ring: ring.crossings / ring.bytes_per_second)
-        return Estimate(
+        return ModelledSeconds(
             max(payload * worst.crossings / worst.bytes_per_second, latency),
             lambda: (
                 f"{worst.crossings:.3g} × {si_text(payload, 'B')} over the busiest link ÷ "
@@ -203,7 +203,7 @@ def _over_torus(operation: Operation, payload: float, link: TorusLink) -> Estima
         latency = max(ring.hop_seconds for ring in link.rings) * hops
     else:
         hops = sum(ring.hops for ring in link.rings)
-    return Estimate(
+    return ModelledSeconds(
         max(payload / slowest, latency),
         lambda: f"{si_text(payload, 'B')} ÷ {si_text(slowest, 'B/s')}, at least {_hops_text(hops, link)}",
     )
@@ -241,12 +241,12 @@ def _hops_text(hops: int, link: TorusLink) -> str:
     return f"{counted(hops, 'hop')} of {si_text(hop * 1e6, 'µs')}"
 
 
-def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimate:
+def _over_nodes(operation: CollectiveRules, payload: float, link: NodeLink) -> ModelledSeconds:
     # One GPU's share of its node's network.
     out = link.node_bytes_per_second / link.gpus
     if operation.route == "ring":
         inside, between = _rounds_over_nodes(operation, link)
-        return Estimate(
+        return ModelledSeconds(
             payload * max(inside, between),
             lambda: _formula_over_nodes(payload, link, operation.rounds),
         )
@@ -257,7 +257,7 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
             part, rate, per_node = f"{link.members - 1}/{link.size}", link.bytes_per_second, ""
         else:
             part, rate, per_node = f"{link.nodes - 1}/{link.nodes}", out, " per GPU"
-        return Estimate(
+        return ModelledSeconds(
             max(inner, outer),
             lambda: f"{si_text(payload, 'B')} × {part} ÷ {si_text(rate, 'B/s')}{per_node}{_dense(operation)}",
         )
@@ -265,10 +265,12 @@ def _over_nodes(operation: Operation, payload: float, link: NodeLink) -> Estimat
         rate, per_node = link.bytes_per_second, ""
     else:
         rate, per_node = min(out, link.bytes_per_second), " per GPU"
-    return Estimate(payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}")
+    return ModelledSeconds(
+        payload / rate, lambda: f"{si_text(payload, 'B')} ÷ {si_text(rate, 'B/s')}{per_node}"
+    )
 
 
-def _rounds_over_nodes(operation: Operation, link: NodeLink) -> tuple[float, float]:
+def _rounds_over_nodes(operation: CollectiveRules, link: NodeLink) -> tuple[float, float]:
     """Return the least seconds for each byte in a node, and between nodes.
 
     Switches that add arrays receive each byte of a sum once and send it once, instead of 2 (m - 1) / m times.
@@ -299,7 +301,7 @@ def _gather_over_nodes(total: float, link: NodeLink) -> float:
     return total * max(inside, between)
 
 
-def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:
+def _over_slices(operation: CollectiveRules, payload: float, link: SliceLink) -> ModelledSeconds:
     """Return the time of the slower level: the torus of each slice, or the network between them.
 
     Every device sends over DCN, at W bytes per second. With m devices in each of s slices, an all-gather of V
@@ -315,14 +317,14 @@ def _over_slices(operation: Operation, payload: float, link: SliceLink) -> Estim
     return max(inside, between, key=lambda time: time.seconds)
 
 
-def _kept_inside(operation: Operation, payload: float, link: SliceLink) -> float | None:
+def _kept_inside(operation: CollectiveRules, payload: float, link: SliceLink) -> float | None:
     """Return the payload of the part inside of a slice; None if there is no such part."""
     if link.inside.size == 1 or operation.route not in ("ring", "all-to-all"):
         return None
     return payload / link.slices if operation.route == "all-to-all" else payload
 
 
-def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Estimate:
+def _between_slices(operation: CollectiveRules, payload: float, link: SliceLink) -> ModelledSeconds:
     """Return the time over the network between slices."""
     if operation.route == "ring":
         seconds = operation.rounds * _gather_between_slices(payload, link)
@@ -338,7 +340,7 @@ def _between_slices(operation: Operation, payload: float, link: SliceLink) -> Es
         rate = si_text(link.bytes_per_second, "B/s")
         return f"{factor}{si_text(payload, 'B')}{share}{part} ÷ {rate} over DCN{_dense(operation)}"
 
-    return Estimate(seconds, formula)
+    return ModelledSeconds(seconds, formula)
 
 
 def _gather_between_slices(total: float, link: SliceLink) -> float:
@@ -350,5 +352,5 @@ def _factor(rounds: int) -> str:
     return "" if rounds == 1 else f"{rounds} × "
 
 
-def _dense(operation: Operation) -> str:
+def _dense(operation: CollectiveRules) -> str:
     return ", as if dense" if operation.payload == "first operand" else ""

@@ -22,7 +22,7 @@ from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.machines import links
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import Link, NodeLink, NoLink, Ring, SliceLink, TorusLink
-from inspector.machines.torus_groups import CORES, GroupShape, Span, TorusPlaces, group_shapes, places_of
+from inspector.machines.torus_groups import CORES, AxisSpan, GroupShape, TorusPlaces, group_shapes, places_of
 
 Axes = tuple[str, ...]
 
@@ -272,7 +272,7 @@ def _shape_text(shape: GroupShape) -> str:
     return f"{where}: {'; '.join(_span_text(span, len(axes) > 1) for span in shape.spans)}"
 
 
-def _span_text(span: Span, several: bool) -> str:
+def _span_text(span: AxisSpan, several: bool) -> str:
     if span.axis == CORES:
         return f"the {span.count} devices of a chip, assumed to be linked like neighboring chips"
     along = f" along {span.axis}" if several else ""

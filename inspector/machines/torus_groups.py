@@ -81,7 +81,7 @@ CORES = "cores"  # the axis inside a chip that is several devices
 
 
 @dataclass(frozen=True)
-class Span:
+class AxisSpan:
     """The part of one torus axis that a group uses.
 
     count: places of the group along the axis. length: all places along the axis.
@@ -107,7 +107,7 @@ class GroupShape:
     """
 
     members: int
-    spans: tuple[Span, ...]
+    spans: tuple[AxisSpan, ...]
     line: tuple[int, int] | None = None
 
 
@@ -173,7 +173,7 @@ def _shapes(
             GroupShape(
                 members.shape[1],
                 tuple(
-                    Span(
+                    AxisSpan(
                         names[axis],
                         len(values[axis]),
                         topology[axis],

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, Row, by_chip, called
+from inspector.compare.measured.accuracy import ESTIMATES, Accuracy, AccuracyRow, by_chip, called
 from inspector.core.formatting import and_text, counted, seconds_text
 from inspector.core.program_names import title
 from inspector.core.statistics import by_key
@@ -15,7 +15,10 @@ from inspector.machines.prediction.predicted import CLAIMED, ENOUGH_RUNS, interv
 from inspector.sections.section import Block, Cell, Column, Facts, Folded, Picture, Section, Table, text
 
 # Columns that identify a published run.
-_RUN: dict[str | Column, Callable[[Row], Cell]] = {"Run": lambda row: row.id, "Chip": lambda row: row.chip}
+_RUN: dict[str | Column, Callable[[AccuracyRow], Cell]] = {
+    "Run": lambda row: row.id,
+    "Chip": lambda row: row.chip,
+}
 
 
 def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = None) -> Section:
@@ -67,7 +70,7 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
     return Section("accuracy", "Accuracy", tuple(blocks))
 
 
-def introduction(rows: Sequence[Row]) -> str:
+def introduction(rows: Sequence[AccuracyRow]) -> str:
     """Return how the times of these runs were predicted, and which of them are unknown."""
     compiled = [row for row in rows if row.judged]
     others = len(rows) - len(compiled)
@@ -161,7 +164,7 @@ def calls(accuracy: Accuracy) -> tuple[Block, ...]:
     return (Folded(f"{total} pairs of layouts are called better or worse", (text(said), table)),)
 
 
-def runs(rows: list[Row]) -> Table:
+def runs(rows: list[AccuracyRow]) -> Table:
     """Return measured and predicted seconds of each reproduced run, those of compiled programs first."""
     return Table.of(
         "accuracy_runs",
@@ -182,7 +185,7 @@ def runs(rows: list[Row]) -> Table:
     )
 
 
-def corrections(rows: list[Row]) -> list[Block]:
+def corrections(rows: list[AccuracyRow]) -> list[Block]:
     """Return how the layouts of runs differ from the published rows, with one sentence for each reason."""
     by_reason = by_key((row.correction, row.id) for row in rows if row.correction is not None)
     return [
@@ -229,7 +232,7 @@ def counted_reasons(accuracy: Accuracy) -> Table:
     )
 
 
-def reasons(rows: list[Row]) -> Table:
+def reasons(rows: list[AccuracyRow]) -> Table:
     """Return why each other run is not reproduced."""
     return Table.of(
         "accuracy_reasons",

@@ -16,7 +16,7 @@ from inspector.core.totals import STATE_GROUPS
 from inspector.figures import tree_rows
 from inspector.figures.block_map import why_no_map
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import Column as TreeColumn
+from inspector.figures.tree_rows import LayoutColumn as TreeColumn
 from inspector.figures.tree_rows import Node
 from inspector.sections import array as one_array
 from inspector.sections import unknown

@@ -7,7 +7,7 @@ from typing import Any
 from inspector.assessment import assess
 from inspector.assessment.because import axes_text
 from inspector.compare.verdict import chip_title
-from inspector.core.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES, Assessment, Traffic
+from inspector.core.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES, Assessment, StepTraffic
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.program_names import noun, run_of
 from inspector.core.snapshot import Snapshot
@@ -234,7 +234,7 @@ def traffic_text(assessment: Assessment) -> str:
     return f"{sent.text}{of}, {_over_largest(sent)}" if sent.bytes else sent.text
 
 
-def _over_largest(sent: Traffic) -> str:
+def _over_largest(sent: StepTraffic) -> str:
     """Return `90% over fsdp`, or `over fsdp` if nothing is sent over other mesh axes."""
     largest = sent.largest or UNKNOWN_AXES
     share = f"{share_text(sent.by_axes[largest] / sent.bytes, 0)} " if len(sent.by_axes) > 1 else ""

@@ -7,10 +7,10 @@ from inspector.compare import difference
 from inspector.compare.amounts import Amount
 from inspector.compare.caveats import caveats
 from inspector.compare.compared import compared
-from inspector.compare.difference import SpecRow
+from inspector.compare.difference import SpecDifference
 from inspector.compare.question import UNKNOWN, mark
 from inspector.compare.questions import Answer, Question, questions
-from inspector.compare.questions.questions import STATE, Measure
+from inspector.compare.questions.questions import STATE, StepMeasure
 from inspector.compare.splits import without_idle_axes
 from inspector.compare.verdict import headline
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC
@@ -155,7 +155,7 @@ def board_rows(rows: Sequence[Question]) -> tuple[list[Question], list[Question]
 
 def every_row(rows: Sequence[Question]) -> list[Question]:
     """Return all rows with an answer, and after those about the step their parts."""
-    about_step = [row for row in rows if isinstance(row, Measure)]
+    about_step = [row for row in rows if isinstance(row, StepMeasure)]
     known = [row for row in rows if not row.unknown]
     last = max((place for place, row in enumerate(known) if row in about_step), default=-1)
     return [*known[: last + 1], *part_rows(rows), *known[last + 1 :]]
@@ -165,7 +165,7 @@ def part_rows(rows: Sequence[Question]) -> list[Question]:
     """Return the parts of memory, step and traffic, their intervals, and their basis, as rows."""
     found: list[Question] = []
     for measure in rows:
-        if not isinstance(measure, Measure) or not measure.part_names:
+        if not isinstance(measure, StepMeasure) or not measure.part_names:
             continue
         amounts = measure.amounts
         texts = {
@@ -182,14 +182,14 @@ def part_rows(rows: Sequence[Question]) -> list[Question]:
     return found
 
 
-def _part_text(measure: Measure, amount: Amount, name: str) -> str:
+def _part_text(measure: StepMeasure, amount: Amount, name: str) -> str:
     size = next((part.amount for part in amount.parts if part.name == name), None)
     if size is None:
         return "–" if amount.value is not None else UNKNOWN
     return measure.text(size)
 
 
-def _interval_text(measure: Measure, amount: Amount) -> str:
+def _interval_text(measure: StepMeasure, amount: Amount) -> str:
     if amount.low is None or amount.high is None:
         return UNKNOWN
     return f"{measure.text(amount.low)} to {measure.text(amount.high)}"
@@ -211,7 +211,7 @@ def board_table(key: str, names: Sequence[str], rows: Sequence[Question], baseli
     return Table(key, (Column("Question"), *map(Column, headings)), tuple(cells), wrap=True)
 
 
-def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
+def specs(named: Named, rows: Sequence[SpecDifference]) -> Section:
     """Return the PartitionSpecs that differ, and on request those that do not."""
     changed = [row for row in rows if row.differs]
     same = [row for row in rows if not row.differs]
@@ -227,7 +227,7 @@ def specs(named: Named, rows: Sequence[SpecRow]) -> Section:
     return Section("specs", "PartitionSpecs", tuple(blocks))
 
 
-def maps(named: Named, rows: Sequence[SpecRow]) -> Section:
+def maps(named: Named, rows: Sequence[SpecDifference]) -> Section:
     """Return shard maps of the largest arrays that are sharded differently."""
     most = _MAX_MAPS if len(named) <= 4 else 1
     blocks: list[Block] = []
@@ -242,7 +242,7 @@ def maps(named: Named, rows: Sequence[SpecRow]) -> Section:
     return Section("differing", "Arrays that are sharded differently", tuple(blocks))
 
 
-def differing(named: Named, rows: Sequence[SpecRow], most: int) -> list[str]:
+def differing(named: Named, rows: Sequence[SpecDifference], most: int) -> list[str]:
     """Return the paths of the largest arrays whose spec differs, one per row, parameters first.
 
     An array needs a shard map in at least two Snapshots.
@@ -292,7 +292,7 @@ def _cell(answer: Answer, beside: str) -> tuple[Inline, ...]:
     return tuple(parts)
 
 
-def spec_table(key: str, named: Named, rows: Sequence[SpecRow]) -> Table:
+def spec_table(key: str, named: Named, rows: Sequence[SpecDifference]) -> Table:
     """Return the PartitionSpec of each array in every layout."""
     names = (Column(name, "code") for name, _ in named)
     return Table(

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from inspector.core import device_holdings
-from inspector.core.device_holdings import Holdings, Piece
+from inspector.core.device_holdings import HeldPiece, Holdings
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text, counted, devices_text, ranges_text
 from inspector.core.meshes import mesh_of_all_devices
@@ -99,14 +99,14 @@ def figures(
     return others, note
 
 
-def ordered(held: Holdings) -> list[Piece]:
+def ordered(held: Holdings) -> list[HeldPiece]:
     """Return the pieces, those with the most bytes first."""
     return sorted(held.pieces, key=lambda piece: -(piece.bytes or 0))
 
 
 def table(held: Holdings) -> Table:
     """Return a table with one row per array that the devices hold."""
-    memory: dict[str | Column, Callable[[Piece], Cell]] = {}
+    memory: dict[str | Column, Callable[[HeldPiece], Cell]] = {}
     if any(piece.in_host for piece in held.pieces):
         memory["Memory"] = lambda piece: piece.memory_kind
     return Table.of(
@@ -132,7 +132,7 @@ def uncounted(held: Holdings) -> tuple[Block, ...]:
     return (text(note, quiet=True),)
 
 
-def _index_text(piece: Piece) -> str:
+def _index_text(piece: HeldPiece) -> str:
     texts = [ranges_text(index) for index in piece.index[:_MAX_RANGES]]
     more = len(piece.index) - len(texts)
     return ", ".join(texts) + (f" and {counted(more, 'more piece')}" if more else "")

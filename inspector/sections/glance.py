@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import plotly.graph_objects as go
 
 from inspector.assessment import memory_words
-from inspector.compare.amounts import Amount, Part
+from inspector.compare.amounts import Amount, AmountPart
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
-from inspector.compare.questions.questions import Measure, measures
+from inspector.compare.questions.questions import StepMeasure, measures
 from inspector.core.assessment import Assessment
 from inspector.core.snapshot import Snapshot
-from inspector.figures.verdict_bars import Layout, verdict_bars
+from inspector.figures.verdict_bars import LayoutFigures, verdict_bars
 from inspector.machines.hardware import Chip
 from inspector.sections import comparison, provenance
 from inspector.sections.section import (
@@ -41,7 +41,7 @@ Named = Sequence[tuple[str, Snapshot]]
 class Glance:
     """The measures of some layouts, and their assessments by name."""
 
-    measures: tuple[Measure, ...]
+    measures: tuple[StepMeasure, ...]
     layouts: tuple[tuple[str, Assessment], ...]
     baseline: int
 
@@ -76,11 +76,12 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
     )
 
 
-def _as_drawn(memory: Measure, every: Sequence[Assessment]) -> Measure:
+def _as_drawn(memory: StepMeasure, every: Sequence[Assessment]) -> StepMeasure:
     """Return the memory with the parts that the figure has. The table of answers has those by group."""
     amounts = [
         replace(
-            amount, parts=tuple(Part(memory_words(kind, need)[0], size) for kind, size in need.parts.items())
+            amount,
+            parts=tuple(AmountPart(memory_words(kind, need)[0], size) for kind, size in need.parts.items()),
         )
         if (need := assessment.memory) is not None and amount.parts
         else amount
@@ -117,7 +118,7 @@ def figure(glance: Glance, width_px: int) -> go.Figure | None:
             reasons[measure.title] = measure.amounts[place].unknown
         kept = assessment.rejected is None
         layouts.append(
-            Layout(
+            LayoutFigures(
                 f"{name} (baseline)" if several and place == glance.baseline else name * several,
                 assessment.step if kept else None,
                 assessment.memory if kept else None,
@@ -129,7 +130,7 @@ def figure(glance: Glance, width_px: int) -> go.Figure | None:
     return verdict_bars(layouts, width_px=width_px)
 
 
-def statement(glance: Glance, measure: Measure) -> str:
+def statement(glance: Glance, measure: StepMeasure) -> str:
     """Return one sentence with the amount of each layout: `Step: FSDP 1.2 s, predicted; …`."""
     each = []
     for name, amount, answer in zip(glance.names, measure.amounts, measure.answers, strict=True):
@@ -162,7 +163,7 @@ def _in_text(glance: Glance) -> tuple[Block, ...]:
     return (table, text(" ".join(legends), quiet=True))
 
 
-def _cell(measure: Measure, place: int, fills: dict[str, str]) -> Cell:
+def _cell(measure: StepMeasure, place: int, fills: dict[str, str]) -> Cell:
     amount, answer = measure.amounts[place], measure.answers[place]
     parts: list[Inline] = []
     if bar := _bar(measure, amount, fills):
@@ -173,7 +174,7 @@ def _cell(measure: Measure, place: int, fills: dict[str, str]) -> Cell:
     return tuple(parts)
 
 
-def _fills(measure: Measure) -> dict[str, str]:
+def _fills(measure: StepMeasure) -> dict[str, str]:
     """Return the sign of each part in a bar. The smallest parts share the last one."""
     sizes: Counter[str] = Counter()
     for amount in measure.amounts:
@@ -184,7 +185,7 @@ def _fills(measure: Measure) -> dict[str, str]:
     return {name: signs[name] for name in measure.part_names if name in signs and sizes[name] >= large / 4}
 
 
-def _bar(measure: Measure, amount: Amount, fills: dict[str, str]) -> str:
+def _bar(measure: StepMeasure, amount: Amount, fills: dict[str, str]) -> str:
     """Return the amount as a bar. A line at the end of the chip's memory is shown if that is near."""
     longest = max(one.known for one in measure.amounts)
     if not longest or not amount.parts:

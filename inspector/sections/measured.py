@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from inspector.assessment.measured import MeasuredStep, Row, collective_text, measured_step
+from inspector.assessment.measured import MeasuredPart, MeasuredStep, collective_text, measured_step
 from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
 from inspector.core.meshes import on_cpu
 from inspector.core.snapshot import Program, Snapshot
 from inspector.core.traffic import lines_text
-from inspector.figures.verdict_bars import Layout
+from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines.hardware import Chip, si_text
 from inspector.sections import verdict_bars
 from inspector.sections.programs import named, once
@@ -51,9 +51,9 @@ def blocks(measured: MeasuredStep) -> tuple[Block, ...]:
     assert trace is not None
     pause = [] if trace.pause is None else [f"Between two runs: {seconds_text(trace.pause)}."]
     not_predicted = _not_predicted(measured)
-    layouts = [Layout("Measured" if measured.predicted else "", measured.measured)]
+    layouts = [LayoutFigures("Measured" if measured.predicted else "", measured.measured)]
     if measured.predicted is not None:
-        layouts.insert(0, Layout("Predicted", measured.predicted))
+        layouts.insert(0, LayoutFigures("Predicted", measured.predicted))
     key = f"measured-bars:{measured.program.name}"
     return (
         *said(measured),
@@ -83,7 +83,7 @@ def _not_predicted(measured: MeasuredStep) -> str:
 
 def _parts(measured: MeasuredStep) -> Table:
     predicted = measured.predicted is not None
-    columns: dict[str | Column, Callable[[Row], Cell]] = {
+    columns: dict[str | Column, Callable[[MeasuredPart], Cell]] = {
         "Part": lambda row: f"{row.name}, with the hidden part" if row.whole else row.name,
         **({"Predicted:seconds": lambda row: row.predicted} if predicted else {}),
         "Measured:seconds": lambda row: row.measured,

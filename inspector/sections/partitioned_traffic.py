@@ -6,8 +6,8 @@ from typing import Any
 from inspector.compare.partitioned_traffic import (
     MEANINGS,
     Axes,
-    Pair,
-    Row,
+    TrafficPair,
+    TrafficRow,
     not_compared,
     pairs,
     rows_of,
@@ -53,7 +53,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
-def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
+def headline(pairs: Sequence[TrafficPair]) -> tuple[Block, ...]:
     """Return the number of equal sums over mesh axes, and the others with both amounts and their reasons."""
     if not pairs:
         return (text("Neither the partitioned nor the compiled programs send anything."),)
@@ -81,7 +81,7 @@ def headline(pairs: Sequence[Pair]) -> tuple[Block, ...]:
     return tuple(blocks)
 
 
-def _difference(pair: Pair) -> tuple[Inline, ...]:
+def _difference(pair: TrafficPair) -> tuple[Inline, ...]:
     why = "; ".join(MEANINGS[reason] for reason in pair.reasons)
     return (
         f"{title(pair.program)} over ",
@@ -110,8 +110,8 @@ def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
     ]
 
 
-def _table(rows: Sequence[Row]) -> Table:
-    def difference(row: Row) -> int:
+def _table(rows: Sequence[TrafficRow]) -> Table:
+    def difference(row: TrafficRow) -> int:
         wire_bytes, other = row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device
         return -1 if wire_bytes is None or other is None else abs(wire_bytes - other)
 

@@ -14,7 +14,7 @@ from inspector.core.snapshot import Mesh, Program, Snapshot
 from inspector.core.traffic import traffic
 from inspector.figures.labels import middle_cut
 from inspector.figures.timeline import name_of, timeline
-from inspector.figures.verdict_bars import Layout
+from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines.evidence import HOST_MOVES, leaves_out_host, program_for_chip
 from inspector.machines.hardware import Chip, si_text
 from inspector.machines.prediction.calibration import agreement
@@ -180,7 +180,7 @@ def _latency(step: Step | None, program: Program) -> tuple[Block, ...]:
 
 
 def _bars(step: Step | None) -> tuple[Block, ...]:
-    return () if step is None or not step.parts else (verdict_bars.picture([Layout(step=step)], BARS),)
+    return () if step is None or not step.parts else (verdict_bars.picture([LayoutFigures(step=step)], BARS),)
 
 
 def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.core.program_names import noun
-from inspector.core.program_run import SNAPSHOT, CompiledRecord, ProgramRun, Reason
+from inspector.core.program_run import SNAPSHOT, CompiledRecord, CompileReason, ProgramRun
 from inspector.sections.section import (
     Block,
     Cell,
@@ -198,7 +198,7 @@ def _place(source: str) -> tuple[str, str]:
 def _reason(record: CompiledRecord) -> tuple[Inline, ...]:
     if not record.reasons:
         return ("first compile ahead of time" if record.ahead_of_time else "first compile",)
-    groups: dict[tuple[str, str | None, str | None], list[Reason]] = {}
+    groups: dict[tuple[str, str | None, str | None], list[CompileReason]] = {}
     for reason in record.reasons:
         groups.setdefault((reason.kind, reason.before, reason.after), []).append(reason)
     parts: list[Inline] = []
@@ -221,7 +221,7 @@ def _lowering(record: CompiledRecord) -> float | None:
     return sum(known) if known else None
 
 
-def _parts(reason: Reason, others: int) -> tuple[Inline, ...]:
+def _parts(reason: CompileReason, others: int) -> tuple[Inline, ...]:
     """Return a reason in words. `others` arguments have the same difference."""
     argument = Code(reason.argument or "")
     also = f" and {counted(others, 'other argument')}" if others else ""

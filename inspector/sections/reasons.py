@@ -15,7 +15,7 @@ from inspector.compiled.hlo.collective_names import PRODUCTS, READS, RETURN, UPD
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.compiled.source_calls import PRIMITIVES
-from inspector.core.collectives import OPERATIONS, REDUCTIONS, Operation
+from inspector.core.collectives import OPERATIONS, REDUCTIONS, CollectiveRules
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
@@ -282,7 +282,7 @@ def _reason(
         constraint,
         f"{OPERATIONS['all-gather'].does.format(what=what)}, as a sum with zeros that sends twice the bytes"
         if is_gather(collective)
-        else (OPERATIONS[op].does if op in OPERATIONS else Operation.does).format(what=what),
+        else (OPERATIONS[op].does if op in OPERATIONS else CollectiveRules.does).format(what=what),
         "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
         change,
     )

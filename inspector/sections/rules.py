@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from inspector.core.formatting import counted, logical_text
 from inspector.core.rules import Rule, RulesSemantics
-from inspector.core.rules.entries import Entry, Ledger, ledger_of
+from inspector.core.rules.entries import Ledger, RuleEntry, ledger_of
 from inspector.core.rules.rule import rule_words
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Snapshot
@@ -58,7 +58,7 @@ def of_array(
     return tuple(blocks)
 
 
-def entries(ledger: Sequence[Entry], rules: Sequence[Rule]) -> Table:
+def entries(ledger: Sequence[RuleEntry], rules: Sequence[Rule]) -> Table:
     """Return one row per rule and dimension with what Linen and nnx make of it."""
     return Table.of(
         "ledger",

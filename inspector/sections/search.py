@@ -11,7 +11,7 @@ from inspector.compare.ratio import change_of, ratio_of
 from inspector.compare.search import order
 from inspector.compare.search.answer import answer_sentences, answer_text, name_of, round_of
 from inspector.compare.search.order import examples_of
-from inspector.compare.search.result import Candidate, Objective, Progress, SearchResult, layout_of
+from inspector.compare.search.result import Candidate, Objective, SearchProgress, SearchResult, layout_of
 from inspector.compare.search.space import VARIED
 from inspector.core.formatting import and_text, bytes_text, counted, left_text, seconds_text
 from inspector.core.rules.rule import rule_text
@@ -441,7 +441,7 @@ def reasons(result: SearchResult) -> Folded | None:
     )
 
 
-def progress_text(progress: Progress) -> str:
+def progress_text(progress: SearchProgress) -> str:
     """Return the state of a search in one line."""
     words = _PHASES[progress.phase]
     if progress.total:

@@ -8,7 +8,7 @@ from inspector.assessment import because, memory_words, part_text
 from inspector.assessment.assess import NO_CHIP
 from inspector.core.assessment import MEMORY, STEP, Assessment
 from inspector.core.formatting import bytes_text, seconds_text, share_text
-from inspector.figures.verdict_bars import Layout, verdict_bars
+from inspector.figures.verdict_bars import LayoutFigures, verdict_bars
 from inspector.sections.section import Block, Picture, Table, Text, columns, text, with_code
 
 _BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
@@ -30,15 +30,15 @@ def blocks(assessment: Assessment, key: str, values: bool = True) -> tuple[Block
     return (*shown, *reason(assessment))
 
 
-def drawn(named: Sequence[tuple[str, Assessment]]) -> list[Layout]:
+def drawn(named: Sequence[tuple[str, Assessment]]) -> list[LayoutFigures]:
     """Return what can be drawn of each layout: nothing of one that JAX rejects, and no step without parts."""
-    layouts: list[Layout] = []
+    layouts: list[LayoutFigures] = []
     for name, assessment in named:
         step, need = assessment.step, assessment.memory
         step = step if step is not None and step.parts else None
         need = need if need is not None and need.parts else None
         if assessment.rejected is None and (step or need):
-            layouts.append(Layout(name, step, need))
+            layouts.append(LayoutFigures(name, step, need))
     return layouts
 
 
@@ -48,7 +48,7 @@ def reason(assessment: Assessment) -> tuple[Text, ...]:
     return (Text(with_code(sentence)),) if sentence else ()
 
 
-def picture(layouts: Sequence[Layout], key: str, values: bool = True, step: str = STEP) -> Picture:
+def picture(layouts: Sequence[LayoutFigures], key: str, values: bool = True, step: str = STEP) -> Picture:
     """Return the bars of layouts, and the same as tables with bars of text.
 
     step: the timed work, such as `Decode step`.
@@ -74,7 +74,7 @@ def why_no_step(assessment: Assessment) -> str:
     return f"The time of a step is unknown: {assessment.unknown_step}." if assessment.unknown_step else ""
 
 
-def _tables(layouts: Sequence[Layout], key: str, timed: str) -> Iterable[Table]:
+def _tables(layouts: Sequence[LayoutFigures], key: str, timed: str) -> Iterable[Table]:
     for layout in layouts:
         step, need = layout.step, layout.memory
         label = f"{layout.name}: " if layout.name else ""

@@ -35,9 +35,9 @@ from inspector.core.traffic import wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
     Dimension,
-    Group,
     Move,
     Tile,
+    TileGroup,
     WholeModel,
     along_axes,
     coordinates,
@@ -198,14 +198,14 @@ class _Reader:
         self.more = ""
         self.lane = ACTIVATIONS
 
-    def groups(self, arrays: Sequence[Array]) -> tuple[tuple[Group, ...], tuple[Move, ...]]:
+    def groups(self, arrays: Sequence[Array]) -> tuple[tuple[TileGroup, ...], tuple[Move, ...]]:
         """Return the groups of these arrays with their moves, and the moves of none."""
         order = {array.path: number for number, array in enumerate(arrays)}
         self._order = order
         self._depth = _common(arrays)
         while self._depth and _LAYERS.search(_segments(arrays[0].path)[self._depth - 1]):
             self._depth -= 1
-        items: list[tuple[int, Group]] = []
+        items: list[tuple[int, TileGroup]] = []
         singles: list[Tile] = []
         for key, layers in _layers(arrays, self._depth).items():
             if key is None:
@@ -222,8 +222,8 @@ class _Reader:
                     singles += tiles
                     continue
                 title = _layers_title(key, alike)
-                items.append((self._first(tiles), Group(title, len(alike), tiles)))
-        items += [(self._first([tile]), Group("", 1, (tile,))) for tile in singles]
+                items.append((self._first(tiles), TileGroup(title, len(alike), tiles)))
+        items += [(self._first([tile]), TileGroup("", 1, (tile,))) for tile in singles]
         items.sort(key=lambda item: item[0])
         groups = self._fewer(_joined(group for _, group in items))
         return self._with_moves(groups)
@@ -245,11 +245,11 @@ class _Reader:
 
         return min(rank(path) for tile in tiles for path in tile.paths)
 
-    def _stack_group(self, stack: str, members: Sequence[Array], tiles: tuple[Tile, ...]) -> Group:
+    def _stack_group(self, stack: str, members: Sequence[Array], tiles: tuple[Tile, ...]) -> TileGroup:
         (layers, *_) = self._dimensions(members[0])
-        return Group(stack, layers.size, tiles, layers)
+        return TileGroup(stack, layers.size, tiles, layers)
 
-    def _fewer(self, groups: list[Group]) -> list[Group]:
+    def _fewer(self, groups: list[TileGroup]) -> list[TileGroup]:
         """Return the largest groups, and count the arrays that are left out."""
         kept = []
         left: list[Tile] = []
@@ -398,7 +398,7 @@ class _Reader:
             )
         return tuple(dimensions)
 
-    def _with_moves(self, groups: Sequence[Group]) -> tuple[tuple[Group, ...], tuple[Move, ...]]:
+    def _with_moves(self, groups: Sequence[TileGroup]) -> tuple[tuple[TileGroup, ...], tuple[Move, ...]]:
         """Return the groups with their activations and moves, and the moves that belong to none."""
         places = {
             path: (number, place)
@@ -448,7 +448,7 @@ class _Reader:
         self,
         collectives: Sequence[tuple[str | None, Collective]],
         finder: _Finder,
-        groups: Sequence[Group],
+        groups: Sequence[TileGroup],
         cutting: Iterable[str] = (),
         apart: bool = False,
     ) -> tuple[Move, ...]:
@@ -495,7 +495,7 @@ class _Reader:
             )
         return tuple(sorted(moves, key=lambda move: -(move.bytes or 0)))
 
-    def _activation(self, group: Group) -> Tile | None:
+    def _activation(self, group: TileGroup) -> Tile | None:
         """Return the activation that most modules of a group have, such as the residual stream."""
         if self._program is None:
             return None
@@ -683,9 +683,9 @@ def _stacked(arrays: Sequence[Array], depth: int) -> dict[str | None, list[Array
     return stacks
 
 
-def _joined(groups: Iterable[Group]) -> list[Group]:
+def _joined(groups: Iterable[TileGroup]) -> list[TileGroup]:
     """Return the groups, single arrays that follow each other as one."""
-    joined: list[Group] = []
+    joined: list[TileGroup] = []
     for group in groups:
         if joined and not group.title and not joined[-1].title:
             joined[-1] = replace(joined[-1], tiles=(*joined[-1].tiles, *group.tiles))

@@ -13,23 +13,23 @@ from cachetools import LRUCache
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text
 from inspector.layout import Layout, from_json
-from inspector.service.engine import Job, Status, Subject
+from inspector.service.engine import Job, JobSubject, Status
 
 _DIGEST_CHARACTERS = 16  # of SHA-256
 
 
-def subject_of(payload: Mapping[str, Any]) -> Subject:
+def subject_of(payload: Mapping[str, Any]) -> JobSubject:
     """Return the subject of a payload: its layout, its first layout, or a digest of the whole."""
     layouts = [payload["layout"]] if "layout" in payload else payload.get("layouts") or []
     plain = layouts[0][1] if layouts and isinstance(layouts[0], list) else next(iter(layouts), None)
     if plain is None:
-        return Subject(layout=_digest(payload))
+        return JobSubject(layout=_digest(payload))
     layout = from_json(plain)
     title = layout_title(layout)
     if len(layouts) > 1:
         title += f" and {len(layouts) - 1} more"
-        return Subject(title, layout.target, _digest(layouts))
-    return Subject(title, layout.target, digest(layout))
+        return JobSubject(title, layout.target, _digest(layouts))
+    return JobSubject(title, layout.target, digest(layout))
 
 
 def layout_title(layout: Layout) -> str:

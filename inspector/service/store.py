@@ -46,7 +46,7 @@ class Unreadable(InvalidInput):
     """A file is damaged or of a newer version. The user can move it aside."""
 
 
-class View:
+class StoreView:
     """One table of the file, as a user sees it. Every method raises `InvalidInput` if the file is unusable.
 
     Args:

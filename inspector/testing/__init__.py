@@ -24,7 +24,7 @@ UPDATE = "--update-sharding-locks"
 _EMULATE = "jax.config.update('jax_num_cpu_devices', 8) in conftest.py, before JAX is used"
 
 
-class Run:
+class RunningTest:
     """The test that is running.
 
     Attributes:
@@ -41,7 +41,7 @@ class Run:
         self.written: dict[Path, tuple[str | None, str]] = {}
 
 
-run = Run()  # the plugin sets it
+run = RunningTest()  # the plugin sets it
 
 
 def sharding_lock(

@@ -10,7 +10,7 @@ from benchmarks.accuracy import fitting
 from benchmarks.accuracy.fitting import MeasuredProgram
 from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, ScheduledOperation, Work
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction.calibration import BeforeCompile, Constants, default_constants
+from inspector.machines.prediction.calibration import BeforeCompile, ChipConstants, default_constants
 from inspector.machines.prediction.collective_cost import START_SECONDS
 from inspector.machines.prediction.predicted import before_compile, predicted
 from tests.machines.prediction.schedules import schedule
@@ -38,7 +38,7 @@ def program(cycles: int, kernel: float, payload: int) -> Program:
 SHAPES = [(10**9, 1e13, 10**9), (10**8, 9e13, 10**9), (10**8, 1e13, 10**10), (10**9, 9e13, 10**10)]
 
 
-def runs(constants: Constants) -> list[MeasuredProgram]:
+def runs(constants: ChipConstants) -> list[MeasuredProgram]:
     measured_programs = []
     for number, shape in enumerate(SHAPES):
         result = program(*shape)
@@ -52,12 +52,12 @@ def runs(constants: Constants) -> list[MeasuredProgram]:
 
 @pytest.mark.parametrize("factor", [0.8, 1.1])
 def test_the_factor_of_measured_runs_is_found(factor):
-    constants = Constants(compute_factor=factor)
+    constants = ChipConstants(compute_factor=factor)
     assert fitting.fitted(runs(constants), CHIP).compute_factor == pytest.approx(factor)
 
 
 def test_a_model_is_predicted_without_its_own_runs():
-    strange = runs(Constants(compute_factor=0.8))
+    strange = runs(ChipConstants(compute_factor=0.8))
     last = strange[-1]
     strange[-1] = MeasuredProgram(last.name, last.model, CHIP, last.program, MESH, 10 * last.seconds)
     # The strange run does not change its own prediction.

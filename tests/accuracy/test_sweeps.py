@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks.accuracy import sweeps
-from inspector.compare.measured.accuracy import Row
+from inspector.compare.measured.accuracy import AccuracyRow
 from inspector.core.errors import InvalidInput
 from tests.compare.measured.test_published_runs import ROW, read
 
@@ -34,7 +34,7 @@ def swept(tmp_path, runs, *layouts, chips=64, model="a model (4 layers)", hardwa
     one = {"id": "s", "hardware": hardware, "model": model, "rows": rows}
     file.write_text(json.dumps({"sweeps": [one]}))
     predicted = [
-        Row(run.name, run.chip, run.model, run.chips, run.seconds, predicted=RUNS[run.name][2])
+        AccuracyRow(run.name, run.chip, run.model, run.chips, run.seconds, predicted=RUNS[run.name][2])
         for run in runs
     ]
     (sweep,) = sweeps.read(file, runs, predicted)

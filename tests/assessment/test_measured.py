@@ -17,7 +17,7 @@ from inspector.core import snapshot as snapshots
 from inspector.core.formatting import seconds_text
 from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import timeline, trace_events
-from inspector.figures.verdict_bars import Layout
+from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.links import collective_time
@@ -211,7 +211,7 @@ def test_what_the_clock_of_a_profile_cannot_tell_is_not_hidden(tpu: Snapshot) ->
         (communication,) = (part for part in measured.measured.parts if part.is_communication)
         assert (communication.hidden > 0) == is_known
         assert any(row.whole for row in measured.rows) == is_known
-        (table,) = verdict_bars.picture([Layout(step=measured.measured)], "bars").in_text
+        (table,) = verdict_bars.picture([LayoutFigures(step=measured.measured)], "bars").in_text
         assert isinstance(table, Table)
         assert any(column.heading == "Hidden" for column in table.columns) == is_known
 

@@ -19,7 +19,7 @@ from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
 from inspector.machines.prediction.calibration import accuracy_table
-from inspector.machines.prediction.ratios import Pair, interval, pairs, published
+from inspector.machines.prediction.ratios import RunPair, interval, pairs, published
 from tests.compare.glances import compiled, planned, sent
 
 V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
@@ -74,7 +74,7 @@ def test_equal_layouts_are_not_distinguishable() -> None:
 
 def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
     # Small predicted differences are wrong, larger ones right.
-    pairs = [Pair("m", "v5e", 0.01 * n if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
+    pairs = [RunPair("m", "v5e", 0.01 * n if n > 10 else -0.1, 0.01 * n) for n in range(1, 31)]
     own = interval(pairs)
     right = [pair for pair in pairs if math.exp(pair.predicted) > own.factor]
     wrong = sum(pair.measured < 0 for pair in right)
@@ -83,13 +83,13 @@ def test_the_interval_is_as_narrow_as_the_share_of_right_pairs_allows() -> None:
     more = [pair for pair in pairs if pair.predicted > math.log(own.factor) - 0.0101]
     assert sum(pair.measured < 0 for pair in more) / len(more) > 0.05
     assert interval([]) is None
-    nothing = interval([Pair("m", "v5e", -1.0, 0.5)])
+    nothing = interval([RunPair("m", "v5e", -1.0, 0.5)])
     assert nothing.factor == pytest.approx(math.exp(1.5))
 
 
 def test_the_interval_contains_half_of_the_measured_ratios() -> None:
     # The order of all is right, and each ratio is wrong by 5%.
-    pairs = [Pair("m", "v5e", 0.01 * n + 0.05, 0.01 * n) for n in range(1, 31)]
+    pairs = [RunPair("m", "v5e", 0.01 * n + 0.05, 0.01 * n) for n in range(1, 31)]
     own = interval(pairs)
     assert own.factor == pytest.approx(math.exp(0.05))
 

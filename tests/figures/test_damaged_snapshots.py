@@ -31,7 +31,7 @@ from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.timings import operation_times, phases, steps
-from inspector.figures.tree_rows import Column, rows_of
+from inspector.figures.tree_rows import LayoutColumn, rows_of
 from inspector.guides.transfer import Transfer
 
 from . import samples
@@ -85,8 +85,8 @@ def test_figures_of_arrays(mesh: Mesh, held: list[Array], width: int) -> None:
         if cut is not None and array.shape is not None:
             panels = [panel("a", array, mesh, cut, array.shape), panel("b", None, mesh, cut, ())]
             check(linked_maps(panels, array.path, cut, width_px=width))
-    check(spec_tree([Column("", tuple(held))], None, width_px=width))
-    columns = [Column("a", tuple(held)), Column("b", tuple(held[:1]), {"a/b"})]
+    check(spec_tree([LayoutColumn("", tuple(held))], None, width_px=width))
+    columns = [LayoutColumn("a", tuple(held)), LayoutColumn("b", tuple(held[:1]), {"a/b"})]
     check(spec_tree(columns, mesh, width_px=width))
     toggled = [row.key for row in rows_of(columns)]
     check(spec_tree(columns, mesh, toggled=toggled, width_px=width))

@@ -11,7 +11,7 @@ from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures import host_local, mesh_map
 from inspector.guides import processes
-from inspector.guides.processes import Exchanged, Held, HostLocal, View
+from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
 from tests.figures import drawn, samples
 
 
@@ -95,7 +95,7 @@ def exchanged(wanted: HostLocal) -> Exchanged:
             held.append(Held(mesh.devices[place], index, tuple(numbers.ravel().tolist())))
         given = tuple(wanted.given(number).ravel().tolist())
         views.append(
-            View(
+            ProcessView(
                 process=number,
                 processes=wanted.processes,
                 devices=tuple(mesh.devices[place] for place in places),

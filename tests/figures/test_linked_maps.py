@@ -13,7 +13,7 @@ from inspector.core import sharding
 from inspector.core.snapshot import Array, Mesh
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import Column
+from inspector.figures.tree_rows import LayoutColumn
 from tests.figures import samples
 
 MESHES = (samples.mesh(data=2, model=4), samples.mesh(data=8), samples.mesh(a=2, b=2, c=2))
@@ -113,7 +113,7 @@ def test_names_are_text_in_every_figure() -> None:
             samples.HOSTILE_PATH,
             cut,
         ),
-        spec_tree([Column(name, snapshot.arrays)], None),
+        spec_tree([LayoutColumn(name, snapshot.arrays)], None),
     ]
     for figure in figures:
         assert "<img" not in figure.to_json()

@@ -11,7 +11,7 @@ from inspector.compare import difference
 from inspector.core.snapshot import Snapshot
 from inspector.figures import palette
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import MOST_CHILDREN, MOST_ROWS, Column, rows_of
+from inspector.figures.tree_rows import MOST_CHILDREN, MOST_ROWS, LayoutColumn, rows_of
 from tests.figures import drawn, samples
 
 MESH = samples.mesh(data=2, model=4)
@@ -35,9 +35,9 @@ def bars(figure) -> dict:
     return trace
 
 
-def columns_of(before: Snapshot, after: Snapshot) -> list[Column]:
+def columns_of(before: Snapshot, after: Snapshot) -> list[LayoutColumn]:
     changed = {pair.path for pair in difference.arrays(before, after) if pair.changed}
-    return [Column("before", before.arrays), Column("after <b>", after.arrays, changed)]
+    return [LayoutColumn("before", before.arrays), LayoutColumn("after <b>", after.arrays, changed)]
 
 
 def tree(columns: int, width_px: int, **changes):
@@ -47,8 +47,8 @@ def tree(columns: int, width_px: int, **changes):
         for leaf in LEAVES
     )
     paths = {array.path for array in arrays}
-    held = [Column("none", ())]
-    held += [Column(f"layout {place}", arrays, paths) for place in range(columns - 1)]
+    held = [LayoutColumn("none", ())]
+    held += [LayoutColumn(f"layout {place}", arrays, paths) for place in range(columns - 1)]
     return spec_tree(held, None, width_px=width_px)
 
 
@@ -74,8 +74,8 @@ def test_the_spec_has_the_room_if_bytes_are_unknown() -> None:
             bytes_per_device=None,
         ),
     )
-    columns = [Column("known", (known,))]
-    columns += [Column(f"unknown {n}", arrays, {"params/w"}) for n in range(7)]
+    columns = [LayoutColumn("known", (known,))]
+    columns += [LayoutColumn(f"unknown {n}", arrays, {"params/w"}) for n in range(7)]
     figure = spec_tree(columns, None, width_px=900)
     assert sum("P(data, ·)" in text for text in texts(figure)) == 7
     note = figure.layout.annotations[0].text.replace("<br>", " ")
@@ -107,14 +107,14 @@ def test_the_tree_contains_all_arrays_and_marks_changed_ones() -> None:
 )
 def test_bars_show_what_is_known(unknown, shown: str) -> None:
     arrays = tuple(replace(array, **unknown) for array in STATE)
-    figure = spec_tree([Column("", arrays)], samples.DEFAULT_MESH)
+    figure = spec_tree([LayoutColumn("", arrays)], samples.DEFAULT_MESH)
     assert f"bars: {shown.split()[0]}" in figure.layout.annotations[0].text
     assert shown in figure.layout.annotations[0].text.replace("<br>", " ")
     assert sum(bars(figure)["x"]) > 0
 
 
 def test_bars_are_sums_of_bytes_in_the_colors_of_the_specs() -> None:
-    column = Column("", STATE)
+    column = LayoutColumn("", STATE)
     rows = rows_of([column])
     figure = spec_tree([column], samples.DEFAULT_MESH)
     # Pixels by row and color, counted here from the arrays below each row.
@@ -138,21 +138,21 @@ def test_bars_are_sums_of_bytes_in_the_colors_of_the_specs() -> None:
 
 
 def test_the_largest_is_first_and_a_row_selects_its_array_or_subtree() -> None:
-    rows = rows_of([Column("", STATE)])
+    rows = rows_of([LayoutColumn("", STATE)])
     sizes = {array.path: array.bytes_per_device for array in STATE}
     for depth in {row.depth for row in rows}:
         for row, following in itertools.pairwise(rows):
             if row.depth == following.depth == depth:
                 first, second = (sum(sizes[path] for path in one.paths) for one in (row, following))
                 assert first >= second
-    trace = areas(spec_tree([Column("", STATE)], samples.DEFAULT_MESH, toggled=()))
+    trace = areas(spec_tree([LayoutColumn("", STATE)], samples.DEFAULT_MESH, toggled=()))
     assert trace["customdata"] == [row.key for row in rows for _ in range(2)]
     assert {row.key for row in rows if row.node.fold is not None} <= sizes.keys()
     assert all(row.key.endswith("/") for row in rows if row.node.fold is None)
 
 
 def test_a_subtree_closes_and_opens() -> None:
-    columns = [Column("", STATE)]
+    columns = [LayoutColumn("", STATE)]
     rows = rows_of(columns)
     key = next(row.key for row in rows if row.node.fold is None and row.depth == 1)
     below = [row.key for row in rows if row.key.startswith(key)]
@@ -169,7 +169,7 @@ def test_a_subtree_closes_and_opens() -> None:
 
 def test_of_1000_arrays_the_largest_subtrees_are_open() -> None:
     arrays = samples.many(1000, samples.LARGE_MESH)
-    columns = [Column("", arrays)]
+    columns = [LayoutColumn("", arrays)]
     rows = rows_of(columns)
     assert len(rows) <= MOST_ROWS
     shown = [path for row in rows if not row.is_open for path in row.paths]
@@ -180,7 +180,7 @@ def test_of_1000_arrays_the_largest_subtrees_are_open() -> None:
     small = min(arrays, key=lambda array: array.bytes_per_device)
     (row,) = [
         row
-        for row in rows_of([*columns, Column("other", arrays, {small.path})])
+        for row in rows_of([*columns, LayoutColumn("other", arrays, {small.path})])
         if row.node.fold is not None and small.path in row.paths
     ]
     assert not row.is_open
@@ -192,7 +192,7 @@ def test_the_smaller_of_many_arrays_below_one_node_share_a_row_that_opens() -> N
         samples.array(f"params/{first}{second}", (8 + place,), (None,), MESH)
         for place, (first, second) in enumerate((a, b) for a in letters for b in letters)
     )
-    columns = [Column("", arrays)]
+    columns = [LayoutColumn("", arrays)]
     rows = rows_of(columns)
     assert len(rows) == MOST_CHILDREN + 1
     joined = rows[-1]
@@ -202,4 +202,4 @@ def test_the_smaller_of_many_arrays_below_one_node_share_a_row_that_opens() -> N
 
 
 def test_a_tree_of_nothing_is_none() -> None:
-    assert spec_tree([Column("", ())], {}) is None
+    assert spec_tree([LayoutColumn("", ())], {}) is None

@@ -14,7 +14,7 @@ from inspector.figures import labels, palette, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import Column
+from inspector.figures.tree_rows import LayoutColumn
 from inspector.figures.whole_model.machine import Canvas
 from inspector.sections import provenance
 from tests.figures import samples
@@ -22,7 +22,7 @@ from tests.media import hostile
 
 
 def tree(arrays, on):
-    return spec_tree([Column("", arrays)], on)
+    return spec_tree([LayoutColumn("", arrays)], on)
 
 
 @pytest.mark.parametrize("draw", [tree, lambda arrays, on: block_map(arrays[1], on)])

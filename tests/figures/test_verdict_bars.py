@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from inspector.assessment import part_text
-from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, Traffic
+from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, StepTraffic
 from inspector.core.assessment import STEP as STEP_TITLE
 from inspector.core.formatting import bytes_text, share_text
 from inspector.figures import frame, labels, palette
-from inspector.figures.verdict_bars import BAR_PX, Layout, verdict_bars
+from inspector.figures.verdict_bars import BAR_PX, LayoutFigures, verdict_bars
 from tests.figures import drawn
 
 GIB = 2**30
@@ -37,7 +37,7 @@ def segments(figure) -> list[tuple[float, float, str]]:
 
 
 def test_segments_are_as_long_as_their_seconds() -> None:
-    result = segments(verdict_bars([Layout(step=STEP)], width_px=900))
+    result = segments(verdict_bars([LayoutFigures(step=STEP)], width_px=900))
     assert len(result) == len(PARTS)
     lengths = [length + 1 for _, length, _ in result]  # with the gap to the next one
     assert lengths == pytest.approx([part.seconds * sum(lengths) / 8 for part in PARTS], rel=1e-3)
@@ -46,7 +46,7 @@ def test_segments_are_as_long_as_their_seconds() -> None:
 
 
 def test_hidden_communication_is_a_thin_ghost() -> None:
-    figure = verdict_bars([Layout(step=STEP)], width_px=900)
+    figure = verdict_bars([LayoutFigures(step=STEP)], width_px=900)
     thin = [bar for bar in drawn.traces(figure, "bar") if bar["width"] != BAR_PX]
     (ghost,) = thin
     full = next(bar for bar in drawn.traces(figure, "bar") if bar["width"] == BAR_PX)
@@ -61,7 +61,7 @@ def test_the_legend_has_every_color_of_hidden_communication() -> None:
     legends = []
     for hidden in (0.1, 0.5):
         parts = (work, tensor, StepPart("inside", 0.1, "fsdp", hidden=hidden))
-        layout = Layout(step=Step(1.2, None, None, "predicted", parts=parts))
+        layout = LayoutFigures(step=Step(1.2, None, None, "predicted", parts=parts))
         texts = [note.text for note in verdict_bars([layout], width_px=900).layout.annotations]
         legends += [entry for text in texts for entry in text.split("   ") if "hidden" in entry]
     for legend in legends:
@@ -71,16 +71,16 @@ def test_the_legend_has_every_color_of_hidden_communication() -> None:
 
 
 def test_the_legend_has_the_ends_of_intervals() -> None:
-    said = " ".join(drawn.texts(verdict_bars([Layout(step=STEP, memory=NEED)], width_px=900)))
+    said = " ".join(drawn.texts(verdict_bars([LayoutFigures(step=STEP, memory=NEED)], width_px=900)))
     assert "10.0–13.0 GiB" in said and STEP.interval in said
-    several = [Layout("one", STEP, NEED), Layout("two", STEP, NEED)]
+    several = [LayoutFigures("one", STEP, NEED), LayoutFigures("two", STEP, NEED)]
     assert "10.0–13.0 GiB" not in " ".join(drawn.texts(verdict_bars(several, width_px=1200)))
 
 
 @pytest.mark.parametrize("width_px", [480, 960])
 def test_the_ends_of_an_interval_are_between_the_texts_of_the_bar_and_of_the_legend(width_px: int) -> None:
-    one = [Layout(step=STEP, memory=NEED)]
-    for layouts in (one, [Layout("one", STEP, NEED), Layout("two", STEP, TOO_MUCH)]):
+    one = [LayoutFigures(step=STEP, memory=NEED)]
+    for layouts in (one, [LayoutFigures("one", STEP, NEED), LayoutFigures("two", STEP, TOO_MUCH)]):
         figure = verdict_bars(layouts, width_px=width_px)
         ends = [shape for shape in figure.layout.shapes if shape.line.color != palette.BAD]
         written = [bar for bar in drawn.traces(figure, "bar") if bar.get("text") and bar["text"][0]]
@@ -95,7 +95,7 @@ def test_the_ends_of_an_interval_are_between_the_texts_of_the_bar_and_of_the_leg
 
 @pytest.mark.parametrize("page", ["#FFFFFF", "#14171A"])
 def test_an_interval_can_be_seen_on_greys_and_on_both_themes(page: str) -> None:
-    figure = verdict_bars([Layout(memory=NEED)], width_px=900)
+    figure = verdict_bars([LayoutFigures(memory=NEED)], width_px=900)
     colors = {shape.line.color for shape in figure.layout.shapes} - {palette.BAD}
     below = {color for *_, color in segments(figure)} | {page}
     for color in below:
@@ -103,9 +103,9 @@ def test_an_interval_can_be_seen_on_greys_and_on_both_themes(page: str) -> None:
 
 
 def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
-    fits = segments(verdict_bars([Layout(memory=NEED)], width_px=900))
+    fits = segments(verdict_bars([LayoutFigures(memory=NEED)], width_px=900))
     assert len(fits) == 3 and palette.BAD not in {color for *_, color in fits}
-    figure = verdict_bars([Layout(memory=TOO_MUCH)], width_px=900)
+    figure = verdict_bars([LayoutFigures(memory=TOO_MUCH)], width_px=900)
     red = [(start, length) for start, length, color in segments(figure) if color == palette.BAD]
     whole = sum(length + 1 for _, length, _ in segments(figure))
     assert sum(length + 1 for _, length in red) == pytest.approx(whole * 4 / 12, rel=0.01)
@@ -115,21 +115,23 @@ def test_memory_beyond_the_hbm_of_a_device_is_red() -> None:
 
 def test_layouts_share_a_scale_and_have_their_names() -> None:
     double = Step(16.0, None, None, "predicted", parts=(StepPart("compute", 16.0),))
-    figure = verdict_bars([Layout("one", STEP, NEED), Layout("two", double, TOO_MUCH)], width_px=1200)
+    figure = verdict_bars(
+        [LayoutFigures("one", STEP, NEED), LayoutFigures("two", double, TOO_MUCH)], width_px=1200
+    )
     longest = max(length for _, length, _ in segments(figure))
     bars = drawn.traces(figure, "bar")
     (compute,) = [bar for bar in bars if bar["customdata"][0].startswith("<b>matrix products: 16")]
     assert compute["x"][0] == longest
     said = " ".join(drawn.texts(figure))
     assert "one" in said and "two" in said
-    assert verdict_bars([Layout("one")], width_px=900) is None
+    assert verdict_bars([LayoutFigures("one")], width_px=900) is None
     assert verdict_bars([], width_px=900) is None
 
 
 @pytest.mark.parametrize("width_px", [320, 480, 960])
 def test_names_are_text_and_lines_fit(width_px: int) -> None:
     hostile = Step(1.0, None, None, "at least", "x", parts=(StepPart("inside", 1.0, "<u>x</u>+b"),))
-    figure = verdict_bars([Layout("<i>one</i>", hostile, NEED)], width_px=width_px)
+    figure = verdict_bars([LayoutFigures("<i>one</i>", hostile, NEED)], width_px=width_px)
     texts = " ".join(drawn.texts(figure))
     assert "<i>one" not in texts and "<u>x" not in texts and "&lt;u&gt;x" in texts
     for bar in drawn.traces(figure, "bar"):
@@ -145,8 +147,8 @@ def test_parts_say_where_they_send_if_slices_are_crossed() -> None:
 
 
 def test_traffic_between_slices_is_apart_and_dotted() -> None:
-    sent = Traffic(10 * GIB, {"fsdp": 8 * GIB, "fsdp+tensor": 2 * GIB}, None, {"fsdp": 2 * GIB})
-    figure = verdict_bars([Layout("a", traffic=sent)], width_px=900)
+    sent = StepTraffic(10 * GIB, {"fsdp": 8 * GIB, "fsdp+tensor": 2 * GIB}, None, {"fsdp": 2 * GIB})
+    figure = verdict_bars([LayoutFigures("a", traffic=sent)], width_px=900)
     bars = drawn.traces(figure, "bar")
     sizes = [bar["x"][0] + 1 for bar in bars]
     assert sizes == pytest.approx([sum(sizes) * share for share in (0.6, 0.2, 0.2)], rel=0.01)
@@ -156,8 +158,8 @@ def test_traffic_between_slices_is_apart_and_dotted() -> None:
 def test_marks_and_unknown_figures_are_said_above_the_bars() -> None:
     marks = {MEMORY: ("✗ +50% worse", "✗ +50%")}
     rows = [
-        Layout("a", STEP, NEED),
-        Layout("b, with a long name", None, NEED, None, marks, {STEP_TITLE: "no program"}),
+        LayoutFigures("a", STEP, NEED),
+        LayoutFigures("b, with a long name", None, NEED, None, marks, {STEP_TITLE: "no program"}),
     ]
     wide, narrow = (
         " ".join(annotation.text for annotation in verdict_bars(rows, width_px=width).layout.annotations)
@@ -169,7 +171,7 @@ def test_marks_and_unknown_figures_are_said_above_the_bars() -> None:
 
 def test_measured_steps_are_not_mixed_with_predicted_ones() -> None:
     ran = Step(3.0, 2.0, 4.0, "measured")
-    figure = verdict_bars([Layout("predicted", STEP), Layout("ran", ran)], width_px=900)
+    figure = verdict_bars([LayoutFigures("predicted", STEP), LayoutFigures("ran", ran)], width_px=900)
     said = " ".join(drawn.texts(figure))
     assert f"{STEP_TITLE}, measured" in said
     (bar,) = [trace for trace in drawn.traces(figure, "bar") if trace["marker"]["color"] == palette.MARK]
@@ -184,7 +186,7 @@ def test_a_bar_far_below_its_limit_is_visible_and_has_its_number(share: float, v
     need = MemoryNeed(
         peak, peak, peak, 16 * GIB, True, "train_step", {"state": peak // 2, "temporaries": peak // 2}
     )
-    figure = verdict_bars([Layout(memory=need)], values=values, width_px=900)
+    figure = verdict_bars([LayoutFigures(memory=need)], values=values, width_px=900)
     assert figure is not None
     assert sum(length for _, length, _ in segments(figure)) >= 3
     end = max(start + length for start, length, _ in segments(figure))

@@ -17,7 +17,7 @@ from inspector.core.program_run import ProgramRun
 from inspector.producers.readers import import_file
 from inspector.producers.readers.profiles import kinds
 from inspector.service.program_run import folder_snapshot
-from inspector.service.program_run.records import Folder
+from inspector.service.program_run.records import RunFolder
 from tests.hostile import growing
 from tests.hostile.growing import GROWING
 
@@ -66,7 +66,7 @@ def test_the_records_of_a_run_are_read_again_and_again(one_function: bool, tmp_p
 
     def seconds_of(count: int) -> float:
         path = tmp_path / str(next(places))
-        folder = Folder(path, ProgramRun(("s.py",), "2026-01-01T00:00:00+00:00"))
+        folder = RunFolder(path, ProgramRun(("s.py",), "2026-01-01T00:00:00+00:00"))
         folder.create()
         growing.raw_records(count, path, one_function)
         start = time.process_time()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
-from inspector.machines.hardware import CHIPS, Estimate
+from inspector.machines.hardware import CHIPS, ModelledSeconds
 from inspector.machines.links import (
     NodeLink,
     Ring,
@@ -191,7 +191,7 @@ links = st.one_of(
 @given(st.sampled_from(OPS), st.integers(0, 10**15), links)
 def test_time_grows_with_bytes(op: str, payload: int, link) -> None:
     estimate = collective_time(op, payload, link)
-    assert isinstance(estimate, Estimate) and estimate.formula
+    assert isinstance(estimate, ModelledSeconds) and estimate.formula
     assert 0 <= estimate.seconds < math.inf
     assert estimate.seconds <= collective_time(op, 2 * payload + 1, link).seconds
     if link.size == 1:

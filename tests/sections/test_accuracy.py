@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from inspector.compare.measured import accuracy
-from inspector.compare.measured.accuracy import Row
+from inspector.compare.measured.accuracy import AccuracyRow
 from inspector.machines import hardware
 from inspector.machines.prediction import predicted
 from inspector.sections.accuracy import introduction, runs, section
 from inspector.sections.section import Table, Text, plain
 
-COMPILED = Row("a", "v5e", "m", 8, 1.0, predicted=1.1, left_out=1.2, low=0.9, high=1.5)
-PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
+COMPILED = AccuracyRow("a", "v5e", "m", 8, 1.0, predicted=1.1, left_out=1.2, low=0.9, high=1.5)
+PROPAGATED = AccuracyRow("b", "v5e", "m", 8, 1.0, before_compile=0.8)
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,16 @@ PROPAGATED = Row("b", "v5e", "m", 8, 1.0, before_compile=0.8)
         ((PROPAGATED,) * 2, ("0 published runs ", "2 more runs, ")),
     ],
 )
-def test_runs_with_an_unknown_time_are_counted_apart(rows: tuple[Row, ...], counts: tuple[str, ...]) -> None:
+def test_runs_with_an_unknown_time_are_counted_apart(
+    rows: tuple[AccuracyRow, ...], counts: tuple[str, ...]
+) -> None:
     said = introduction(rows)
     assert all(count in said for count in counts)
     assert ("unknown" in said) == (PROPAGATED in rows)
 
 
 def test_runs_of_a_file_are_not_said_to_be_left_out() -> None:
-    own = Row("c", "v5e", "m", 8, 1.0, predicted=1.1)
+    own = AccuracyRow("c", "v5e", "m", 8, 1.0, predicted=1.1)
     assert "without the runs" in introduction([COMPILED])
     assert "without the runs" not in introduction([COMPILED, own])
 
@@ -43,7 +45,7 @@ def test_the_counts_are_those_of_the_shipped_table() -> None:
 
 
 def test_runs_of_compiled_programs_come_first_in_their_order() -> None:
-    other = Row("d", "v5e", "m", 8, 1.0, predicted=1.1)
+    other = AccuracyRow("d", "v5e", "m", 8, 1.0, predicted=1.1)
     table = runs([PROPAGATED, COMPILED, other])
     assert [row[0] for row in table.rows] == ["a", "d", "b"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, Traffic
+from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, StepTraffic
 from inspector.core.snapshot import Array, Snapshot, Source
 from inspector.sections import arrays, assessed, summary
 from inspector.sections.section import Strong
@@ -20,7 +20,7 @@ def assessment(**fields) -> Assessment:
         "program": "train_step",
         "step": Step(0.2, 0.1, 0.3, "predicted"),
         "memory": MemoryNeed(24 * MIB, 24 * MIB, 24 * MIB, 1000 * MIB, True),
-        "traffic": Traffic(8 * MIB, {"data": 8 * MIB}),
+        "traffic": StepTraffic(8 * MIB, {"data": 8 * MIB}),
         "state_bytes_per_device": 24 * MIB,
         "findings": FindingCounts(0, 1, 0),
     }
@@ -42,7 +42,7 @@ def test_less_is_better() -> None:
     before = assessment()
     result = assessment(
         memory=MemoryNeed(48 * MIB, 48 * MIB, 48 * MIB, 1000 * MIB, True),
-        traffic=Traffic(4 * MIB, {"data": 4 * MIB}),
+        traffic=StepTraffic(4 * MIB, {"data": 4 * MIB}),
         findings=FindingCounts(1, 0, 0),
     )
     assert changes(result, before) == [
@@ -55,12 +55,12 @@ def test_less_is_better() -> None:
 
 @pytest.mark.parametrize("other", [{"chip": "v5p"}, {"basis": "compiled"}])
 def test_figures_of_other_evidence_are_not_compared(other: dict[str, str]) -> None:
-    result = assessment(traffic=Traffic(MIB, {"data": MIB}), **other)
+    result = assessment(traffic=StepTraffic(MIB, {"data": MIB}), **other)
     assert changes(result, assessment())[:3] == [(None, None)] * 3
 
 
 def test_a_rejected_layout_is_not_better() -> None:
-    result = assessment(traffic=Traffic(MIB, {"data": MIB}), rejected="8 is not divisible by 3")
+    result = assessment(traffic=StepTraffic(MIB, {"data": MIB}), rejected="8 is not divisible by 3")
     assert changes(result, assessment())[2] == ("8.0 → 1.0 MiB", None)
     (lead, *_) = assessed.verdict(result).parts
     assert lead == Strong("Rejected by JAX")
@@ -95,7 +95,7 @@ def test_the_array_with_the_most_bytes_per_device_is_first() -> None:
 def test_the_traffic_names_its_largest_axes_with_their_share(
     by_axes: dict[str, int], label: str, line: str
 ) -> None:
-    sending = assessment(traffic=Traffic(sum(by_axes.values()), by_axes))
+    sending = assessment(traffic=StepTraffic(sum(by_axes.values()), by_axes))
     assert assessed.of_assessment(sending).facts[2].label == label
     assert assessed.traffic_text(sending) == line
 

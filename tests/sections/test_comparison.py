@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inspector.compare.question import Better, Row, Statement
+from inspector.compare.question import Better, QuestionRow, Statement
 from inspector.compare.questions import Answer, Question
 from inspector.sections import comparison
 from inspector.sections.section import Mark, Strong
@@ -60,4 +60,4 @@ def test_rows_of_the_train_state_with_the_same_verdicts_are_one() -> None:
 
 
 def row_of(section: str, title: str, better: Better, *values: int) -> Question:
-    return Row(section, title, better, [Statement.of_number(value) for value in values]).compared(0)
+    return QuestionRow(section, title, better, [Statement.of_number(value) for value in values]).compared(0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from inspector.core.program_run import CompiledRecord, ProgramRun, Reason
+from inspector.core.program_run import CompiledRecord, CompileReason, ProgramRun
 from inspector.sections import program_run
 from inspector.sections.section import cell_text
 
 
-def record(*reasons: Reason) -> CompiledRecord:
+def record(*reasons: CompileReason) -> CompiledRecord:
     return CompiledRecord(
         "step", "step", "step at /home/me/train.py:3", "programs/1.json", 1.0, 0.25, 0.5, 2.0, 4, 8,
         reasons=reasons,
@@ -15,8 +15,8 @@ def record(*reasons: Reason) -> CompiledRecord:
 
 
 def test_equal_differences_are_one_reason() -> None:
-    same = [Reason("sharding", name, "P()", "P('a')") for name in ("x", "y", "z")]
-    run = ProgramRun(("train.py",), "2026", programs=(record(), record(*same, Reason("dtype", "x"))))
+    same = [CompileReason("sharding", name, "P()", "P('a')") for name in ("x", "y", "z")]
+    run = ProgramRun(("train.py",), "2026", programs=(record(), record(*same, CompileReason("dtype", "x"))))
     table = program_run.table(run)
     headings = [column.heading for column in table.columns]
     rows = [dict(zip(headings, row, strict=True)) for row in table.rows]

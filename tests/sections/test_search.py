@@ -7,7 +7,7 @@ from dataclasses import replace
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.compare.search.answer import answer_sentences
-from inspector.compare.search.result import Candidate, Counts, Objective, Progress, SearchResult
+from inspector.compare.search.result import Candidate, Counts, Objective, SearchProgress, SearchResult
 from inspector.core.assessment import Assessment, Step, StepPart
 from inspector.sections import search
 from inspector.sections.section import Block, Listing
@@ -141,7 +141,7 @@ def _listed(blocks: tuple[Block, ...]) -> list[object]:
 
 def test_the_time_left_is_unknown_until_the_first_compile_ends() -> None:
     def said(phase: str, done: int, left: float | None) -> str:
-        return search.progress_text(Progress(phase, done, 8, Counts(), left, 0))
+        return search.progress_text(SearchProgress(phase, done, 8, Counts(), left, 0))
 
     assert said("compile", 0, None).endswith("0 of 8, time left unknown until the first compile ends")
     assert "unknown" not in said("compile", 1, 60.0) and "unknown" not in said("partition", 0, None)

@@ -77,16 +77,16 @@ def bytes_gathered(hidden: str | None) -> int:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> testing.Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> testing.RunningTest:
     """The state of the plugin, which begins at the folder of the test."""
-    state = testing.Run()
+    state = testing.RunningTest()
     state.folder = tmp_path
     monkeypatch.setattr(testing, "run", state)
     return state
 
 
 def test_a_changed_rule_fails_one_test_and_names_arrays_and_traffic(
-    pytester: pytest.Pytester, run: testing.Run
+    pytester: pytest.Pytester, run: testing.RunningTest
 ) -> None:
     file = pytester.makepyfile(PROJECT)
     pytester.runpytest_inprocess(*PLUGIN).assert_outcomes(failed=2)  # no lock file
@@ -114,7 +114,7 @@ def test_the_installed_option_is_in_the_help(tmp_path: Path) -> None:
     assert done.stdout.split() == ["pytest_addoption", "False"]
 
 
-def test_a_lock_is_not_written_again_for_other_versions(run: testing.Run, tmp_path: Path) -> None:
+def test_a_lock_is_not_written_again_for_other_versions(run: testing.RunningTest, tmp_path: Path) -> None:
     run.update = True
     snapshot = testing.sharding_lock(forward, array((128, 256), "fsdp"), array((64, 128), "fsdp"))
     path = tmp_path / "step.sharding.json"
@@ -138,7 +138,7 @@ def test_a_lock_is_not_written_again_for_other_versions(run: testing.Run, tmp_pa
     assert "--update-sharding-locks" in remedy
 
 
-def test_two_tests_cannot_write_one_lock(run: testing.Run) -> None:
+def test_two_tests_cannot_write_one_lock(run: testing.RunningTest) -> None:
     run.update, run.test = True, "test_a.py::test_first"
     testing.sharding_lock(forward, array((128, 256), "fsdp"), array((64, 128)))
     testing.sharding_lock(forward, array((128, 256), "fsdp"), array((64, 128)))
@@ -146,7 +146,7 @@ def test_two_tests_cannot_write_one_lock(run: testing.Run) -> None:
         testing.sharding_lock(forward, array((128, 256), "tensor"), array((64, 128)))
 
 
-def test_rules_about_collectives_of_a_plain_function(run: testing.Run, tmp_path: Path) -> None:
+def test_rules_about_collectives_of_a_plain_function(run: testing.RunningTest, tmp_path: Path) -> None:
     kernel, x = array((WIDTH, HIDDEN), "fsdp"), array((ROWS, WIDTH), "fsdp")
     gathered = WIDTH * HIDDEN * 4  # bytes of the result of the all-gather of the kernel
     compiled = jax.jit(forward).lower(kernel, x).compile().as_text()
@@ -180,7 +180,7 @@ def test_rules_about_collectives_of_a_plain_function(run: testing.Run, tmp_path:
         ),
     ],
 )
-def test_invalid_arguments_are_one_sentence(run: testing.Run, check: object, words: str) -> None:
+def test_invalid_arguments_are_one_sentence(run: testing.RunningTest, check: object, words: str) -> None:
     snapshot = testing.assert_policy(forward, *_small(), policy=testing.no_collective("all-to-all"))
     with pytest.raises(InvalidInput) as error:
         check(snapshot)
@@ -203,7 +203,7 @@ def test_one_device_says_what_to_do(tmp_path: Path) -> None:
     assert "jax_num_cpu_devices" in done.stdout and not [*tmp_path.glob("*.sharding.json")]
 
 
-def test_the_lock_of_a_function_is_that_of_its_snapshot(run: testing.Run) -> None:
+def test_the_lock_of_a_function_is_that_of_its_snapshot(run: testing.RunningTest) -> None:
     """The check adds nothing to `inspector.inspect`, and the specs are those of JAX's own compiled object."""
     arguments = array((128, 256), "fsdp", "tensor"), array((64, 128), "fsdp")
     run.update = True

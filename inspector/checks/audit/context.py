@@ -236,7 +236,7 @@ def fold_text(fold: Fold) -> str:
     return fold.path if fold.count == 1 else f"{fold.path} ({counted(fold.count, 'array')})"
 
 
-class Facts(TypedDict, total=False):
+class FindingFields(TypedDict, total=False):
     """Fields of a Finding that only some checks set."""
 
     count: int
@@ -263,7 +263,7 @@ def finding(
     folds: Sequence[Fold] = (),
     saved: int | None = None,
     remedy: str | None = None,
-    **facts: Unpack[Facts],
+    **facts: Unpack[FindingFields],
 ) -> Finding:
     """Return a finding about these folds.
 
@@ -274,7 +274,7 @@ def finding(
       facts: other fields of the finding.
     """
     named = fold(itertools.chain.from_iterable(folded.arrays for folded in folds))
-    about: Facts = {"count": sum(folded.count for folded in folds)} if folds else {}
+    about: FindingFields = {"count": sum(folded.count for folded in folds)} if folds else {}
     return Finding(
         level,
         code,

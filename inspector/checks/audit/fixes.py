@@ -31,7 +31,7 @@ STACK = "layer"
 
 
 @dataclass(frozen=True)
-class Place:
+class NamedPartition:
     """A partition of a model with device axes. `stacked`: a scan has stacked the arrays of all blocks."""
 
     name: str
@@ -39,7 +39,7 @@ class Place:
 
 
 # None for an array without names, which is replicated.
-Naming = LogicalAxes | Place | None
+Naming = LogicalAxes | NamedPartition | None
 
 
 def naming_of(array: Array, layout: Layout) -> Naming:
@@ -50,14 +50,14 @@ def naming_of(array: Array, layout: Layout) -> Naming:
     for end, name in layout.entry.partition_paths.items():
         more = len(array.shape or ()) - len(layout.entry.partitions[name])
         if keys[-len(end) :] == end and more in (0, 1):
-            return Place(name, stacked=more == 1)
+            return NamedPartition(name, stacked=more == 1)
     return None
 
 
 def axes_of(array: Array, layout: Layout) -> LogicalAxes:
     """Return the logical axis of each dimension, None for one without."""
     naming = naming_of(array, layout)
-    if isinstance(naming, Place):
+    if isinstance(naming, NamedPartition):
         stack = layout.entry.partitions[STACK] if naming.stacked else ()
         return (*stack, *layout.entry.partitions[naming.name])
     return naming or (None,) * len(array.shape or ())
@@ -71,7 +71,7 @@ def spec_of(naming: Naming, rank: int, layout: Layout) -> Spec:
     """
     if naming is None:
         return (None,) * rank
-    if isinstance(naming, Place):
+    if isinstance(naming, NamedPartition):
         stack = layout.specs[STACK] if naming.stacked else ()
         return (*(stack or ()), *(layout.specs[naming.name] or ()))
     of_nnx = layout.entry.rules_semantics == "nnx"
@@ -210,7 +210,7 @@ def _specs(now: Snapshot, finding: Finding, layout: Layout) -> Iterator[Proposed
     assert now.mesh is not None
     mesh, sizes, groups = now.mesh, dict[str | None, int](), dict[str, list[str]]()
     for array in now.arrays:
-        if isinstance(naming := naming_of(array, layout), Place):
+        if isinstance(naming := naming_of(array, layout), NamedPartition):
             sizes |= dict(zip(axes_of(array, layout), array.shape or (), strict=True))
             groups[array.path] = [*((STACK,) if naming.stacked else ()), naming.name]
         elif array.path == finding.array:

@@ -81,7 +81,7 @@ _MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
-class LostSharding:
+class LostGradient:
     """A gradient among the results of a program, and its parameter.
 
     spec: the spec of the gradient. axes: the mesh axes that shard the parameter only.
@@ -122,7 +122,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         yield finding("warning", CODE, message, folds=folds, saved=saved, remedy=remedy, axes=axes)
 
 
-def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
+def lost_of(program: Program, context: AuditContext) -> list[LostGradient]:
     """Return the gradients of a program that are sharded less than their parameters.
 
     A gradient is a result with the shape and the end of the path of a parameter, in a program that
@@ -152,7 +152,7 @@ def lost_of(program: Program, context: AuditContext) -> list[LostSharding]:
             continue
         axes = _axes_less(result.compiled, parameter.spec or ())
         if axes and set(axes) <= reduced:
-            lost.append(LostSharding(result.path, parameter, result.compiled, axes))
+            lost.append(LostGradient(result.path, parameter, result.compiled, axes))
     return lost
 
 
@@ -189,7 +189,7 @@ def _axes_less(spec: Spec, parameter: Spec) -> tuple[str, ...]:
     return tuple(lacking)
 
 
-def _more(lost: LostSharding, context: AuditContext) -> int:
+def _more(lost: LostGradient, context: AuditContext) -> int:
     """Return the bytes by which the gradient exceeds its parameter on each device, if it has its dtype."""
     held = lost.parameter.bytes_per_device or 0
     return held * context.mesh.ways(lost.axes) - held

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 
-from inspector.checks.audit.context import AuditContext, Facts, finding, finest_split
+from inspector.checks.audit.context import AuditContext, FindingFields, finding, finest_split
 from inspector.checks.audit.lost_gradients import gradients_among_arrays
 from inspector.core import pipelines
 from inspector.core.folding import fold
@@ -150,7 +150,7 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     remedy = f"Shard the first dimension of the batch over {axes}."
     if names:
         remedy = f"Add the rule `{names[0]} → {idle[0]}`."
-    facts: Facts = {"axes": tuple(idle), "logical_axes": tuple(names)}
+    facts: FindingFields = {"axes": tuple(idle), "logical_axes": tuple(names)}
     yield finding("warning", BATCH, message, folds=folds, saved=saved, remedy=remedy, **facts)
 
 

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from inspector.checks.audit.context import LEAST_SHARE, AuditContext, Facts, finding
+from inspector.checks.audit.context import LEAST_SHARE, AuditContext, FindingFields, finding
 from inspector.compiled.hlo.opcodes import MOVES, TABLE
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.formatting import and_text, bytes_text, counted
@@ -153,7 +153,11 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
                 f"{paths}{_at(lines_text(collective, ''))}. "
                 "The sharding in which the cache is used differs from the one in which it is kept."
             )
-            facts: Facts = {"collective": collective.name, "source": collective.source, "wire_bytes": sent}
+            facts: FindingFields = {
+                "collective": collective.name,
+                "source": collective.source,
+                "wire_bytes": sent,
+            }
             yield finding("warning", CACHE, message, **facts)
 
 
@@ -164,7 +168,11 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
         loops, asked_for = _trip_counts(program), {one.name for one in _asked_for(program)}
         for collective, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
-            facts: Facts = {"path": array.path, "collective": collective.name, "source": collective.source}
+            facts: FindingFields = {
+                "path": array.path,
+                "collective": collective.name,
+                "source": collective.source,
+            }
             gather = (
                 f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
                 f"device{_at(lines_text(collective, ''))}"

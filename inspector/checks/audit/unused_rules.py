@@ -5,7 +5,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from inspector.checks.audit.context import AuditContext, Facts, finding, fold_text
+from inspector.checks.audit.context import AuditContext, FindingFields, finding, fold_text
 from inspector.core.folding import fold
 from inspector.core.formatting import and_text, counted
 from inspector.core.rules import Rule, Trial, ledger
@@ -135,7 +135,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             text = rule_text(rule)
             yield finding("error", ABSENT_AXIS, message, remedy=remedy, rule=number, rule_text=text)
     for number, words, rule in entries:
-        facts: Facts = {"rule": number, "rule_text": rule_text(rule)}
+        facts: FindingFields = {"rule": number, "rule_text": rule_text(rule)}
         hidden_by = _hidden_by(rules, number, context)
         if hidden_by is not None:
             wins = "nnx uses the last rule of a name" if hidden_by > number else "it comes first"

@@ -24,5 +24,5 @@ Rules about arrays also have `groups`, `arrays` and `except`. The last two are p
 matches any characters. If a rule cannot be checked, its outcome gives the reason.
 """
 
-from inspector.checks.policy.fields import Outcome, Violation
+from inspector.checks.policy.fields import RuleOutcome, Violation
 from inspector.checks.policy.policy_file import Policy, Rule, parse, read, rule

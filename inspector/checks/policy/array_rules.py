@@ -8,7 +8,15 @@ from fnmatch import fnmatchcase
 
 import numpy as np
 
-from inspector.checks.policy.fields import Check, Fields, Violation, check_known, name, nearest, unknown_text
+from inspector.checks.policy.fields import (
+    Check,
+    PolicyTable,
+    Violation,
+    check_known,
+    name,
+    nearest,
+    unknown_text,
+)
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text, counted, elements_text, exact_bytes_text, mesh_axes_text
@@ -54,7 +62,7 @@ class Selection:
         )
 
 
-def read_selection(fields: Fields, groups: tuple[str, ...]) -> Selection:
+def read_selection(fields: PolicyTable, groups: tuple[str, ...]) -> Selection:
     """Read the fields `groups`, `arrays` and `except`. `groups` is the default."""
     return Selection(
         fields.choices("groups", GROUPS) or groups,
@@ -105,7 +113,7 @@ def unsplit_axes(array: Array, mesh: Mesh) -> tuple[str, ...] | None:
 _MAX_NAMED = 5  # arrays in a violation about many
 
 
-def replicated(fields: Fields) -> Check:
+def replicated(fields: PolicyTable) -> Check:
     """No array larger than `over` bytes is replicated on every device.
 
     With `along`, none is replicated along one of these mesh axes. On one device nothing is replicated.
@@ -140,7 +148,7 @@ def replicated(fields: Fields) -> Check:
     return check
 
 
-def duplicated(fields: Fields) -> Check:
+def duplicated(fields: PolicyTable) -> Check:
     """At most this share of the bytes on all devices are further copies.
 
     The share is (bytes on all devices − bytes once) / bytes on all devices: 0 without replication, 87.5%
@@ -173,7 +181,7 @@ def duplicated(fields: Fields) -> Check:
     return check
 
 
-def not_fully_sharded(fields: Fields) -> Check:
+def not_fully_sharded(fields: PolicyTable) -> Check:
     """At most this share of the bytes (counted once) is in arrays that are not sharded over all of `axes`.
 
     The default is all mesh axes larger than 1. MaxText's `assert_params_sufficiently_sharded` computes the
@@ -224,7 +232,7 @@ def not_fully_sharded(fields: Fields) -> Check:
     return check
 
 
-def bytes_per_device(fields: Fields) -> Check:
+def bytes_per_device(fields: PolicyTable) -> Check:
     """The arrays take at most `most` bytes of the memory of the fullest device."""
     most = fields.size("most", required=True) or 0
     selection = read_selection(fields, STATE_GROUPS)
@@ -253,7 +261,7 @@ def bytes_per_device(fields: Fields) -> Check:
     return check
 
 
-def _share(fields: Fields) -> Decimal:
+def _share(fields: PolicyTable) -> Decimal:
     return fields.percent("most_percent", required=True) or Decimal(0)
 
 

@@ -23,7 +23,7 @@ class Violation:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RuleOutcome:
     """The violations of one rule. `unknown` says why it could not be fully checked; None if it was."""
 
     rule: str
@@ -58,7 +58,7 @@ _MAX_CHOICES = 20
 _SIZE_ALLOWED = f"an integer of bytes or {formatting.ALLOWED}"
 
 
-class Fields:
+class PolicyTable:
     """One table of a policy file.
 
     where: the file and the table, for errors. folder: the folder of files that the table names.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inspector.checks.policy import array_rules, program_rules
-from inspector.checks.policy.fields import Check, Fields, Outcome, nearest
+from inspector.checks.policy.fields import Check, PolicyTable, RuleOutcome, nearest
 from inspector.core import input_file
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.snapshot import Snapshot
@@ -56,7 +56,7 @@ def _refuse_long_integers(tables: dict[str, Any], what: str) -> None:
             )
 
 
-RULES: dict[str, Callable[[Fields], Check]] = {
+RULES: dict[str, Callable[[PolicyTable], Check]] = {
     "replicated": array_rules.replicated,
     "duplicated": array_rules.duplicated,
     "not_fully_sharded": array_rules.not_fully_sharded,
@@ -82,7 +82,7 @@ class Policy:
 
     rules: tuple[Rule, ...]
 
-    def check(self, snapshot: Snapshot) -> tuple[Outcome, ...]:
+    def check(self, snapshot: Snapshot) -> tuple[RuleOutcome, ...]:
         """Check a Snapshot. A rule about something that the Snapshot lacks is unknown."""
         outcomes = []
         for title, check in self.rules:
@@ -90,7 +90,7 @@ class Policy:
                 violations, unknown = check(snapshot)
             except InvalidInput as error:
                 violations, unknown = [], str(error)
-            outcomes.append(Outcome(title, tuple(violations), unknown))
+            outcomes.append(RuleOutcome(title, tuple(violations), unknown))
         return tuple(outcomes)
 
 
@@ -121,7 +121,7 @@ def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
 
 def rule(kind: str, table: Mapping[str, Any], where: str, folder: Path = Path()) -> Rule:
     """Return the rule of one table. `where` names the table in errors."""
-    fields = Fields(table, where, folder)
+    fields = PolicyTable(table, where, folder)
     check = RULES[kind](fields)
     fields.finish()
     return Rule(kind, check)

@@ -6,7 +6,7 @@ from inspector.checks import lock_file
 from inspector.checks.audit import audited
 from inspector.checks.lock_file import LockedArray, LockedMesh
 from inspector.checks.policy.array_rules import read_selection
-from inspector.checks.policy.fields import Check, Fields, Violation, check_known, name, unknown_text
+from inspector.checks.policy.fields import Check, PolicyTable, Violation, check_known, name, unknown_text
 from inspector.core.collectives import OPS
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import and_text, counted, exact_bytes_text, mesh_axes_text
@@ -19,7 +19,7 @@ from inspector.machines.prediction import memory
 LEVELS = ("note", "warning", "error")  # the least serious first
 
 
-def findings(fields: Fields) -> Check:
+def findings(fields: PolicyTable) -> Check:
     """No finding of this level or above, from the Snapshot or its audit. Codes in `except` are allowed."""
     none_from = fields.choice("none_from", LEVELS, required=True) or LEVELS[0]
     excepted = fields.texts("except") or ()
@@ -38,7 +38,7 @@ def findings(fields: Fields) -> Check:
     return check
 
 
-def specs(fields: Fields) -> Check:
+def specs(fields: PolicyTable) -> Check:
     """Check that each selected array has the same spec and explicit shards as in the file `same_as`.
 
     By default, the arrays of the train state are selected. An array that only one side has is a violation.
@@ -101,7 +101,7 @@ _STEP = "train_step"
 _MOST_NAMED = 3  # arrays of the collectives of a kind
 
 
-def program_memory(fields: Fields) -> Check:
+def program_memory(fields: PolicyTable) -> Check:
     """A program takes at most `most` bytes on one device. Without `program`, every program does."""
     most = fields.size("most", required=True) or 0
     figure = fields.choice("figure", FIGURES) or "peak"
@@ -130,7 +130,7 @@ def program_memory(fields: Fields) -> Check:
     return check
 
 
-def collectives(fields: Fields) -> Check:
+def collectives(fields: PolicyTable) -> Check:
     """A program has no such collectives, or they move at most this many bytes in one run.
 
     A collective runs over an axis if the axis is one of its `mesh_axes`. Collectives in branches count;

@@ -16,7 +16,7 @@ EXPLICIT = "explicit shards"
 
 
 @dataclass(frozen=True)
-class SpecRow:
+class SpecDifference:
     """Arrays that have the same spec in each Snapshot.
 
     title: their paths in short, `params/layer_{0…3}/kernel and 8 more`.
@@ -36,7 +36,7 @@ class SpecRow:
 _Cell = tuple[str, tuple[int, ...] | None] | None
 
 
-def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecRow, ...]:
+def spec_rows(snapshots: Sequence[Snapshot]) -> tuple[SpecDifference, ...]:
     """Return all rows: those that differ first, the rows that lack an array last among them."""
     by_path: dict[str, list[Array | None]] = {}
     for place, snapshot in enumerate(snapshots):
@@ -77,7 +77,9 @@ def _cell(array: Array | None, mesh: Mesh | None, trim: bool) -> _Cell:
     return spec_text(spec), tuple(parts(axes) for axes in split)
 
 
-def _row(cells: tuple[_Cell, ...], paths: list[str], by_path: dict[str, list[Array | None]]) -> SpecRow:
+def _row(
+    cells: tuple[_Cell, ...], paths: list[str], by_path: dict[str, list[Array | None]]
+) -> SpecDifference:
     known = {cell for cell in cells if cell}
     repeated = [text for text, _ in known]
     texts = tuple(
@@ -85,7 +87,9 @@ def _row(cells: tuple[_Cell, ...], paths: list[str], by_path: dict[str, list[Arr
     )
     arrays = [next(array for array in by_path[path] if array is not None) for path in paths]
     logical = dict.fromkeys(logical_text(array.logical_axes) for array in arrays)
-    return SpecRow(title(arrays), tuple(paths), texts, len(set(cells)) > 1, tuple(filter(None, logical)))
+    return SpecDifference(
+        title(arrays), tuple(paths), texts, len(set(cells)) > 1, tuple(filter(None, logical))
+    )
 
 
 def _parts_text(ways: tuple[int, ...] | None) -> str:

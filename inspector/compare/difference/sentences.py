@@ -18,7 +18,7 @@ from inspector.compare.difference.array_differences import (
     title,
 )
 from inspector.compare.difference.causes import Cause, Causes, causes
-from inspector.compare.question import MINUS, Question, Row, change_text
+from inspector.compare.question import MINUS, Question, QuestionRow, change_text
 from inspector.compare.questions.programs import TIME, program_rows
 from inspector.compare.questions.questions import ANSWERS, LEVELS, state_rows
 from inspector.compare.splits import Axes, axes_of, axes_text, elements_per_device
@@ -37,7 +37,7 @@ _Meshes = tuple[Mesh | None, Mesh | None]
 
 
 @dataclass(frozen=True)
-class Amount:
+class SizeChange:
     """The bytes or elements on one device, before and after. None if unknown."""
 
     unit: str
@@ -62,7 +62,7 @@ class Amount:
 
 
 @dataclass(frozen=True)
-class Group:
+class DifferenceGroup:
     """Arrays with the same causes or, if no cause is known, with the same changes.
 
     state: the amount of train state in this group. all: the amount of all its arrays.
@@ -71,8 +71,8 @@ class Group:
 
     causes: tuple[Cause, ...]
     differences: tuple[ArrayDifference, ...]
-    state: Amount
-    all: Amount
+    state: SizeChange
+    all: SizeChange
     partial: int = 0
 
     @property
@@ -86,7 +86,7 @@ class Group:
 _Key = tuple[tuple[Cause, ...], frozenset[Any]]
 
 
-def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Group, ...]:
+def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[DifferenceGroup, ...]:
     """Return the groups of all arrays that differ, the largest first."""
     changed = {difference.path: difference for difference in differences if difference.changed}
     known = {path: causes.of(difference) for path, difference in changed.items()}
@@ -110,7 +110,7 @@ def groups(differences: Sequence[ArrayDifference], causes: Causes) -> tuple[Grou
     for key, every in members.items():
         every.sort(key=lambda difference: position[difference.path])
         amounts = _amount(list(filter(in_state, every)), meshes), _amount(every, meshes)
-        found_groups.append(Group(key[0], tuple(every), *amounts, partial[key]))
+        found_groups.append(DifferenceGroup(key[0], tuple(every), *amounts, partial[key]))
     return tuple(sorted(found_groups, key=lambda group: group.weight, reverse=True))
 
 
@@ -179,7 +179,7 @@ def _host(key: _Key, members: dict[_Key, list[ArrayDifference]]) -> _Key | None:
     return max(larger, key=lambda other: len(members[other]), default=None)
 
 
-def _amount(differences: Sequence[ArrayDifference], meshes: _Meshes) -> Amount:
+def _amount(differences: Sequence[ArrayDifference], meshes: _Meshes) -> SizeChange:
     """Return the bytes, or the elements if only these are known."""
     sides = [
         [(array, mesh) for difference in differences if (array := getattr(difference, side))]
@@ -189,8 +189,8 @@ def _amount(differences: Sequence[ArrayDifference], meshes: _Meshes) -> Amount:
     if None in held:
         elements = [sum_known(elements_per_device(*each) for each in side) for side in sides]
         if None not in elements:
-            return Amount("elements", *elements)
-    return Amount("bytes", *held)
+            return SizeChange("elements", *elements)
+    return SizeChange("bytes", *held)
 
 
 _MOST_PARTS = 4
@@ -246,7 +246,7 @@ def _known_in_one(difference: ArrayDifference, before: Snapshot, after: Snapshot
     return difference.either.group in INSIDE_STEP and not all(map(knows_inside_step, lacks))
 
 
-def _moved(group: Group) -> float:
+def _moved(group: DifferenceGroup) -> float:
     """Return the gained bytes per device. Groups with unknown bytes come first."""
     amount = group.state if group.state.gained else group.all
     known = amount.gained is not None and amount.unit == "bytes"
@@ -287,7 +287,7 @@ def _state(why: Causes) -> list[str]:
     return [row_text(row) for row in (size, copies) if row.answers[1].verdict in _DIFFERENT]
 
 
-def _group(group: Group, why: Causes) -> str:
+def _group(group: DifferenceGroup, why: Causes) -> str:
     """Return a group as one sentence: its causes, its arrays, their changes, the bytes per device."""
     headline = why.mesh if why.moves else ()
     own = [cause.text for cause in group.causes if cause not in headline]
@@ -342,7 +342,7 @@ def _changes(members: Sequence[ArrayDifference], why: Causes) -> list[str]:
     return [f"replicated on {sizes[0]:,} → {counted(sizes[1], 'device')}"]
 
 
-def _held(group: Group) -> str:
+def _held(group: DifferenceGroup) -> str:
     if all(difference.placement == "other names" for difference in group.differences):
         return "the same placement"
     state = sum(map(in_state, group.differences))
@@ -371,7 +371,7 @@ def _programs(why: Causes, chip: Chip | None) -> Iterator[tuple[float, str]]:
             yield -1, f"{row_text(compared)}."
 
 
-def _parts(row: Row) -> list[str]:
+def _parts(row: QuestionRow) -> list[str]:
     """Return the parts whose change explains the change of a sum, the largest first."""
     old, new = (statement.parts or {} for statement in row.statements)
     gains = {name: new.get(name, 0) - old.get(name, 0) for name in {**old, **new}}
@@ -409,7 +409,7 @@ def _findings(before: Snapshot, after: Snapshot) -> Iterator[str]:
             yield f"{word}: {counts}: {rows[0].message.removesuffix('.')}{more}."
 
 
-def _without_effect(why: Causes, groups: Sequence[Group]) -> Iterator[str]:
+def _without_effect(why: Causes, groups: Sequence[DifferenceGroup]) -> Iterator[str]:
     """Yield the causes because of which no array differs. A new model explains everything."""
     used = {cause for group in groups for cause in group.causes}
     if groups and why.moves:

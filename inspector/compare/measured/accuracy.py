@@ -26,7 +26,7 @@ NO_KERNEL = "its flash attention cannot be compiled without a GPU, so it is pred
 
 
 @dataclass(frozen=True)
-class Row:
+class AccuracyRow:
     """One published run.
 
     Attributes:
@@ -85,9 +85,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """All rows of a file of runs, the versions of the compilers, and counts of trials, as of `Called`."""
+    """All rows of a file of runs, the versions of the compilers, and the counts of trials."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[AccuracyRow, ...]
     versions: dict[str, str]
     trials: tuple[dict[str, Any], ...] = ()
 
@@ -145,7 +145,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Called:
+class PairVerdicts:
     """Pairs of runs of one model on one chip, and those that are called better or worse before a compile.
 
     Attributes:
@@ -160,7 +160,7 @@ class Called:
     right: int
 
 
-def called(accuracy: Accuracy) -> list[Called]:
+def called(accuracy: Accuracy) -> list[PairVerdicts]:
     """Return the numbers of pairs of runs called by chip, the published trials of layouts last."""
     checked = published(compiled=False)
     by_chip: dict[str, list[tuple[bool, bool, bool]]] = {}
@@ -172,8 +172,8 @@ def called(accuracy: Accuracy) -> list[Called]:
         right = decided and (ratio.answer == "worse") == (pair.measured > 0)
         alone = abs(pair.predicted) > math.log(checked.factor)
         by_chip.setdefault(pair.chip, []).append((alone, decided, right))
-    rows = [Called(chip, len(own), *map(sum, zip(*own, strict=True))) for chip, own in by_chip.items()]
-    return rows + [Called(**trials) for trials in accuracy.trials]
+    rows = [PairVerdicts(chip, len(own), *map(sum, zip(*own, strict=True))) for chip, own in by_chip.items()]
+    return rows + [PairVerdicts(**trials) for trials in accuracy.trials]
 
 
 def percentile_90(errors: Sequence[float]) -> float | None:
@@ -181,7 +181,7 @@ def percentile_90(errors: Sequence[float]) -> float | None:
     return errors[min(len(errors) - 1, int(_PERCENTILE * len(errors)))] if errors else None
 
 
-def ordered(rows: Sequence[Row]) -> tuple[int, int]:
+def ordered(rows: Sequence[AccuracyRow]) -> tuple[int, int]:
     """Return the pairs of runs of one model on one chip in the right order, and all that differ enough."""
     right = total = 0
     for row, other in itertools.combinations(rows, 2):
@@ -203,12 +203,14 @@ def ordered(rows: Sequence[Row]) -> tuple[int, int]:
 def shipped() -> Accuracy:
     """Return the table of this version."""
     table = accuracy_table()
-    return Accuracy(tuple(Row(**row) for row in table["rows"]), table["versions"], tuple(table["trials"]))
+    return Accuracy(
+        tuple(AccuracyRow(**row) for row in table["rows"]), table["versions"], tuple(table["trials"])
+    )
 
 
-def row_of(run: PublishedRun) -> Row:
+def row_of(run: PublishedRun) -> AccuracyRow:
     """Return the row of a run without a prediction."""
-    return Row(
+    return AccuracyRow(
         run.name,
         run.chip,
         run.model,
@@ -234,7 +236,7 @@ def compared(
       seen: gets each of these Snapshots.
     """
     versions: dict[str, str] = {}
-    rows: list[Row] = []
+    rows: list[AccuracyRow] = []
     for run in runs:
         row = row_of(run)
         if run.layout is not None:
@@ -265,7 +267,7 @@ def _seconds(snapshot: Snapshot) -> float | None:
     return predicted(program, snapshot.mesh, chip).seconds
 
 
-def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None) -> Row:
+def predicted_row(row: AccuracyRow, snapshot: Snapshot, planned: Snapshot | None = None) -> AccuracyRow:
     """Return the row with the prediction for the train step of its compiled Snapshot.
 
     planned: the Snapshot with the partitioned programs.
@@ -286,11 +288,11 @@ def predicted_row(row: Row, snapshot: Snapshot, planned: Snapshot | None = None)
     )
 
 
-def _with_reason(row: Row, reason: str) -> Row:
+def _with_reason(row: AccuracyRow, reason: str) -> AccuracyRow:
     return replace(row, reason=reason)
 
 
-# The predictions of a run, by their attribute of `Row`.
+# The predictions of a run, by their attribute of `AccuracyRow`.
 ESTIMATES = {
     "judged": "Predicted",
     "compiled": "Schedule alone",

@@ -7,7 +7,7 @@ from functools import partial
 from inspector.assessment.measured import measured_step
 from inspector.compare.amounts import sent_parts
 from inspector.compare.compared import Compared, work_of
-from inspector.compare.question import UNKNOWN, Row, Statement, without_rejected
+from inspector.compare.question import UNKNOWN, QuestionRow, Statement, without_rejected
 from inspector.compiled.collective_roles import ROLES, by_role
 from inspector.core.assessment import FLOPS, TRAFFIC
 from inspector.core.assessment import MEMORY as MEMORY_TITLE
@@ -30,7 +30,7 @@ _FIRST = ("train_step", "apply")
 _AskProgram = Callable[[Snapshot, Program], Statement]
 
 
-def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
+def program_rows(every: Sequence[Compared], baseline: int) -> list[QuestionRow]:
     """Return the rows of all programs, without what `measures` says of the step."""
     snapshots = [compared.snapshot for compared in every]
     names = program_names(snapshots)
@@ -39,13 +39,13 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
     work = [work_of(every[baseline], compared) for compared in every]
     rows = [row.of_work(work) for name in names for row in _collectives(name, snapshots, steps != {name})]
     rows += [
-        Row(MEMORY, f"{title(name)}, {_MEMORY}", "less", _ask(name, snapshots, _memory), name)
+        QuestionRow(MEMORY, f"{title(name)}, {_MEMORY}", "less", _ask(name, snapshots, _memory), name)
         for name in names
         if needing != {name}
     ]
     for name in names:
         if steps != {name}:
-            row = Row(TIME, f"{title(name)}, {_FLOPS}", "less", _ask(name, snapshots, _flops), name)
+            row = QuestionRow(TIME, f"{title(name)}, {_FLOPS}", "less", _ask(name, snapshots, _flops), name)
             rows.append(row.of_work(work))
         recorded = [compared.recorded for compared in every]
         times = [
@@ -56,7 +56,8 @@ def program_rows(every: Sequence[Compared], baseline: int) -> list[Row]:
         if any(program is not None and program.trace is not None for program in programs):
             times.append(("measured and predicted", recorded, _next_to_prediction))
         rows += [
-            Row(TIME, f"{title(name)}, {what}", "less", _ask(name, of, ask), name) for what, of, ask in times
+            QuestionRow(TIME, f"{title(name)}, {what}", "less", _ask(name, of, ask), name)
+            for what, of, ask in times
         ]
     return without_rejected(rows, snapshots)
 
@@ -86,7 +87,7 @@ def _ask(name: str, snapshots: Sequence[Snapshot], ask: _AskProgram) -> list[Sta
     return statements
 
 
-def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> Iterator[Row]:
+def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> Iterator[QuestionRow]:
     """Yield a row for all collectives of a program if `with_all`, then one per tuple of mesh axes.
 
     If the meshes have axes with different names, one per role: what the collectives do for the model.
@@ -102,7 +103,7 @@ def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> It
     by_axes = sorted(everywhere.keys() - {()}, key=lambda axes: (axes is None, axes or ()))
     if with_all:
         statements = _ask(name, snapshots, lambda _, p: _all_traffic(traffics.get(id(p))))
-        yield Row(COLLECTIVES, f"{title(name)}, {TRAFFIC.lower()}", "less", statements, name)
+        yield QuestionRow(COLLECTIVES, f"{title(name)}, {TRAFFIC.lower()}", "less", statements, name)
     meshes = [
         mesh
         for snapshot, program in zip(snapshots, programs, strict=True)
@@ -114,10 +115,10 @@ def _collectives(name: str, snapshots: Sequence[Snapshot], with_all: bool) -> It
     for axes in by_axes:
         statements = _ask(name, snapshots, partial(_traffic, axes, traffics))
         heading = f"{title(name)}, over {mesh_axes_text(axes)}"
-        yield Row(COLLECTIVES, heading, "less", statements, name)
+        yield QuestionRow(COLLECTIVES, heading, "less", statements, name)
 
 
-def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
+def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[QuestionRow]:
     """Yield a row per role of the collectives of a program."""
     collectives = {
         id(program): by_role(program, snapshot)
@@ -128,7 +129,7 @@ def _by_role(name: str, snapshots: Sequence[Snapshot]) -> Iterator[Row]:
     for role in ROLES:
         if role in present:
             statements = _ask(name, snapshots, partial(_traffic_of, role, collectives))
-            yield Row(COLLECTIVES, f"{title(name)}, {role}", "less", statements, name)
+            yield QuestionRow(COLLECTIVES, f"{title(name)}, {role}", "less", statements, name)
 
 
 def _traffic_of(

@@ -11,7 +11,15 @@ from inspector.compare import amounts, origin
 from inspector.compare.amounts import TITLES, Amount, Kind
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
-from inspector.compare.question import UNKNOWN, Answer, Better, Question, Row, Statement, without_rejected
+from inspector.compare.question import (
+    UNKNOWN,
+    Answer,
+    Better,
+    Question,
+    QuestionRow,
+    Statement,
+    without_rejected,
+)
 from inspector.compare.questions.programs import program_rows
 from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
@@ -30,7 +38,7 @@ ANSWERS = "Answers"
 
 
 @dataclass(frozen=True)
-class Measure(Question):
+class StepMeasure(Question):
     """A row about a step. Less is better.
 
     kind: the measured quantity.
@@ -56,7 +64,7 @@ class Measure(Question):
         return amounts.amount_text(self.kind, amount)
 
 
-def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...]:
+def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[StepMeasure, ...]:
     """Return memory, time, traffic and FLOPs of the step of each layout, as their assessments have them.
 
     Args:
@@ -78,7 +86,7 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[Measure, ...
         )
         program = next(iter(names)) if len(names) == 1 else None
         chip = next(iter(chips)) if len(chips) == 1 else None
-        measures.append(Measure(ANSWERS, title, "less", answers, program, kind, chip, own))
+        measures.append(StepMeasure(ANSWERS, title, "less", answers, program, kind, chip, own))
     return tuple(measures)
 
 
@@ -102,10 +110,10 @@ STATE = "Train state"
 _NO_ARRAYS = Statement("none", excluded="it has no such arrays")
 
 
-def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
+def state_rows(snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
     rows = _rows(_STATE, snapshots)
-    rows.append(Row(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
+    rows.append(QuestionRow(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
     if {state_title(snapshot) for snapshot in snapshots} == {"Arrays"}:  # of unknown role, as in a solver
         rows = [
             replace(row, section="Arrays", title=row.title.replace(STATE, "All arrays"))
@@ -117,12 +125,12 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[Row]:
     return without_rejected(rows, snapshots)
 
 
-def _rows(table: Sequence[_StateRow], snapshots: Sequence[Snapshot]) -> list[Row]:
+def _rows(table: Sequence[_StateRow], snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     rows = []
     for title, better, groups, fact, form in table:
         found = [totals(snapshot, groups) for snapshot in snapshots]
         statements = [form(getattr(one, fact)) if one.arrays else _NO_ARRAYS for one in found]
-        rows.append(Row(STATE, title, better, statements))
+        rows.append(QuestionRow(STATE, title, better, statements))
     return rows
 
 
@@ -197,7 +205,9 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
     snapshots = [compared.snapshot for compared in every]
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]
-    layout = [Row(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots]) for title, ask in _LAYOUT]
+    layout = [
+        QuestionRow(LAYOUT, title, None, [ask(snapshot) for snapshot in snapshots]) for title, ask in _LAYOUT
+    ]
     layout += _sizes(snapshots)
     findings = [_findings(level, every) for level in LEVELS]
     models = [other_model(every[baseline], compared) or "" for compared in every]
@@ -216,23 +226,23 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
     )
 
 
-def _findings(level: Level, every: Sequence[Compared]) -> Row:
+def _findings(level: Level, every: Sequence[Compared]) -> QuestionRow:
     audited = [compared.assessment.findings for compared in every]
     counts = [
         None if finding_counts is None else getattr(finding_counts, level) for finding_counts in audited
     ]
     better: Better | None = None if level == "note" else "less"
     statements = [replace(Statement.of_number(count, "none"), relative=False) for count in counts]
-    return Row(FINDINGS, f"{level.capitalize()}s", better, statements)
+    return QuestionRow(FINDINGS, f"{level.capitalize()}s", better, statements)
 
 
-def _sizes(snapshots: Sequence[Snapshot]) -> list[Row]:
+def _sizes(snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     """Return a row for each size of the model that differs, such as the batch."""
     known = [origin.sizes(snapshot) or {} for snapshot in snapshots]
     names = dict.fromkeys(name for sizes in known for name in sizes)
     every = {name: [sizes.get(name, UNKNOWN) for sizes in known] for name in names}
     return [
-        Row(LAYOUT, name.replace("_", " ").capitalize(), None, list(map(Statement, texts)))
+        QuestionRow(LAYOUT, name.replace("_", " ").capitalize(), None, list(map(Statement, texts)))
         for name, texts in every.items()
         if len(set(texts) - {UNKNOWN}) > 1
     ]

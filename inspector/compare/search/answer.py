@@ -30,7 +30,7 @@ class Other:
 
 
 @dataclass(frozen=True)
-class Answer:
+class SearchAnswer:
     """The answer of a search.
 
     Attributes:
@@ -47,7 +47,7 @@ class Answer:
     others: tuple[Other, ...]
 
 
-def answer_of(result: SearchResult) -> Answer | None:
+def answer_of(result: SearchResult) -> SearchAnswer | None:
     """Return the answer of a search; None if no layout is known to fit."""
     best = result.best_candidate
     if best is None:
@@ -61,7 +61,7 @@ def answer_of(result: SearchResult) -> Answer | None:
     longest /= examples_of(layout_of(best))
     more = sum(_may_be_alike(best, candidate, longest) for candidate in result.candidates)
     others = sorted(_others(result, best, longest), key=lambda other: -other.ratio)
-    return Answer(best, alike, more, tuple(other for other in others if other.candidate not in alike))
+    return SearchAnswer(best, alike, more, tuple(other for other in others if other.candidate not in alike))
 
 
 def answer_text(result: SearchResult) -> str | None:

@@ -1,7 +1,7 @@
 """The least step of a layout, from the whole program and the plan of its state, without partitioning it.
 
-`Amounts` are the FLOPs and the HBM traffic of the program on one device that does everything, by the logical
-axes of the dimensions of each array. A layout divides them at most by the mesh axes that its rules give these
+`ProgramAmounts` are the FLOPs and the HBM traffic of the program on one device that does all, by logical axes
+of the dimensions of each array. A layout divides them at most by the mesh axes that its rules give these
 axes. The program with the rest is predicted as a partitioned one is, so that a layout is predicted to
 take at least as long.
 """
@@ -51,7 +51,7 @@ _OF_THE_MESH = {"mesh", "axes", "rules", "optimizer_axes"}
 
 
 @dataclass(frozen=True)
-class Amounts:
+class ProgramAmounts:
     """The work of a program that is not partitioned.
 
     Attributes:
@@ -78,7 +78,7 @@ class Amounts:
 
 
 def least_seconds(
-    amounts: Amounts | None, layout: Layout, chip: Chip | None, state_bytes: int | None
+    amounts: ProgramAmounts | None, layout: Layout, chip: Chip | None, state_bytes: int | None
 ) -> float:
     """Return seconds that the predicted step of a partitioned layout is not below.
 
@@ -105,7 +105,7 @@ def least_seconds(
     return with_transfers(before_compile_constants().exposed_share)
 
 
-def alike_key(amounts: Amounts | None, layout: Layout) -> str | None:
+def alike_key(amounts: ProgramAmounts | None, layout: Layout) -> str | None:
     """Return text that two layouts share if their programs are equal up to the names of mesh axes.
 
     Axes of size 1 do not count. None if the logical axes of the program are unknown.
@@ -125,7 +125,7 @@ def alike_key(amounts: Amounts | None, layout: Layout) -> str | None:
     return repr((mesh, used, renamed(layout.optimizer_axes), others))
 
 
-def _least_program(amounts: Amounts | None, layout: Layout, mesh: Mesh, state_bytes: int) -> Program:
+def _least_program(amounts: ProgramAmounts | None, layout: Layout, mesh: Mesh, state_bytes: int) -> Program:
     if amounts is None:
         work = Work(None, (), None, boundary_bytes=float(state_bytes))
         return Program("least", stage="partitioned", flops_per_device=None, collectives=(), work=work)
@@ -154,7 +154,9 @@ def _least_program(amounts: Amounts | None, layout: Layout, mesh: Mesh, state_by
     return Program(amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work)
 
 
-def _shares_of_products(amounts: Amounts, layout: Layout, mesh: Mesh, shared: _Shared) -> dict[str, float]:
+def _shares_of_products(
+    amounts: ProgramAmounts, layout: Layout, mesh: Mesh, shared: _Shared
+) -> dict[str, float]:
     """Return the least share of the FLOPs of products that one device computes, by operand type.
 
     The devices along an axis over which no array of a product is sharded repeat it. A type is left out if XLA
@@ -213,7 +215,7 @@ def _seconds_per_byte(
 
 def _with_transfers(
     program: Program,
-    amounts: Amounts,
+    amounts: ProgramAmounts,
     layout: Layout,
     mesh: Mesh,
     chip: Chip,

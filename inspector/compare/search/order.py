@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from inspector.compare.ratio import longer_from, ratio_of
 from inspector.compare.search.evaluated import Evaluated, ProgramCost, Stage, sent_bytes
 from inspector.compare.search.result import Objective
-from inspector.core.assessment import Assessment, Step, Traffic
+from inspector.core.assessment import Assessment, Step, StepTraffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
@@ -122,7 +122,7 @@ def _of_round(cost: Evaluated, counted: Sequence[tuple[ProgramCost, float]]) -> 
     )
 
 
-def _sent(counted: Sequence[tuple[ProgramCost, float]]) -> Traffic | None:
+def _sent(counted: Sequence[tuple[ProgramCost, float]]) -> StepTraffic | None:
     """Return the bytes that a round sends; None if that of a program is unknown."""
     by_axes, between = Counter[str](), Counter[str]()
     at_most = None
@@ -133,7 +133,7 @@ def _sent(counted: Sequence[tuple[ProgramCost, float]]) -> Traffic | None:
         for total, of_run in ((by_axes, sent.by_axes), (between, sent.between_slices)):
             total.update({axes: round(size * runs) for axes, size in of_run.items()})
         at_most = at_most or sent.at_most
-    return Traffic(by_axes.total(), dict(by_axes), at_most, dict(between))
+    return StepTraffic(by_axes.total(), dict(by_axes), at_most, dict(between))
 
 
 def examples_of(layout: Layout, program: str | None = None) -> float:

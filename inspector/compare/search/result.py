@@ -185,7 +185,7 @@ def layout_of(candidate: Candidate, what: str = "the candidate") -> Layout:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SearchProgress:
     """The state of a search at one moment.
 
     Attributes:

@@ -51,7 +51,7 @@ class Locks:
 
 
 @dataclass(frozen=True)
-class Group:
+class CandidateGroup:
     """Candidates that differ only in the sizes of their mesh axes."""
 
     layouts: tuple[Layout, ...]
@@ -91,18 +91,18 @@ class Space:
 
         return sum(on_meshes(names, self._stage_axes(layout, rules)) for names, rules in self._uses())
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[CandidateGroup]:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
         for layout in self._variations():
             for seed in self._seeds(layout):
                 for axis in self._with_optimizer_axes((seed,)):
-                    yield Group(axis)
+                    yield CandidateGroup(axis)
             for names, rules in self._uses():
                 meshes = self._on_meshes(layout, names, self._stage_axes(layout, rules))
                 layouts = tuple(self._candidate(*on_mesh, rules) for on_mesh in meshes)
                 if layouts:
                     for axis in self._with_optimizer_axes(layouts):
-                        yield Group(axis)
+                        yield CandidateGroup(axis)
 
     @property
     def _varies_stages(self) -> bool:

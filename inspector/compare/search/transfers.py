@@ -21,7 +21,7 @@ _OTHER = -1  # a dimension that the product does not have
 
 
 @dataclass(frozen=True)
-class Array:
+class ProductArray:
     """An operand or the result of a product.
 
     Attributes:
@@ -59,12 +59,12 @@ class Contraction:
     dtype: str
     runs: int
     names: tuple[Names, ...]
-    arrays: tuple[Array, ...]
+    arrays: tuple[ProductArray, ...]
     reduced: frozenset[int] = frozenset()
     decisive: int = 2
 
 
-class Transfer(NamedTuple):
+class AxisTransfer(NamedTuple):
     """A collective over mesh axes.
 
     Attributes:
@@ -93,7 +93,7 @@ class Costs:
     flops: Callable[[float, str], float]
     traffic: Callable[[float], float]
 
-    def of(self, transfer: Transfer) -> float:
+    def of(self, transfer: AxisTransfer) -> float:
         """Return the seconds that all executions of a transfer add to the step."""
         seconds = self.transfer(transfer.op, transfer.axes, transfer.payload)
         return transfer.executions * seconds + self.traffic(transfer.more_traffic)
@@ -109,7 +109,7 @@ def least_transfers(
     spec_of: Specs,
     costs: Costs,
     narrows: bool = False,
-) -> Iterator[Transfer]:
+) -> Iterator[AxisTransfer]:
     """Yield the transfers that a layout needs at least for a product.
 
     Transfers of one array over several mesh axes are one collective over all of them, or one over each,
@@ -122,14 +122,14 @@ def least_transfers(
       narrows: whether the compiler moves float32 as bfloat16 if only products use it.
     """
     shared = _Shared(contraction, sizes, axes_of, spec_of, narrows)
-    by_array: dict[tuple[int, str], list[Transfer]] = {}
+    by_array: dict[tuple[int, str], list[AxisTransfer]] = {}
     for axis in sizes:
         if axis not in shared.sharing:
             continue
         for number, move in shared.cheapest(axis, costs).items():
             by_array.setdefault((number, move.op), []).append(move)
 
-    def cost(transfers: Sequence[Transfer]) -> float:
+    def cost(transfers: Sequence[AxisTransfer]) -> float:
         return sum(map(costs.of, transfers))
 
     for number in {number for number, _ in by_array}:
@@ -152,7 +152,7 @@ def idle_axes(contraction: Contraction, sizes: Mapping[str, int], spec_of: Specs
     return frozenset(sizes).difference(*known) if len(known) == len(labels) else frozenset()
 
 
-def _label(array: Array, sizes: Mapping[str, int], spec_of: Specs) -> dict[str, int] | None:
+def _label(array: ProductArray, sizes: Mapping[str, int], spec_of: Specs) -> dict[str, int] | None:
     """Return the dimension of the product that each mesh axis shards in an array; None if unknown."""
     if array.given is None:
         return None
@@ -206,7 +206,7 @@ class _Shared:
             for array, own in zip(arrays, parts, strict=True)
         ]
 
-    def cheapest(self, axis: str, costs: Costs) -> dict[int, Transfer]:
+    def cheapest(self, axis: str, costs: Costs) -> dict[int, AxisTransfer]:
         """Return the transfers of each array over a mesh axis, by its number."""
         contraction, decided = self._contraction, self._decided(axis)
         if decided is not None:
@@ -221,10 +221,10 @@ class _Shared:
         costs_of.append(repeated + sum(map(costs.of, options[-1].values())))
         return options[min(range(len(options)), key=costs_of.__getitem__)]
 
-    def joined(self, number: int, op: str, transfers: Sequence[Transfer]) -> Transfer:
+    def joined(self, number: int, op: str, transfers: Sequence[AxisTransfer]) -> AxisTransfer:
         """Return transfers of one array over several axes as one collective."""
         axes = tuple(axis for transfer in transfers for axis in transfer.axes)
-        return Transfer(
+        return AxisTransfer(
             op,
             axes,
             transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes, op),
@@ -256,15 +256,15 @@ class _Shared:
         ways = math.prod(self._sizes[axis] for axis in axes if axis in self._sharded[number])
         return least[number] * ways
 
-    def _gathers(self, axis: str) -> Iterator[tuple[int, Transfer]]:
+    def _gathers(self, axis: str) -> Iterator[tuple[int, AxisTransfer]]:
         """Yield the transfers of the operands if the devices along an axis all compute the whole product."""
         contraction = self._contraction
         for number, (array, label) in enumerate(zip(contraction.arrays[:-1], self._labels, strict=False)):
             if label is not None and axis in label:
                 whole, runs = self._whole_bytes(number, (axis,)), contraction.runs / array.users
-                yield number, Transfer("all-gather", (axis,), whole, runs, 0.0)
+                yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0)
 
-    def _moves(self, axis: str, dimension: int) -> Iterator[tuple[int, Transfer]]:
+    def _moves(self, axis: str, dimension: int) -> Iterator[tuple[int, AxisTransfer]]:
         """Yield the transfers of each array if an axis shares the product by one dimension."""
         contraction = self._contraction
         last, size = len(contraction.arrays) - 1, self._sizes[axis]
@@ -275,9 +275,9 @@ class _Shared:
             now, runs = label.get(axis), contraction.runs / array.users
             if dimension in array.dimensions:
                 if now is None and number == last:
-                    yield number, Transfer("all-gather", (axis,), whole, runs, 0.0)
+                    yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0)
                 elif now not in (None, dimension):
-                    yield number, Transfer("all-to-all", (axis,), whole / size, runs, 0.0)
+                    yield number, AxisTransfer("all-to-all", (axis,), whole / size, runs, 0.0)
                 continue
             if number == last:
                 # A value that is made larger in a dimension which it does not have must be whole.
@@ -288,4 +288,4 @@ class _Shared:
             else:
                 op = "all-gather"
             more = 0.0 if now is None else whole * (1 - 1 / size) * contraction.runs
-            yield number, Transfer(op, (axis,), whole, runs, more)
+            yield number, AxisTransfer(op, (axis,), whole, runs, more)

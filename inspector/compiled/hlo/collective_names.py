@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Frame, Value
+from inspector.compiled.hlo.dataflow import CallFrame, Value
 from inspector.compiled.hlo.flops import product
 from inspector.compiled.hlo.module import Computation, Instruction, operand_names, operand_shapes
 from inspector.compiled.hlo.opcodes import CALLS, SAME_DATA
@@ -80,7 +80,7 @@ def made_by(
     analysis: Analysis, computation: Computation, instruction: Instruction, operand: int = 0
 ) -> Mapping[str, str] | None:
     """Return the metadata of the operation that makes an operand, also before a fusion that takes it."""
-    collective = Value(Frame(computation), instruction)
+    collective = Value(CallFrame(computation), instruction)
     for source in analysis.backward.operands(collective, slice(operand, operand + 1)):
         for value in analysis.backward.chain(source, _PASS_ON):
             made = value.instruction
@@ -135,7 +135,7 @@ def operation_of(
             return RETURN
     else:
         which = slice(None) if operand is None else slice(operand, operand + 1)
-        for source in analysis.backward.operands(Value(Frame(computation), instruction), which):
+        for source in analysis.backward.operands(Value(CallFrame(computation), instruction), which):
             found.update(_made(analysis, source, _combines(analysis, instruction)))
     if own in found or len(found) != 1:
         return own if own in found else None

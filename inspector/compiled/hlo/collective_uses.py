@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Forward, Frame, Tree, Value, as_tuple, leaves
+from inspector.compiled.hlo.dataflow import CallFrame, Forward, Tree, Value, as_tuple, leaves
 from inspector.compiled.hlo.module import Computation, Instruction, Module
 from inspector.compiled.hlo.opcodes import RUNS, SAME_DATA
 from inspector.core.snapshot import CollectiveUse
@@ -42,7 +42,7 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
                 for key in _Accumulation(module).of(body):
                     found.setdefault(key, "accumulation")
         elif is_callback(instruction):
-            for source in analysis.backward.operands(Value(Frame(computation), instruction)):
+            for source in analysis.backward.operands(Value(CallFrame(computation), instruction)):
                 gathered = _gathered(analysis, source)
                 if gathered is not None:
                     found.setdefault(gathered, "callback")

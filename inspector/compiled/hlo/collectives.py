@@ -23,7 +23,7 @@ from inspector.compiled.hlo.replica_groups import (
 )
 from inspector.compiled.hlo.requesters import request_of
 from inspector.compiled.hlo.shapes import Shape, total_bytes
-from inspector.compiled.hlo.slice_transfers import Transfer, transfers
+from inspector.compiled.hlo.slice_transfers import SliceTransfer, transfers
 from inspector.core.collectives import BY_OPCODE, OPERATIONS
 from inspector.core.errors import InvalidInput
 from inspector.core.meshes import DCN, slices_of
@@ -279,7 +279,7 @@ def _pairs(pairs: Groups | None) -> tuple[tuple[int, int], ...] | None:
     return None if pairs is None else tuple((pair[0], pair[1]) for pair in pairs)
 
 
-def _between_slices(analysis: Analysis, transfer: Transfer, mesh: Mesh | None, room: Room) -> Collective:
+def _between_slices(analysis: Analysis, transfer: SliceTransfer, mesh: Mesh | None, room: Room) -> Collective:
     operation = OPERATIONS.get(transfer.op)
     groups, pairs = transfer.positions(mesh), None
     members: Sequence[Sequence[object]] = transfer.groups

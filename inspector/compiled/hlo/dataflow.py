@@ -56,14 +56,14 @@ def call_sites(module: Module) -> dict[str, list[CallSite]]:
     return dict(sites)
 
 
-class Frame(NamedTuple):
+class CallFrame(NamedTuple):
     """A computation and the call by which it was entered; None if the search started inside it.
 
     open: whether the search leaves the computation for those that call it.
     """
 
     computation: Computation
-    caller: Frame | None = None
+    caller: CallFrame | None = None
     call: Instruction | None = None
     depth: int = 0
     open: bool = True
@@ -81,7 +81,7 @@ class Frame(NamedTuple):
 class Value(NamedTuple):
     """The result of an instruction, or the part of it at `path`."""
 
-    frame: Frame
+    frame: CallFrame
     instruction: Instruction
     path: Path = ()
 
@@ -172,7 +172,7 @@ class Backward:
         paths: list[Path] = [()]
         if shape is not None and shape.parts is not None:
             paths = [(number,) for number in range(len(shape.parts))]
-        values = [Value(Frame(entry), entry.root, path) for path in paths]
+        values = [Value(CallFrame(entry), entry.root, path) for path in paths]
         return values if len(values) == count else None
 
     def operands(self, value: Value, which: slice = _ALL, path: Path = ()) -> list[Value]:
@@ -256,7 +256,7 @@ class Backward:
             sites = self._sites.get(frame.computation.name, [])
             if len({(site.caller.name, site.instruction.name) for site in sites}) != 1:
                 return []  # depends on the call
-            outer, call, branch = Frame(sites[0].caller), sites[0].instruction, sites[0].number
+            outer, call, branch = CallFrame(sites[0].caller), sites[0].instruction, sites[0].number
         called = Value(outer, call)
         if call.does == "while":
             given = self.operands(called, _FIRST, path)
@@ -281,7 +281,7 @@ class Backward:
         if frame.depth >= _MAX_DEPTH:
             raise TooLong
         return [
-            Value(Frame(callee, frame, call, frame.depth + 1), callee.root, path)
+            Value(CallFrame(callee, frame, call, frame.depth + 1), callee.root, path)
             for callee in self._module.callees(call, role)
             if callee.root is not None
         ]

@@ -91,14 +91,14 @@ def is_grouped(instruction: Instruction) -> bool:
     return instruction.opcode == "dot" and len(listed(instruction, "lhs_batch_dims") or ()) == 1
 
 
-class Group(NamedTuple):
+class GroupedProduct(NamedTuple):
     """The product of one group of rows: the average number of rows, and the sides of its matrix."""
 
     rows: float
     sides: tuple[int, int]
 
 
-def group_of(computation: Computation, instruction: Instruction) -> Group | None:
+def group_of(computation: Computation, instruction: Instruction) -> GroupedProduct | None:
     """Return the sizes of a grouped product; None for any other, without rows, or if they are unknown.
 
     Of a dot, the rows are the part of its dimensions that has two: sequences, and places in a buffer.
@@ -125,7 +125,7 @@ def group_of(computation: Computation, instruction: Instruction) -> Group | None
     if not groups or not rows or None in (*rows, *sides) or len(sides) != 2:
         return None
     used = ragged_rows.used(math.prod(size or 0 for size in rows), computation, instruction)
-    return Group(used / groups, (sides[0] or 0, sides[1] or 0)) if used else None
+    return GroupedProduct(used / groups, (sides[0] or 0, sides[1] or 0)) if used else None
 
 
 _OF_RHS = ("batch", "contracting", "group")

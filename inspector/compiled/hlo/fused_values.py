@@ -58,7 +58,7 @@ def fused_values(
     return LiveValues(tuple(kept), live.instructions)
 
 
-class _Reader(live_values.Reader):
+class _Reader(live_values.LiveValueReader):
     """Follows the values of a program that is not fused yet."""
 
     def __init__(self, analysis: Analysis, donated: Mapping[int, int]) -> None:

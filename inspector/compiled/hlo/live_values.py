@@ -104,12 +104,12 @@ def live_values(analysis: Analysis, reuse: bool = True) -> LiveValues | None:
     if entry is None:
         return None
     try:
-        return Reader(analysis, reuse).read(entry)
+        return LiveValueReader(analysis, reuse).read(entry)
     except TooLong:
         return None
 
 
-class Reader(Forward[int]):
+class LiveValueReader(Forward[int]):
     """Follows the values of a program, as numbers, in the order of execution."""
 
     enters = frozenset({"call"})

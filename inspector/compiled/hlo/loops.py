@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from inspector.compiled.hlo.dataflow import Backward, CallSites, Frame, Value
+from inspector.compiled.hlo.dataflow import Backward, CallFrame, CallSites, Value
 from inspector.compiled.hlo.module import Computation, Instruction, Module, Path, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.core.typed_json import LARGEST
@@ -61,7 +61,7 @@ class Loops:
         key = (computation.name, loop.name)
         if key not in self._trip_counts:
             try:
-                self._trip_counts[key] = self._trips(Value(Frame(computation), loop))
+                self._trip_counts[key] = self._trips(Value(CallFrame(computation), loop))
             except TooLong:
                 self._trip_counts[key] = None
         return self._trip_counts[key]
@@ -74,7 +74,9 @@ class Loops:
         root = self._root_of(loop, "condition")
         try:
             conditions = [] if root is None else self._conjuncts(root)
-            counts = [self._trips_of(Value(Frame(computation), loop), condition) for condition in conditions]
+            counts = [
+                self._trips_of(Value(CallFrame(computation), loop), condition) for condition in conditions
+            ]
         except TooLong:
             return None
         return min((count for count in counts if count is not None), default=None)
@@ -141,7 +143,7 @@ class Loops:
         computations = self._module.callees(loop, role)
         if len(computations) != 1 or computations[0].root is None:
             return None
-        return Value(Frame(computations[0], open=False), computations[0].root)
+        return Value(CallFrame(computations[0], open=False), computations[0].root)
 
     def _comparison(self, value: Value) -> tuple[Linear, Linear, str, str] | None:
         """(left, right, direction, type) of the comparison that a condition comes down to."""

@@ -177,7 +177,7 @@ class Computation:
         return unchanged
 
 
-class Frame(NamedTuple):
+class SourceFrame(NamedTuple):
     """A line that runs an operation, or that calls the function with this line.
 
     column: of the expression, from 0. None if unknown.
@@ -269,7 +269,7 @@ class Module:
         frame, _ = self.frames(metadata)
         return None if frame is None else frame.place
 
-    def frames(self, metadata: Mapping[str, str]) -> tuple[Frame | None, Frame | None]:
+    def frames(self, metadata: Mapping[str, str]) -> tuple[SourceFrame | None, SourceFrame | None]:
         """Return the line of the program that runs an instruction, and the line of a library inside of it.
 
         If the text has no line of the program, the first one is of a library. None if unknown, or if the
@@ -290,7 +290,7 @@ class Module:
             innermost = innermost or frame
         return innermost, None
 
-    def _frame(self, number: int) -> tuple[Frame, int | None] | None:
+    def _frame(self, number: int) -> tuple[SourceFrame, int | None] | None:
         """Return a stack frame, which many instructions share, and its caller; None if it has no file."""
         if number not in self._frames:
             row = self._row("StackFrames", number)
@@ -300,13 +300,15 @@ class Module:
             if file := text.unquoted(names.get(_count(location.get("file_name_id")) or 0, "")):
                 # Parent ids are printed plus 1; 0 means none.
                 outer = (_count(row.get("parent_frame_id")) or 0) - 1
-                frame = Frame(file, _count(location.get("line")) or None, _count(location.get("column")))
+                frame = SourceFrame(
+                    file, _count(location.get("line")) or None, _count(location.get("column"))
+                )
                 held = frame, outer if 0 < outer < number else None
             self._frames[number] = held
         return self._frames[number]
 
     @functools.cached_property
-    def _frames(self) -> dict[int, tuple[Frame, int | None] | None]:
+    def _frames(self) -> dict[int, tuple[SourceFrame, int | None] | None]:
         return {}
 
     def _row(self, table: str, number: int | None) -> Mapping[str, str]:
@@ -314,10 +316,10 @@ class Module:
         return text.fields(row)
 
 
-def _of_fields(file: str, fields: Mapping[str, str], of: str) -> Frame:
+def _of_fields(file: str, fields: Mapping[str, str], of: str) -> SourceFrame:
     """Return the frame in the fields `source_line`, `source_column` and so on of a metadata."""
     line = _count(fields.get(f"{of}_line")) or None
-    return Frame(file, line, _count(fields.get(f"{of}_column")))
+    return SourceFrame(file, line, _count(fields.get(f"{of}_column")))
 
 
 def _count(digits: str | None) -> int | None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Backward, Frame, Value
+from inspector.compiled.hlo.dataflow import Backward, CallFrame, Value
 from inspector.compiled.hlo.module import Module, Path, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.core.array_groups import group_of_path
@@ -95,7 +95,7 @@ class _Search:
         inputs: dict[tuple[str, str], list[set[str]]] = {}
         for computation, instruction in self._module.instructions:
             if instruction.opcode in BY_OPCODE:
-                operands = self._backward.operands(Value(Frame(computation), instruction))
+                operands = self._backward.operands(Value(CallFrame(computation), instruction))
                 inputs[computation.name, instruction.name] = [
                     {arguments[n] for n in self._arguments_of(operand) if n < len(arguments)}
                     for operand in operands

@@ -26,7 +26,7 @@ from inspector.compiled.hlo.flops import product
 from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.work import Count
+from inspector.compiled.hlo.work import WorkCount
 from inspector.compiled.op_name import phases_of
 from inspector.core.snapshot import Collective, Pipeline
 
@@ -134,7 +134,7 @@ def _pipeline(
                 microbatches=microbatches,
                 repeats=1 if microbatches is None else max(useful // microbatches, 1),
                 trips=iterations if microbatches is None else None,
-                flops=Count(analysis).of(body).flops,
+                flops=WorkCount(analysis).of(body).flops,
             )
     return None
 

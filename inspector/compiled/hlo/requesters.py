@@ -9,7 +9,7 @@ from inspector.compiled.source_calls import CALLS, PRIMITIVES, written_at
 from inspector.core.snapshot import Requester
 
 
-class Request(NamedTuple):
+class RequestFields(NamedTuple):
     """The fields of a `Collective` that say who asks for it, and from where."""
 
     source: str | None
@@ -18,7 +18,7 @@ class Request(NamedTuple):
     call: str | None
 
 
-def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
+def request_of(module: Module, metadata: Mapping[str, str]) -> RequestFields:
     """Return who asks for an instruction with this metadata.
 
     In a backward pass, JAX adds a `psum` for each use in the forward pass of a value that is equal on
@@ -32,7 +32,7 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     if operation.primitive not in PRIMITIVES:
         # A collective inside of the rule of a `custom_partitioning` can have the name of the call.
         of_program = operation.primitive not in ("", "custom_partitioning") and name.startswith(FUNCTIONS)
-        return Request(source, library, "partitioner" if of_program else None, None)
+        return RequestFields(source, library, "partitioner" if of_program else None, None)
     runs = inside or frame
     written = None
     if module.local and runs is not None and runs.line is not None:
@@ -40,13 +40,13 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> Request:
     call = None if written is None else written.collective
     if "/" not in name:  # of any phase
         called = operation.primitive in CALLS.get(call or "", ())
-        return Request(source, library, "code" if called else None, call)
+        return RequestFields(source, library, "code" if called else None, call)
     if operation.phase != "backward":
-        return Request(source, library, "code", call)
+        return RequestFields(source, library, "code", call)
     if written is None or (written.own_rule and not call):
-        return Request(source, library, None, call)
+        return RequestFields(source, library, None, call)
     if operation.primitive in CALLS.get(written.collective, ()):
-        return Request(source, library, "code", call)
+        return RequestFields(source, library, "code", call)
     # Autodiff alone adds sums of cotangents, and transposes the calls of the code.
     added = call or operation.primitive in CALLS["psum"]
-    return Request(source, library, "autodiff" if added else None, call)
+    return RequestFields(source, library, "autodiff" if added else None, call)

@@ -14,7 +14,7 @@ from inspector.compiled.hlo.accesses import moves_nothing
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import DONE, Key, waits_at_once
 from inspector.compiled.hlo.attention_kernels import head_width
-from inspector.compiled.hlo.dataflow import Forward, Frame, Tree, Value, leaves, tree_of
+from inspector.compiled.hlo.dataflow import CallFrame, Forward, Tree, Value, leaves, tree_of
 from inspector.compiled.hlo.module import (
     Computation,
     Instruction,
@@ -25,7 +25,7 @@ from inspector.compiled.hlo.module import (
 from inspector.compiled.hlo.opcodes import ANNOTATIONS
 from inspector.compiled.hlo.shapes import elements_of
 from inspector.compiled.hlo.slice_transfers import rendezvous
-from inspector.compiled.hlo.work import Count
+from inspector.compiled.hlo.work import WorkCount
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.snapshot import Collective, Schedule, ScheduledComputation, ScheduledOperation
 from inspector.core.typed_json import LARGEST
@@ -187,7 +187,7 @@ class _Reader:
     def __init__(self, analysis: Analysis, collectives: Mapping[Key, int]) -> None:
         self._analysis = analysis
         self._module = analysis.module
-        self._count = Count(analysis)
+        self._count = WorkCount(analysis)
         self._reads = ScheduledReads(analysis)
         self._collectives = collectives
         self._by_computation: dict[str, list[Key]] = {}
@@ -317,7 +317,7 @@ def _beginning(
     analysis: Analysis, computation: Computation, instruction: Instruction, places: Mapping[str, int]
 ) -> int | None:
     """Return the place of the `-start` of a `-done`; None if it is in another computation."""
-    end = Value(Frame(computation, open=False), instruction)
+    end = Value(CallFrame(computation, open=False), instruction)
     for value in analysis.backward.chain(end, _PASS_ON):
         opcode = value.instruction.opcode
         if opcode.endswith("-start") or opcode in ("send", "recv"):

@@ -44,7 +44,7 @@ _AXIS = re.compile(r"""["']((?:[^"'\\]|\\.)*)["'](?:\s*:\s*\((\d{1,9})\)(\d{1,9}
 _EXTRA = re.compile(r"\b(replicated|unreduced|manual)\s*=\s*\{([^{}]*)\}")
 
 
-class Part(NamedTuple):
+class PlaceDigit(NamedTuple):
     """One digit of the place of a device: `(place // stride) % size`."""
 
     size: int
@@ -59,7 +59,7 @@ class DeviceOrder:
     """
 
     listed: tuple[int, ...] | None = None
-    digits: tuple[Part, ...] = ()
+    digits: tuple[PlaceDigit, ...] = ()
 
     def positions(self) -> np.ndarray:
         """Return the positions as an array, which callers share."""
@@ -107,11 +107,11 @@ class HloSharding:
       mesh, spec: the mesh that the text names, and the mesh axes of each dimension, also those of size 1.
     """
 
-    dimensions: tuple[tuple[Part, ...], ...] = ()
+    dimensions: tuple[tuple[PlaceDigit, ...], ...] = ()
     devices: int | None = None
     order: DeviceOrder | None = None
-    unreduced: tuple[Part, ...] = ()
-    manual: tuple[Part, ...] = ()
+    unreduced: tuple[PlaceDigit, ...] = ()
+    manual: tuple[PlaceDigit, ...] = ()
     device: int | None = None
     problem: str | None = None
     open: bool = False
@@ -124,7 +124,7 @@ class HloSharding:
         return tuple(math.prod(part.size for part in parts) for parts in self.dimensions)
 
     @property
-    def parts(self) -> Iterable[Part]:
+    def parts(self) -> Iterable[PlaceDigit]:
         """All parts of all dimensions."""
         return (part for dimension in (*self.dimensions, self.unreduced, self.manual) for part in dimension)
 
@@ -229,7 +229,7 @@ def spec_on(sharding: HloSharding, mesh: NamedMesh, rank: int) -> Spec | None:
     return None if spec is None else (*spec, *(None,) * (rank - len(given)))
 
 
-def axes_on(parts: Sequence[Part], mesh: NamedMesh) -> tuple[str, ...] | None:
+def axes_on(parts: Sequence[PlaceDigit], mesh: NamedMesh) -> tuple[str, ...] | None:
     """Return the mesh axes that these parts are, None if they are not whole axes."""
     spec = _whole_axes((tuple(parts),), mesh)
     return None if spec is None else spec[0] or ()
@@ -289,7 +289,7 @@ def _tiled(written: str, match: re.Match[str]) -> HloSharding:
     order = None
     if match[2] is None:
         order = _listed(match[4], written, count)
-        digits = [Part(count, 1)]
+        digits = [PlaceDigit(count, 1)]
     else:
         digits = list(_joined(_iota_digits(match[2], match[3], written)))
         if math.prod(part.size for part in digits) != count:
@@ -297,7 +297,7 @@ def _tiled(written: str, match: re.Match[str]) -> HloSharding:
     nested = _nested(tiles, digits)
     if nested is None:  # tiles that cut through a dimension of the iota
         order = DeviceOrder(digits=tuple(digits))
-        nested = _nested(tiles, [Part(count, 1)]) or []
+        nested = _nested(tiles, [PlaceDigit(count, 1)]) or []
     kinds = ["replicated"] if "last_tile_dim_replicate" in written else []
     if groups := _SUBGROUPS.search(written):
         kinds = [kind.strip() for kind in groups[1].split(",") if kind.strip()]
@@ -305,14 +305,14 @@ def _tiled(written: str, match: re.Match[str]) -> HloSharding:
         raise _invalid(written)
     last = len(tiles) - len(kinds)
 
-    def of_kind(kind: str) -> tuple[Part, ...]:
+    def of_kind(kind: str) -> tuple[PlaceDigit, ...]:
         subgroups = zip(nested[last:], kinds, strict=True)
         return tuple(part for parts, given in subgroups if given == kind for part in parts)
 
     return HloSharding(tuple(nested[:last]), count, order, of_kind("unreduced"), of_kind("manual"))
 
 
-def _iota_digits(dimensions: str, permutation: str | None, written: str) -> list[Part]:
+def _iota_digits(dimensions: str, permutation: str | None, written: str) -> list[PlaceDigit]:
     """Return the digits of an iota in the order of its flattened tiles, major first."""
     sizes = _integers(dimensions, written)
     axes = _integers(permutation, written) if permutation else list(range(len(sizes)))
@@ -321,7 +321,7 @@ def _iota_digits(dimensions: str, permutation: str | None, written: str) -> list
     stride, digits = math.prod(sizes), []
     for size in sizes:
         stride //= size
-        digits.append(Part(size, stride))
+        digits.append(PlaceDigit(size, stride))
     return [digits[axis] for axis in axes]
 
 
@@ -335,12 +335,12 @@ def _positions(order: DeviceOrder) -> np.ndarray:
     return positions
 
 
-def _nested(tiles: Sequence[int], digits: Sequence[Part]) -> list[tuple[Part, ...]] | None:
+def _nested(tiles: Sequence[int], digits: Sequence[PlaceDigit]) -> list[tuple[PlaceDigit, ...]] | None:
     """Return the parts of each tile dimension. Return None if a tile cuts a digit unevenly."""
     rest = [part for part in digits if part.size > 1]
-    dimensions: list[tuple[Part, ...]] = []
+    dimensions: list[tuple[PlaceDigit, ...]] = []
     for size in reversed(tiles):
-        parts: list[Part] = []
+        parts: list[PlaceDigit] = []
         while size > 1:
             if not rest:
                 return None
@@ -348,8 +348,8 @@ def _nested(tiles: Sequence[int], digits: Sequence[Part]) -> list[tuple[Part, ..
             if size % digit.size == 0:
                 taken = digit
             elif digit.size % size == 0:
-                taken = Part(size, digit.stride)
-                rest.append(Part(digit.size // size, digit.stride * size))
+                taken = PlaceDigit(size, digit.stride)
+                rest.append(PlaceDigit(digit.size // size, digit.stride * size))
             else:
                 return None
             parts.append(taken)
@@ -358,18 +358,18 @@ def _nested(tiles: Sequence[int], digits: Sequence[Part]) -> list[tuple[Part, ..
     return dimensions[::-1]
 
 
-def _joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _joined(parts: Iterable[PlaceDigit]) -> tuple[PlaceDigit, ...]:
     """Join neighbors that are one digit."""
-    digits: list[Part] = []
+    digits: list[PlaceDigit] = []
     for part in parts:
         if digits and digits[-1].stride == part.stride * part.size:
-            digits[-1] = Part(digits[-1].size * part.size, part.stride)
+            digits[-1] = PlaceDigit(digits[-1].size * part.size, part.stride)
         else:
             digits.append(part)
     return tuple(digits)
 
 
-def _whole_axes(dimensions: Sequence[Sequence[Part]], mesh: NamedMesh) -> Spec | None:
+def _whole_axes(dimensions: Sequence[Sequence[PlaceDigit]], mesh: NamedMesh) -> Spec | None:
     """Return whole mesh axes for the parts of each dimension, None if a part is not made of them."""
     axis_at = {
         stride: (name, size)
@@ -442,7 +442,7 @@ def _on_mesh(mesh: NamedMesh, rest: str) -> HloSharding:
     )
 
 
-def _part(mesh: NamedMesh, name: str, before: str | None, size: str | None) -> Part:
+def _part(mesh: NamedMesh, name: str, before: str | None, size: str | None) -> PlaceDigit:
     sizes = dict(mesh.axes)
     if name not in sizes:
         raise InvalidInput(
@@ -450,11 +450,11 @@ def _part(mesh: NamedMesh, name: str, before: str | None, size: str | None) -> P
         )
     stride = mesh.strides[name]
     if not size:
-        return Part(sizes[name], stride)
+        return PlaceDigit(sizes[name], stride)
     pre, own = int(before or 1), int(size)
     if pre < 1 or own < 1 or sizes[name] % (pre * own):
         raise InvalidInput(f"a sharding has the part ({pre}){own} of the mesh axis {shown(name)}")
-    return Part(own, stride * (sizes[name] // (pre * own)))
+    return PlaceDigit(own, stride * (sizes[name] // (pre * own)))
 
 
 def _is_mesh(axes: Sequence[tuple[str, int]]) -> bool:

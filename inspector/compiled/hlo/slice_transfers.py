@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Backward, Frame, Value
+from inspector.compiled.hlo.dataflow import Backward, CallFrame, Value
 from inspector.compiled.hlo.module import Computation, Instruction
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.replica_groups import MAX_POSITIONS, Groups
@@ -40,7 +40,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class SliceTransfer:
     """One collective between slices.
 
     op: the operation as HLO names it.
@@ -72,7 +72,7 @@ class Transfer:
         return groups if min(map(min, groups)) >= 0 else None
 
 
-def transfers(analysis: Analysis) -> dict[Key, Transfer]:
+def transfers(analysis: Analysis) -> dict[Key, SliceTransfer]:
     """Return the collectives between slices by computation and name of their send."""
     by_send = {}
     for computation in analysis.module.computations:
@@ -97,11 +97,11 @@ def rendezvous(instruction: Instruction) -> str | None:
 
 def _transfer(
     backward: Backward, computation: Computation, send: Instruction, receive: Instruction | None, kind: str
-) -> Transfer:
+) -> SliceTransfer:
     op = kind.lower().replace("_", "-")
     op = "collective-permute" if op == "one-to-one" else op
     written = _TARGET.search(send.attributes_text)
-    return Transfer(
+    return SliceTransfer(
         op,
         computation,
         send,
@@ -151,7 +151,7 @@ def _metadata(
     backward: Backward, computation: Computation, send: Instruction, receive: Instruction | None
 ) -> Mapping[str, str]:
     """Return the metadata of the operation that makes the data, or else of the first one that uses it."""
-    for sent in backward.operands(Value(Frame(computation, open=False), send), slice(1)):
+    for sent in backward.operands(Value(CallFrame(computation, open=False), send), slice(1)):
         for value in backward.chain(sent, SAME_DATA, _MOST_STEPS):
             if value.instruction.does != "parameter" and "op_name" in value.instruction.metadata:
                 return value.instruction.metadata

@@ -26,14 +26,14 @@ from inspector.compiled.hlo.dataflow import Forward, Tree, leaves
 from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.compiled.hlo.opcodes import ANNOTATIONS, CALLS
 from inspector.compiled.hlo.replica_groups import numbers_of_groups, primes_of
-from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, Part
+from inspector.compiled.hlo.shardings import HloSharding, NamedMesh, PlaceDigit
 from inspector.core.collectives import BY_OPCODE
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import part_of
 from inspector.core.snapshot import Mesh, Spec
 
 # The digits of a device's place along which a value differs. Each has a prime size.
-Digits = frozenset[Part]
+Digits = frozenset[PlaceDigit]
 Value: TypeAlias = "Tree[Digits]"
 
 NOWHERE: Digits = frozenset()
@@ -59,7 +59,7 @@ class Places:
     axes: the names of all mesh axes, also of those of size 1.
     """
 
-    digits: tuple[Part, ...]
+    digits: tuple[PlaceDigit, ...]
     names: tuple[str | None, ...]
     axes: frozenset[str] = frozenset()
 
@@ -72,7 +72,7 @@ class Places:
         digits = []
         for _, prime in named:
             stride //= prime
-            digits.append(Part(prime, stride))
+            digits.append(PlaceDigit(prime, stride))
         names = frozenset(name for name, _ in axes if name is not None)
         return cls(tuple(digits), tuple(name for name, _ in named), names)
 
@@ -88,9 +88,9 @@ class Places:
         """Return the number of devices along which a value can differ."""
         return min(math.prod(digit.size for digit in digits), self.devices)
 
-    def of_parts(self, parts: Iterable[Part]) -> Digits:
+    def of_parts(self, parts: Iterable[PlaceDigit]) -> Digits:
         """Return the digits that make up parts of a sharding; all digits if they do not fit."""
-        digits: set[Part] = set()
+        digits: set[PlaceDigit] = set()
         for part in parts:
             inside = [d for d in self.digits if part.stride <= d.stride < part.stride * part.size]
             if math.prod(digit.size for digit in inside) != part.size:
@@ -100,7 +100,7 @@ class Places:
 
     def of_axis_names(self, names: Iterable[str]) -> Digits:
         """Return the digits of mesh axes and of parts of them; all digits if one is unknown."""
-        found: set[Part] = set()
+        found: set[PlaceDigit] = set()
         for name in names:
             axis, before, size = part_of(name)
             own = [digit for digit, known in zip(self.digits, self.names, strict=True) if known == axis]
@@ -135,7 +135,7 @@ def places_of(mesh: Mesh | None, devices: int) -> Places:
 
 
 @dataclass
-class Run:
+class ComputationRun:
     """A computation with the values of one kind of call.
 
     operands: for each instruction, the digits along which one of its operands differs, or a condition that
@@ -154,7 +154,7 @@ _Calls = list[tuple[_Key, int | None]]
 
 @dataclass
 class _Evaluated:
-    run: Run
+    run: ComputationRun
     result: Value
     calls: _Calls
 
@@ -190,12 +190,14 @@ def _argument(sharding: HloSharding | None, spec: Spec | None, places: Places) -
 
 def runs_of_devices(
     module: Module, analysis: Analysis, places: Places, arguments: tuple[Value, ...]
-) -> list[Run] | None:
+) -> list[ComputationRun] | None:
     """Return the runs of all computations of a compiled program; None if it is too long or truncated."""
     return _Evaluation(module, analysis, places, arguments).runs()
 
 
-def runs_before_partitioning(module: Module, analysis: Analysis) -> tuple[Places, list[Run]] | None:
+def runs_before_partitioning(
+    module: Module, analysis: Analysis
+) -> tuple[Places, list[ComputationRun]] | None:
     """Return the runs of a program that is not partitioned, and the places of its devices.
 
     A value with the shape of all devices differs nowhere. Return None if every value has that shape, or if
@@ -251,7 +253,7 @@ class _Evaluation(Forward[Digits]):
         self._calls: _Calls = []
         self._under = NOWHERE
 
-    def runs(self) -> list[Run] | None:
+    def runs(self) -> list[ComputationRun] | None:
         computation = self._module.complete_entry()
         if computation is None:
             return None
@@ -285,7 +287,7 @@ class _Evaluation(Forward[Digits]):
         caller = self._operands, self._calls, self._under
         self._operands, self._calls, self._under = {}, [], under
         result = self.result_of(computation, arguments)
-        self._evaluated[key] = _Evaluated(Run(computation, self._operands), result, self._calls)
+        self._evaluated[key] = _Evaluated(ComputationRun(computation, self._operands), result, self._calls)
         self._operands, self._calls, self._under = caller
         return result
 

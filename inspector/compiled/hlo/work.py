@@ -26,9 +26,9 @@ from inspector.compiled.hlo.opcodes import ANNOTATIONS, RUNS, TABLE
 from inspector.compiled.hlo.shapes import MAX_COUNT, elements_of
 from inspector.compiled.hlo.text import NAME
 from inspector.compiled.hlo.varying import (
+    ComputationRun,
     Digits,
     Places,
-    Run,
     arguments_of,
     places_of,
     runs_before_partitioning,
@@ -80,7 +80,7 @@ def work(module: Module, analysis: Analysis | None = None) -> Work:
     entry = module.by_name.get(module.entry) if module.entry is not None else None
     if module.truncated or entry is None:
         return Work(None, None, None)
-    return Count(analysis or Analysis(module)).of(entry)
+    return WorkCount(analysis or Analysis(module)).of(entry)
 
 
 def work_of_all_devices(module: Module) -> Work:
@@ -167,10 +167,10 @@ def _times(ways: int, amount: int | None) -> int | None:
 
 
 def _amounts(
-    analysis: Analysis, places: Places, runs: Iterable[Run]
-) -> Iterator[tuple[Run, Instruction, int, _Run]]:
+    analysis: Analysis, places: Places, runs: Iterable[ComputationRun]
+) -> Iterator[tuple[ComputationRun, Instruction, int, _Run]]:
     """Yield each instruction with FLOPs, the devices on which its operands differ, and the amount."""
-    count = Count(analysis)
+    count = WorkCount(analysis)
     for run in runs:
         for instruction in run.computation.instructions:
             amount = count.alone(run.computation, instruction)
@@ -272,7 +272,7 @@ def _boundary(entry: Computation) -> _Total:
     return total
 
 
-class Count:
+class WorkCount:
     """Work of a module; each computation is visited once."""
 
     def __init__(self, analysis: Analysis) -> None:

@@ -13,7 +13,7 @@ from inspector.core.snapshot import Array, Mesh, Spec
 
 
 @dataclass(frozen=True)
-class Entry:
+class RuleEntry:
     """One rule on one dimension, or a dimension that no rule names (`rule` is None).
 
     taken_by_linen, taken_by_nnx: whether the rule decides the dimension.
@@ -39,7 +39,7 @@ class Ledger:
     follows: whether the array is sharded by the spec of its model, as `follows` returns it.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[RuleEntry, ...]
     linen: Spec | None
     nnx: Spec
     linen_refusal: str | None
@@ -96,7 +96,7 @@ def without_size_1(spec: Spec, mesh: Mesh) -> Spec:
 
 def _entry(
     trial: Trial, in_linen: Trial | None, array: Array, mesh: Mesh | None, rules: Sequence[Rule]
-) -> Entry:
+) -> RuleEntry:
     names, axes = array.logical_axes or (), rules[trial.rule][1]
 
     def words(trial: Trial) -> str:
@@ -106,7 +106,7 @@ def _entry(
             parts += [note.rstrip(".") for note in of_the_mesh(axes, size, mesh)]
         return ". ".join(parts)
 
-    return Entry(
+    return RuleEntry(
         rule=trial.rule,
         dimension=trial.dimension,
         logical_axis=names[trial.dimension],
@@ -118,11 +118,11 @@ def _entry(
     )
 
 
-def _unruled(dimension: int, name: str | None) -> Entry:
+def _unruled(dimension: int, name: str | None) -> RuleEntry:
     if name is None:
         reason = "no logical axis, so it stays whole"
-        return Entry(None, dimension, None, (), False, False, reason, reason)
-    return Entry(
+        return RuleEntry(None, dimension, None, (), False, False, reason, reason)
+    return RuleEntry(
         rule=None,
         dimension=dimension,
         logical_axis=name,

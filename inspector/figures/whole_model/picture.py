@@ -25,7 +25,7 @@ from inspector.core.statistics import sum_known
 from inspector.figures import labels, palette
 from inspector.figures.whole_model import machine, tiles
 from inspector.figures.whole_model.machine import INK, Canvas, Svg
-from inspector.figures.whole_model.record import Group, Move, Tile, WholeModel
+from inspector.figures.whole_model.record import Move, Tile, TileGroup, WholeModel
 from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
@@ -67,7 +67,7 @@ _OTHERS: _Kind = ("", "others", None, None)
 class _Column:
     """A tile with its place: its group, and the room that it needs."""
 
-    group: Group
+    group: TileGroup
     tile: Tile
     width: float
     size: tuple[float, float]
@@ -230,7 +230,7 @@ def _filled(sheet: _Sheet, keep_whole: bool) -> list[list[_Column]]:
     return [line for line in lines if line]
 
 
-def _column(sheet: _Sheet, group: Group, tile: Tile) -> _Column:
+def _column(sheet: _Sheet, group: TileGroup, tile: Tile) -> _Column:
     size = sheet.scale.size(tile)
     edge = tiles.EDGE_PX if any(dimension.axes for dimension in tile.sides()[0]) else 0
     drawn = size[0] + edge + tiles.stack_px(tile) + 10
@@ -293,7 +293,7 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
     return _lane(sheet, ended, bottom + 5)
 
 
-def _fitting_title(group: Group, room: float) -> tuple[str, float]:
+def _fitting_title(group: TileGroup, room: float) -> tuple[str, float]:
     title = group.title
     if group.layers is not None and group.layers.axes:
         over = mesh_axes_text(group.layers.axes)
@@ -306,9 +306,9 @@ def _fitting_title(group: Group, room: float) -> tuple[str, float]:
     return machine.cut(title, room, _NAME_PX, bold=True), _NAME_PX
 
 
-def _spans(line: Sequence[_Column]) -> list[tuple[Group, float, float]]:
+def _spans(line: Sequence[_Column]) -> list[tuple[TileGroup, float, float]]:
     """Return the groups of a line with their left and right ends."""
-    spans: list[tuple[Group, float, float]] = []
+    spans: list[tuple[TileGroup, float, float]] = []
     for column in line:
         if spans and spans[-1][0] is column.group:
             spans[-1] = column.group, spans[-1][1], column.left + column.width
@@ -526,7 +526,7 @@ def _circle(sheet: _Sheet, x: float, y: float, radius: float, axes: tuple[str, .
         sheet.canvas.add("circle", cx=x, cy=y, r=radius * share, fill=fill, data_axis=axis or None)
 
 
-def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float) -> float:
+def _lane(sheet: _Sheet, groups: Sequence[tuple[TileGroup, float, float]], y: float) -> float:
     """Draw the activations of the groups of a line, and what moves because of them."""
     groups = [part for part in groups if part[0].activation or part[0].moves]
     if not groups:
@@ -551,7 +551,7 @@ def _lane(sheet: _Sheet, groups: Sequence[tuple[Group, float, float]], y: float)
     return lowest
 
 
-def _lane_cell(sheet: _Sheet, group: Group, ends: tuple[float, float], y: float) -> tuple[float, float]:
+def _lane_cell(sheet: _Sheet, group: TileGroup, ends: tuple[float, float], y: float) -> tuple[float, float]:
     """Draw the activations of one group. Return their lower end, and that of the tile."""
     left, right = ends
     middle = y + 11 + _LANE_TILE_PX / 2

@@ -123,7 +123,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Group:
+class TileGroup:
     """Arrays that are used one after the other: a block with its multiplicity, or single arrays.
 
     Attributes:
@@ -164,7 +164,7 @@ class WholeModel:
     """
 
     title: str
-    groups: tuple[Group, ...]
+    groups: tuple[TileGroup, ...]
     elsewhere: tuple[Move, ...]
     mesh: Mesh
     device: int

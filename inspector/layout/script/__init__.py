@@ -35,7 +35,7 @@ _INDENT = 4
 
 
 @dataclass(frozen=True)
-class Module:
+class ScriptModule:
     """The top level of a module, by name.
 
     definitions: source of classes, functions and constants, with the comments and decorators above them, and
@@ -81,7 +81,7 @@ class Definitions:
 
 
 @functools.cache
-def read(module_name: str) -> Module:
+def read(module_name: str) -> ScriptModule:
     """Return the top level of a module of this project."""
     spec = importlib.util.find_spec(module_name)
     assert spec is not None and spec.origin is not None
@@ -110,7 +110,7 @@ def read(module_name: str) -> Module:
             definitions[defined] = "\n".join(lines[first - 1 : node.end_lineno])
         elif (owner := _owner_of_call(node)) in definitions:
             definitions[owner] += "\n\n\n" + "\n".join(lines[node.lineno - 1 : node.end_lineno])
-    return Module(definitions, ours, imports)
+    return ScriptModule(definitions, ours, imports)
 
 
 def names_in(text: str) -> set[str]:

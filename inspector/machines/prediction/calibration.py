@@ -52,7 +52,7 @@ ACCURACY = Path(__file__).with_name("accuracy.json")
 
 
 @dataclass(frozen=True)
-class Constants:
+class ChipConstants:
     """Constants of one chip generation.
 
     Attributes:
@@ -122,7 +122,7 @@ class BeforeCompile:
 # products of 8,192 and more reach 83% of the peak on tpu7x (AI-Hypercomputer/tpu-recipes, microbenchmarks).
 # kernel_efficiency: of 0.3 to 0.8, it fits the published runs of v5e and v5p best. It is not fitted again
 # without the runs of each model. For head_width and masked see `default_constants`.
-_TPU = Constants()
+_TPU = ChipConstants()
 # Tuned kernels on v6e behave as on tpu7x, but its published runs have a third of the error at this width.
 _HEAD_WIDTHS = {"v6e": 128}
 # Without a mask, tuned kernels on tpu7x reach 61% to 69% forward, and 72% to 79% in the gradients,
@@ -131,10 +131,10 @@ _KERNEL_EFFICIENCIES = {"tpu7x": 0.75}
 # Vector units make the masks. Their speed differs little, so that wide matrix units wait longer for them.
 _MASKED = 0.8  # more time, for units of 256 × 256
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
-_GPU = Constants(matrix_efficiency=0.7, kernel_seconds=2e-6)
+_GPU = ChipConstants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 
 
-def default_constants(chip: Chip) -> Constants:
+def default_constants(chip: Chip) -> ChipConstants:
     """Return the constants of a chip before any fit.
 
     A head of 64 or 128 elements uses a part of a matrix unit of 256 × 256. For each score of 8,192 tokens,
@@ -154,7 +154,7 @@ def default_constants(chip: Chip) -> Constants:
     )
 
 
-def constants_of(chip: Chip) -> Constants:
+def constants_of(chip: Chip) -> ChipConstants:
     """Return the constants of a chip, fitted to published runs if there are enough."""
     fitted = accuracy_table()["constants"].get(chip.name, {})
     return replace(default_constants(chip), **fitted)

@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from inspector.core.collectives import OPERATIONS, Operation
+from inspector.core.collectives import OPERATIONS, CollectiveRules
 from inspector.machines.links import Link, NodeLink, SliceLink, TorusLink, levels
-from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.calibration import ChipConstants
 
 # Expected time of one collective of NCCL: its algorithms and protocols, of which the fastest one counts.
 #
@@ -78,12 +78,12 @@ class Choice:
         return self.latency + self.sending
 
 
-def fastest(operation: Operation, payload: float, link: NodeLink) -> Choice:
+def fastest(operation: CollectiveRules, payload: float, link: NodeLink) -> Choice:
     """Return what NCCL is expected to choose for one execution of a collective with this payload."""
     return min(_choices(operation, payload, link), key=lambda choice: choice.seconds)
 
 
-def _choices(operation: Operation, payload: float, link: NodeLink) -> Iterator[Choice]:
+def _choices(operation: CollectiveRules, payload: float, link: NodeLink) -> Iterator[Choice]:
     nccl = link.nccl
     network = link.shared_bytes_per_second * _NETWORK_SHARE
     rate = nccl.ring if link.nodes == 1 else min(nccl.ring, network)
@@ -131,7 +131,7 @@ def _tree_latency(link: NodeLink, protocol: Protocol) -> float:
     return link.nccl.base + protocol.base + 2 * (inside + between)
 
 
-def _to_peers(operation: Operation, payload: float, link: NodeLink, rate: float) -> Iterator[Choice]:
+def _to_peers(operation: CollectiveRules, payload: float, link: NodeLink, rate: float) -> Iterator[Choice]:
     nccl = link.nccl
     if operation.route == "all-to-all":
         peers = link.size - 1
@@ -154,7 +154,7 @@ START_SECONDS = 4.8e-6
 
 
 @dataclass(frozen=True)
-class Cost:
+class CollectiveCost:
     """Expected seconds of one execution of a collective.
 
     inside, between: on the links of a slice, and on the network between slices, each without the other.
@@ -170,21 +170,21 @@ class Cost:
         return max(self.inside, self.between)
 
 
-def expected(op: str, payload_bytes: float, link: Link, constants: Constants) -> Cost:
+def expected(op: str, payload_bytes: float, link: Link, constants: ChipConstants) -> CollectiveCost:
     """Return the expected cost of one execution of a collective whose groups each use such a link."""
     if link.size == 1:
-        return Cost(0.0, 0.0, 0.0)
+        return CollectiveCost(0.0, 0.0, 0.0)
     if isinstance(link, NodeLink):
         choice = fastest(OPERATIONS[op], payload_bytes, link)
-        return Cost(choice.seconds, 0.0, choice.latency)
+        return CollectiveCost(choice.seconds, 0.0, choice.latency)
     inside, between = levels(op, payload_bytes, _without_hops(link))
     hops = levels(op, 0.0, link)[0]
     if isinstance(link, SliceLink):
         between = START_SECONDS + between / constants.dcn_efficiency
         if not hops:  # nothing of it is sent inside
-            return Cost(0.0, between, START_SECONDS)
+            return CollectiveCost(0.0, between, START_SECONDS)
     latency = START_SECONDS + hops
-    return Cost(latency + inside / constants.link_efficiency, between, latency)
+    return CollectiveCost(latency + inside / constants.link_efficiency, between, latency)
 
 
 def _without_hops(link: TorusLink | SliceLink) -> TorusLink | SliceLink:

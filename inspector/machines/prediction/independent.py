@@ -14,7 +14,7 @@ from inspector.core.snapshot import ScheduledOperation
 
 
 @dataclass(frozen=True)
-class Transfer:
+class CollectiveSpan:
     """A collective in a computation.
 
     Attributes:
@@ -29,22 +29,22 @@ class Transfer:
     inside: bool = True
 
 
-def transfers_of(operations: Sequence[ScheduledOperation], starts: Iterable[int]) -> list[Transfer]:
+def transfers_of(operations: Sequence[ScheduledOperation], starts: Iterable[int]) -> list[CollectiveSpan]:
     """Return the transfers that begin at these positions of a computation."""
     ends: dict[int, int] = {}
     for place, operation in enumerate(operations):
         if operation.awaits is not None:
             ends.setdefault(operation.awaits, place)
     return [
-        Transfer(start, start)
+        CollectiveSpan(start, start)
         if not operations[start].begins
-        else Transfer(start, ends.get(start, start), start in ends)
+        else CollectiveSpan(start, ends.get(start, start), start in ends)
         for start in starts
     ]
 
 
 def users_of(
-    operations: Sequence[ScheduledOperation], transfers: Iterable[Transfer]
+    operations: Sequence[ScheduledOperation], transfers: Iterable[CollectiveSpan]
 ) -> list[tuple[int, bool] | None]:
     """Return the position of the first operation that needs the result of each transfer.
 
@@ -70,7 +70,7 @@ def users_of(
 def independent_seconds(
     operations: Sequence[ScheduledOperation],
     seconds: Sequence[float],
-    transfers: Sequence[Transfer],
+    transfers: Sequence[CollectiveSpan],
     is_loop: bool,
 ) -> list[tuple[float, float]]:
     """Return of each transfer the seconds of independent operations, in its iteration and in another one.

@@ -37,7 +37,7 @@ STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 
 
 @dataclass(frozen=True)
-class Part:
+class GroupBytes:
     """Bytes on one device of a program's arguments or outputs in one group of arrays.
 
     `group` is None for the rest of the compiler's figure, such as a random key, a loss, pointers of a tuple
@@ -75,8 +75,8 @@ class Breakdown:
     """
 
     program: str
-    arguments: tuple[Part, ...]
-    outputs: tuple[Part, ...]
+    arguments: tuple[GroupBytes, ...]
+    outputs: tuple[GroupBytes, ...]
     aliased: int | None
     temporaries: int | None
     code: int | None
@@ -447,7 +447,7 @@ def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes that a program needs on one device, before a compile, with their 80% interval."""
 
     program: str
@@ -456,7 +456,7 @@ class Estimate:
     high: int
 
 
-def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
+def estimate(snapshot: Snapshot, at_least: int = 0) -> MemoryEstimate | None:
     """Return the memory of the partitioned program of a step; None if there is none.
 
     at_least: bytes of the train state and the batch, which no program can be below.
@@ -466,7 +466,7 @@ def estimate(snapshot: Snapshot, at_least: int = 0) -> Estimate | None:
     if program is None or use is None or not program.before_compile:
         return None
     low, high = peak_interval(use.peak_bytes, at_least)
-    return Estimate(program.name, max(use.peak_bytes, at_least), low, high)
+    return MemoryEstimate(program.name, max(use.peak_bytes, at_least), low, high)
 
 
 def estimated_interval(snapshot: Snapshot, program: Program) -> tuple[int, int] | None:
@@ -501,7 +501,7 @@ def _packed(snapshot: Snapshot) -> Snapshot:
     return dataclasses.replace(snapshot, arrays=arrays)
 
 
-def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None) -> tuple[Part, ...]:
+def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None) -> tuple[GroupBytes, ...]:
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for sharding in program.shardings:
@@ -514,13 +514,13 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
         if number is not None and (not in_host or is_emulated(mesh)):
             sizes[array.group, in_host].append(number)
     parts = [
-        Part(group, len(sizes[group, in_host]), sum(sizes[group, in_host]), in_host)
+        GroupBytes(group, len(sizes[group, in_host]), sum(sizes[group, in_host]), in_host)
         for in_host in (False, True)
         for group in ARRAY_GROUPS
         if (group, in_host) in sizes
     ]
     rest = None if counted is None else counted - sum(part.bytes or 0 for part in parts)
-    return (*parts, *([] if rest == 0 else [Part(None, 0, rest)]))
+    return (*parts, *([] if rest == 0 else [GroupBytes(None, 0, rest)]))
 
 
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:

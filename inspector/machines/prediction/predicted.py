@@ -34,14 +34,14 @@ from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.machines.prediction import calibration
 from inspector.machines.prediction.calibration import (
     BeforeCompile,
-    Constants,
+    ChipConstants,
     accuracy_table,
     agreement,
     before_compile_constants,
     constants_of,
     default_constants,
 )
-from inspector.machines.prediction.simulation import Simulated, Totals, kernels_text, scaled, simulate
+from inspector.machines.prediction.simulation import CoreSeconds, Simulated, kernels_text, scaled, simulate
 from inspector.machines.prediction.step_model import Modelled, Term, least_traffic_seconds, modelled
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
@@ -141,7 +141,7 @@ class Predicted:
     simulated: Simulated | None
     unknown: tuple[str, ...] = ()
     compiled_for: str = ""
-    before_compile: Totals | None = None
+    before_compile: CoreSeconds | None = None
     schedule_seconds: float | None = None
     propagated_seconds: float | None = None
     at_least: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ class Predicted:
         return tuple((iteration.label, iteration.seconds) for iteration in self.each_iteration)
 
     @property
-    def totals(self) -> Totals | None:
+    def totals(self) -> CoreSeconds | None:
         """Seconds by reason, without the fixed overhead of a step; None if the step is unknown."""
         if self.seconds is None:
             return None
@@ -217,7 +217,7 @@ def predicted(
     mesh: Mesh,
     chip: Chip,
     links: Links | None = None,
-    constants: Constants | None = None,
+    constants: ChipConstants | None = None,
     propagated: Program | None = None,
     platform: Platform | None = None,
 ) -> Predicted:
@@ -306,7 +306,7 @@ def _with_seconds(
         "compiled" if before is None else "left_out",
         in_turn,
         (work and work.instructions) or 0.0,
-        Amounts.of(program, mesh, alone.chip),
+        RangedAmounts.of(program, mesh, alone.chip),
     )
 
 
@@ -395,7 +395,7 @@ def _iteration(
 
 
 @dataclass(frozen=True)
-class Amounts:
+class RangedAmounts:
     """The amounts of a program in which published runs have a range. None if unknown.
 
     flops, moved: FLOPs of matrix products, and bytes of HBM, of one device.
@@ -406,14 +406,16 @@ class Amounts:
     moved: float | None
 
     @classmethod
-    def of(cls, program: Program, mesh: Mesh, chip: Chip) -> Amounts:
+    def of(cls, program: Program, mesh: Mesh, chip: Chip) -> RangedAmounts:
         """Return the amounts of a program on a mesh of such chips."""
         work = program.work
         moved = None if work is None else work.fused_bytes if program.before_compile else work.bytes_accessed
         return cls(mesh.size / chip.devices, None if work is None else work.matmul_flops, moved)
 
 
-def _checked(found: Predicted, key: str, alone: float, operations: float, amounts: Amounts) -> Predicted:
+def _checked(
+    found: Predicted, key: str, alone: float, operations: float, amounts: RangedAmounts
+) -> Predicted:
     """Return a prediction with the interval of published runs, or why these say nothing about it.
 
     Args:
@@ -434,7 +436,7 @@ def _checked(found: Predicted, key: str, alone: float, operations: float, amount
     return replace(found, interval=None, outside=outside, most=most)
 
 
-def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tuple[float, str | None]:
+def _outside(found: Predicted, between: Interval | None, amounts: RangedAmounts) -> tuple[float, str | None]:
     """Return how far a program is from the published runs, as a factor, and why they say nothing about it.
 
     The factor is 1 and the reason is None if they do.
@@ -455,7 +457,7 @@ def _outside(found: Predicted, between: Interval | None, amounts: Amounts) -> tu
     return distance, None
 
 
-def _distance(seconds: float, amounts: Amounts, chip: Chip) -> tuple[float, str]:
+def _distance(seconds: float, amounts: RangedAmounts, chip: Chip) -> tuple[float, str]:
     """Return how far a program is from the range of published runs, as a factor of at least 1, and in what.
 
     Of a short step the factor is that of its time: it also has fewer FLOPs and bytes.
@@ -565,7 +567,7 @@ def before_compile(
         return replace(found, seconds=least)
     apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
     fusions = (program.work and program.work.fusions) or 0.0
-    return _checked(found, "before_compile", apart.seconds, fusions, Amounts.of(program, mesh, chip))
+    return _checked(found, "before_compile", apart.seconds, fusions, RangedAmounts.of(program, mesh, chip))
 
 
 def _longest(bounds: Modelled, least: float) -> Term | None:
@@ -651,14 +653,14 @@ def _uncounted(program: Program) -> dict[str, float]:
 
 def _totals_before_compile(
     program: Program, bounds: Modelled, chip: Chip, known: BeforeCompile, exposed_share: float
-) -> tuple[Totals, tuple[str, ...]]:
+) -> tuple[CoreSeconds, tuple[str, ...]]:
     """Return seconds by reason of a partitioned program, and why others are unknown.
 
     Args:
       exposed_share: of the transfers inside of a slice.
     """
     starting = starting_seconds(program, chip)
-    totals, unknown = Totals(memory=traffic_seconds(program, chip), starting=starting), []
+    totals, unknown = CoreSeconds(memory=traffic_seconds(program, chip), starting=starting), []
     replaced, attention = attention_seconds(program, chip)
     efficiency = default_constants(chip).hbm_efficiency
     for name, moved in _uncounted(program).items():

@@ -234,7 +234,7 @@ class RatioInterval:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """Two published runs of one model on one chip, as natural logarithms of the ratio of their steps.
 
     needs: what both steps need; None if that is unknown.
@@ -267,7 +267,7 @@ def published(compiled: bool) -> RatioInterval | None:
     return interval(pairs(rows, "before_compile"), math.log(own.factor))
 
 
-def interval(pairs: Sequence[Pair], least: float = 0.0) -> RatioInterval | None:
+def interval(pairs: Sequence[RunPair], least: float = 0.0) -> RatioInterval | None:
     """Return the smallest factor with which at least `RIGHT` of the called pairs are right.
 
     It is at least the factor that contains half of the measured ratios: the order of two steps can be right
@@ -286,21 +286,21 @@ def interval(pairs: Sequence[Pair], least: float = 0.0) -> RatioInterval | None:
     return RatioInterval(math.exp(limit) * (1 + 1e-12), len(pairs))
 
 
-def _share_right(pairs: Sequence[Pair], limit: float) -> float:
+def _share_right(pairs: Sequence[RunPair], limit: float) -> float:
     """Return the share of the pairs with a larger predicted ratio that are right; 1 without any."""
     called = [pair for pair in pairs if abs(pair.predicted) > limit]
     right = sum(pair.predicted * pair.measured > 0 for pair in called)
     return right / len(called) if called else 1.0
 
 
-def pairs(rows: Sequence[Mapping[str, Any]], key: str) -> list[Pair]:
+def pairs(rows: Sequence[Mapping[str, Any]], key: str) -> list[RunPair]:
     """Return all pairs of runs of one model on one chip, from the rows of the accuracy table.
 
     key: the prediction of a run: `left_out` from its schedule, or `before_compile`.
     """
     known = [(row, Needs.of_row(row)) for row in rows if row.get(key) and row.get("measured")]
     return [
-        Pair(
+        RunPair(
             row["model"],
             row["chip"],
             math.log(other["measured"] / row["measured"]),

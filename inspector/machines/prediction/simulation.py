@@ -36,8 +36,8 @@ from inspector.core.snapshot import (
 from inspector.machines.hardware import Chip
 from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import link_of
-from inspector.machines.prediction.calibration import Constants
-from inspector.machines.prediction.collective_cost import Cost, expected
+from inspector.machines.prediction.calibration import ChipConstants
+from inspector.machines.prediction.collective_cost import CollectiveCost, expected
 
 # The origin of the time of an operation.
 Basis = Literal["compiler", "roofline", "link", "wait", "loop", "profile", "nothing"]
@@ -83,7 +83,7 @@ def kind_of(collective: Collective) -> CollectiveKind:
 
 
 @dataclass
-class Totals:
+class CoreSeconds:
     """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
 
     starting: the part of `memory` in which kernels start, before a compile.
@@ -112,7 +112,7 @@ class Totals:
     taken_by: dict[int, float] = field(default_factory=dict)
     queued: dict[tuple[int, int], float] = field(default_factory=dict)
 
-    def add(self, other: Totals, times: float = 1.0) -> None:
+    def add(self, other: CoreSeconds, times: float = 1.0) -> None:
         """Add the seconds of other work, `times` over."""
         self.matrix += times * other.matrix
         self.memory += times * other.memory
@@ -169,7 +169,7 @@ class Simulated:
     """
 
     seconds: float | None
-    totals: Totals
+    totals: CoreSeconds
     spans: tuple[Span, ...]
     unknown: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
@@ -180,7 +180,7 @@ def simulate(
     program: Program,
     chip: Chip,
     links: Mapping[tuple[str, ...], Link | NoLink],
-    constants: Constants,
+    constants: ChipConstants,
 ) -> Simulated:
     """Simulate one run of a program. It must have a schedule.
 
@@ -197,7 +197,7 @@ def simulate(
     return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least, machine.core)
 
 
-def kernels_text(totals: Totals) -> tuple[str, ...]:
+def kernels_text(totals: CoreSeconds) -> tuple[str, ...]:
     """Return a clause for each kernel whose FLOPs are unknown: its share of a step, the largest first."""
     ranked = sorted(totals.kernels.items(), key=lambda pair: -pair[1])
     shares = {
@@ -212,7 +212,7 @@ def kernels_text(totals: Totals) -> tuple[str, ...]:
 
 def scaled(simulated: Simulated, factor: float) -> Simulated:
     """Return the simulated step with all of its times multiplied by a factor."""
-    totals = Totals()
+    totals = CoreSeconds()
     totals.add(simulated.totals, factor)
     totals.messages = dict(simulated.totals.messages)
     spans = tuple(replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans)
@@ -282,7 +282,7 @@ class _Machine:
         collectives: tuple[Collective, ...],
         chip: Chip,
         links: Mapping[tuple[str, ...], Link | NoLink],
-        constants: Constants,
+        constants: ChipConstants,
     ) -> None:
         self._computations = schedule.by_name
         self._collectives = collectives
@@ -293,11 +293,11 @@ class _Machine:
         self._busy: dict[str, float] = {}
         self._ends: dict[tuple[str, int], float] = {}
         self._recording = True
-        self._costs: dict[int, Cost] = {}
+        self._costs: dict[int, CollectiveCost] = {}
         self._occupants: dict[str, int] = {}  # the last collective on each resource
         self.core: dict[tuple[str, int], float] = {}
         self.now = 0.0
-        self.totals = Totals()
+        self.totals = CoreSeconds()
         self.spans: list[Span] = []
         self.unknown: list[str] = []
         self.at_least: list[str] = []
@@ -348,7 +348,7 @@ class _Machine:
             last, first_end = 0.0, self.now
             for iteration in range(min(times, _ITERATIONS)):
                 began, totals = self.now, self.totals
-                self.totals = Totals()
+                self.totals = CoreSeconds()
                 self._recording = before and iteration == 0
                 self.run(name, depth + 1)
                 last, inside = self.now - began, self.totals
@@ -369,7 +369,7 @@ class _Machine:
         start = (self.now, dict(self._busy), self.totals, list(self.spans))
         for name in dict.fromkeys(names):
             self.now, self._busy = start[0], dict(start[1])
-            self.totals, self.spans = Totals(), list(start[3])
+            self.totals, self.spans = CoreSeconds(), list(start[3])
             self.run(name, depth + 1)
             if longest is None or self.now > longest[0]:
                 longest = (self.now, self._busy, self.totals, self.spans)
@@ -381,9 +381,9 @@ class _Machine:
     def _run_shares(self, names: tuple[str, ...], shares: tuple[float, ...], depth: int) -> None:
         """Execute each branch in a share of the runs, and let the mean of their times pass."""
         start = (self.now, dict(self._busy), self.totals, list(self.spans))
-        now, totals = start[0], Totals()
+        now, totals = start[0], CoreSeconds()
         for name, share in zip(names, shares, strict=False):
-            self.now, self._busy, self.totals = start[0], dict(start[1]), Totals()
+            self.now, self._busy, self.totals = start[0], dict(start[1]), CoreSeconds()
             self._recording, recording = False, self._recording
             self.run(name, depth + 1)
             self._recording = recording

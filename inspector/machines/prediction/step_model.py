@@ -15,10 +15,10 @@ from inspector.core.meshes import is_emulated
 from inspector.core.snapshot import Collective, Mesh, Program
 from inspector.core.statistics import sum_known
 from inspector.core.traffic import traffic
-from inspector.machines.hardware import Chip, Estimate, compute_time, critical_intensity, hbm_time
+from inspector.machines.hardware import Chip, ModelledSeconds, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import Link, NoLink, TorusLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import link_of, links_of
-from inspector.machines.prediction.calibration import Constants, default_constants
+from inspector.machines.prediction.calibration import ChipConstants, default_constants
 from inspector.machines.prediction.collective_cost import expected
 from inspector.machines.prediction.simulation import SIGNS, CollectiveKind, executions, kind_of, shift_of
 
@@ -281,7 +281,7 @@ def _communication(
     program: Program,
     along: Iterable[tuple[str, ...]],
     links: Mapping[tuple[str, ...], Link | NoLink],
-    constants: Constants,
+    constants: ChipConstants,
 ) -> tuple[Term, ...]:
     if program.collectives is None:
         why = "the collectives of the program are unknown"
@@ -311,7 +311,7 @@ def _along(
     axes: tuple[str, ...],
     collectives: tuple[Collective, ...],
     link: Link | NoLink | None,
-    constants: Constants,
+    constants: ChipConstants,
 ) -> Term:
     name = f"communication over {mesh_axes_text(axes)}"
     rows = traffic(collectives)
@@ -322,9 +322,9 @@ def _along(
     seconds: dict[str, float] = {}
     payloads: dict[Payload, float] = {}
     independent: dict[Combinable, list[int]] = {}  # their payloads
-    largest: dict[str, tuple[int, Estimate]] = {}
+    largest: dict[str, tuple[int, ModelledSeconds]] = {}
     # Layers have collectives of the same size.
-    times: dict[tuple[str, int, int | None], Estimate] = {}
+    times: dict[tuple[str, int, int | None], ModelledSeconds] = {}
     for collective in collectives:
         if collective.executions == 0:
             continue
@@ -379,7 +379,7 @@ def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -
 
 
 def _expected(
-    independent: Mapping[Combinable, Sequence[int]], constants: Constants
+    independent: Mapping[Combinable, Sequence[int]], constants: ChipConstants
 ) -> tuple[float, float, float, float]:
     """Return the expected seconds inside and between slices, the number of messages, and their latency."""
     inside = between = messages = latency = 0.0

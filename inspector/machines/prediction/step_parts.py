@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inspector.core.assessment import PartKind, StepPart, Traffic
+from inspector.core.assessment import PartKind, StepPart, StepTraffic
 from inspector.core.snapshot import Collective, InstructionTime, Program, ScheduledOperation
 from inspector.machines.prediction.predicted import Predicted
 from inspector.machines.prediction.simulation import CORE, MEASURED, Basis, Span
@@ -17,7 +17,7 @@ _CLOCK = 1e-9
 _PRODUCTS = frozenset({"dot", "convolution"})  # kinds of instructions of a profile
 
 
-def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ...]:
+def step_parts(predicted: Predicted, sent: StepTraffic | None) -> tuple[StepPart, ...]:
     """Return the parts of a predicted step; () if it is unknown.
 
     The seconds of all parts add up to `predicted.seconds` exactly (`math.fsum`). Work comes first, then waits
@@ -59,7 +59,7 @@ def step_parts(predicted: Predicted, sent: Traffic | None) -> tuple[StepPart, ..
     return _exact([part for part in parts if part.seconds or part.hidden], predicted.seconds)
 
 
-def measured_parts(program: Program, seconds: float, sent: Traffic | None) -> tuple[StepPart, ...]:
+def measured_parts(program: Program, seconds: float, sent: StepTraffic | None) -> tuple[StepPart, ...]:
     """Return the parts of a measured step of a program; () without a profile.
 
     The mean of the usual runs on a device has these parts. The rest is the time in which it runs no
@@ -121,7 +121,7 @@ def _kind_of(time: InstructionTime) -> PartKind:
     return "copies" if time.name.startswith("copy-done") else "memory"
 
 
-def _of_bound(predicted: Predicted, sent: Traffic | None) -> StepPart:
+def _of_bound(predicted: Predicted, sent: StepTraffic | None) -> StepPart:
     assert predicted.seconds is not None
     term = predicted.longest
     if term is None:
@@ -133,7 +133,7 @@ def _of_bound(predicted: Predicted, sent: Traffic | None) -> StepPart:
     return StepPart(kind, predicted.seconds, axes or None, 0.0, _bytes(sent, axes, crosses))
 
 
-def _bytes(sent: Traffic | None, axes: str, crosses: bool) -> int | None:
+def _bytes(sent: StepTraffic | None, axes: str, crosses: bool) -> int | None:
     if sent is None or axes not in sent.by_axes:
         return None
     between = sent.between_slices.get(axes, 0)

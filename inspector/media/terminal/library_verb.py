@@ -12,7 +12,7 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb
 from inspector.sections.section import Table
-from inspector.service.library import Entry, Library, kept
+from inspector.service.library import Library, LibraryEntry, kept
 
 
 def _actions(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def library(options: argparse.Namespace) -> None:
         output.write_text(saved.text(options.name), options.output)
 
 
-def _list(entries: Sequence[Entry], as_json: bool) -> None:
+def _list(entries: Sequence[LibraryEntry], as_json: bool) -> None:
     if as_json:
         plain = [dataclasses.asdict(entry) for entry in entries]
         for record in plain:

@@ -26,8 +26,8 @@ from inspector.media.terminal import options as shared
 from inspector.media.terminal import profiled_steps
 from inspector.media.terminal.options import argument, one_of, verb
 from inspector.media.terminal.profiled_steps import ProfiledSteps
-from inspector.service.program_run.launch import Program
-from inspector.service.program_run.records import Folder
+from inspector.service.program_run.launch import LaunchedProgram
+from inspector.service.program_run.records import RunFolder
 
 if TYPE_CHECKING:
     from inspector.service.program_run.causes import CauseFinder, TargetCompiler
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     steps = profiled_steps.parse(options.profile)
     name = command[1] if options.module is not None else Path(command[0]).stem
     compiler = None if target is None else _compiler(target)
-    folder = Folder(
+    folder = RunFolder(
         Path(options.output or f"{name}-run"),
         ProgramRun(
             tuple(command),
@@ -94,7 +94,7 @@ def run(options: argparse.Namespace) -> int:
         platform = None if target is None else targets.PLATFORMS[target.kind]
         profiles = None if steps is None else ProfiledSteps(folder.path, steps)
         settings = {"profile": profiles is not None}
-        program = Program(command, folder.path, variables, platform, settings)
+        program = LaunchedProgram(command, folder.path, variables, platform, settings)
         with _updates(folder, profiles):
             status = program.wait()
     ended = f"exit {status}" if status >= 0 else f"signal {signal.Signals(-status).name}"
@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _profile_ended(
-    folder: Folder, profiles: ProfiledSteps | None, ended: str, seconds: float, causes: CauseFinder
+    folder: RunFolder, profiles: ProfiledSteps | None, ended: str, seconds: float, causes: CauseFinder
 ) -> str:
     """Complete the record, with the times of a profile if there is one. Return the profiled steps."""
     if profiles is None:
@@ -165,7 +165,7 @@ def command_of(options: argparse.Namespace) -> list[str]:
 
 
 @contextlib.contextmanager
-def _updates(folder: Folder, profiles: ProfiledSteps | None) -> Iterator[None]:
+def _updates(folder: RunFolder, profiles: ProfiledSteps | None) -> Iterator[None]:
     """Turn raw records into Snapshots while the program runs."""
     done = threading.Event()
 

@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 
 from inspector.compare.search import result as results
 from inspector.compare.search.order import goal_of
-from inspector.compare.search.result import OBJECTIVES, Progress
+from inspector.compare.search.result import OBJECTIVES, SearchProgress
 from inspector.compare.search.space import space_of
 from inspector.core import output
 from inspector.core.errors import InvalidInput, shown
@@ -193,7 +193,7 @@ class Printed:
         self._written = -_SECONDS_BETWEEN_LINES
         self._lock = threading.Lock()
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: SearchProgress) -> None:
         words = section.progress_text(progress)
         if sys.stderr.isatty():
             print(f"\r\x1b[2K{words}", end="", file=sys.stderr, flush=True)

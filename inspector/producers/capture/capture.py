@@ -26,7 +26,7 @@ from inspector.model import PyTree
 from inspector.producers.arrays.leaves import Leaf, Names, group_of, unboxed
 from inspector.producers.arrays.records import entries_of, spec_of
 from inspector.producers.capture.captured_arrays import ArrayRecords, first_paths, main_mesh
-from inspector.producers.capture.captured_program import CapturedProgram, Value
+from inspector.producers.capture.captured_program import CapturedProgram, ProgramValue
 
 # Find the captured arrays among the inputs and outputs of a compiled program.
 #
@@ -46,7 +46,7 @@ class Captured:
     sharding: Sharding | None
 
 
-def matched(values: Sequence[Value], captured: Sequence[Captured]) -> tuple[Value, ...]:
+def matched(values: Sequence[ProgramValue], captured: Sequence[Captured]) -> tuple[ProgramValue, ...]:
     """Return the values, those that are captured arrays with the paths of the arrays.
 
     No array matches two inputs, or two outputs. The longest common end of the paths wins.
@@ -58,7 +58,7 @@ def matched(values: Sequence[Value], captured: Sequence[Captured]) -> tuple[Valu
     return tuple(replace(value, path=paths[at]) if at in paths else value for at, value in enumerate(values))
 
 
-def _matches(values: Iterable[tuple[int, Value]], captured: Sequence[Captured]) -> dict[int, str]:
+def _matches(values: Iterable[tuple[int, ProgramValue]], captured: Sequence[Captured]) -> dict[int, str]:
     left = {at: (value, _keys(value.leaf.path)) for at, value in values}
     free = {at: (array, _keys(array.leaf.path)) for at, array in enumerate(captured)}
     paths: dict[int, str] = {}
@@ -80,7 +80,7 @@ def _matches(values: Iterable[tuple[int, Value]], captured: Sequence[Captured]) 
     return paths | _in_order(numbered, [array for array, _ in free.values()])
 
 
-def _in_order(values: dict[int, Value], captured: Sequence[Captured]) -> dict[int, str]:
+def _in_order(values: dict[int, ProgramValue], captured: Sequence[Captured]) -> dict[int, str]:
     """Return the paths of values by the order of the arrays of each subtree, the largest subtree first."""
     by_root: dict[str, list[Captured]] = defaultdict(list)
     for entry in captured:
@@ -98,7 +98,7 @@ def _in_order(values: dict[int, Value], captured: Sequence[Captured]) -> dict[in
     return paths
 
 
-def _are(run: Sequence[int], values: dict[int, Value], arrays: Sequence[Captured]) -> bool:
+def _are(run: Sequence[int], values: dict[int, ProgramValue], arrays: Sequence[Captured]) -> bool:
     return all(
         _type(values[at].leaf) == _type(array.leaf) and _same_sharding(values[at], array)
         for at, array in zip(run, arrays, strict=True)
@@ -113,7 +113,7 @@ def _type(leaf: Leaf) -> Hashable:
     return tuple(leaf.value.shape), str(leaf.value.dtype)
 
 
-def _same_sharding(value: Value, captured: Captured) -> bool:
+def _same_sharding(value: ProgramValue, captured: Captured) -> bool:
     """Return whether both place every element alike.
 
     A dropped input has no sharding, and JAX may move an array that is not committed to its devices.

@@ -95,7 +95,7 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Value:
+class ProgramValue:
     """An input or output. `sharding` is the compiled one, None for an input that the program drops.
 
     fixed: whether the code gives it to jit, as an entry of `out_shardings`.
@@ -124,13 +124,13 @@ class CapturedProgram:
             )
         self.name = name
         self._compiled = compiled
-        self.values: tuple[Value, ...] = (*self._inputs(), *self._outputs())
+        self.values: tuple[ProgramValue, ...] = (*self._inputs(), *self._outputs())
 
     def shardings(self) -> Iterator[Any]:
         """Yield the sharding of every value that the program uses."""
         return (value.sharding for value in self.values if value.used)
 
-    def record(self, records: ArrayRecords, values: Sequence[Value] | None = None) -> Program:
+    def record(self, records: ArrayRecords, values: Sequence[ProgramValue] | None = None) -> Program:
         """Return the record.
 
         Collectives have mesh axes if all shardings of the program are on the devices of its mesh.
@@ -165,7 +165,7 @@ class CapturedProgram:
         )
         return facts.added_to(program)
 
-    def _inputs(self) -> Iterator[Value]:
+    def _inputs(self) -> Iterator[ProgramValue]:
         compiled = self._compiled
         in_tree: jax.tree_util.PyTreeDef = compiled.in_tree
         shardings = in_tree.flatten_up_to(compiled.input_shardings)
@@ -173,7 +173,7 @@ class CapturedProgram:
         for leaf, sharding in zip(leaves, shardings, strict=True):
             # The first key only separates positional from keyword arguments.
             path = leaf.path.partition("/")[2]
-            yield Value(
+            yield ProgramValue(
                 f"{self.name}/input/{path}",
                 leaf,
                 sharding,
@@ -182,7 +182,7 @@ class CapturedProgram:
                 donated=bool(leaf.value.donated),
             )
 
-    def _outputs(self) -> Iterator[Value]:
+    def _outputs(self) -> Iterator[ProgramValue]:
         compiled = self._compiled
         out_tree: jax.tree_util.PyTreeDef = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
@@ -191,10 +191,10 @@ class CapturedProgram:
             fixed = [False] * len(shardings)
         for leaf, sharding, own in zip(arguments(results(compiled)), shardings, fixed, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
-            yield Value(path, leaf, sharding, output=True, used=True, fixed=own)
+            yield ProgramValue(path, leaf, sharding, output=True, used=True, fixed=own)
 
 
-def _program_array(value: Value) -> ProgramArray:
+def _program_array(value: ProgramValue) -> ProgramArray:
     spec = None
     if isinstance(value.sharding, NamedSharding):
         partition_spec = value.sharding.spec

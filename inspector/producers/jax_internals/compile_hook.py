@@ -71,7 +71,7 @@ def wait_for_jax(settings):
         sys.meta_path.insert(0, _Watcher(hook.install, _imported))
 
 
-class Traced:
+class TracedFunction:
     """What JAX knows about a traced function, without references to its arguments."""
 
     def __init__(self, function, information, arguments, keywords, parameters, seconds):
@@ -280,7 +280,7 @@ class Hook:
                     clock = getattr(known.get("elapsed_time_ctx"), "start_time", None)
                     seconds = None if clock is None else time.time() - clock
                     call = (known["fun"], known["ji"], known["args"], known["kwargs"])
-                    self._keep(result.params["jaxpr"], Traced(*call, result, seconds))
+                    self._keep(result.params["jaxpr"], TracedFunction(*call, result, seconds))
             return result
 
         return params

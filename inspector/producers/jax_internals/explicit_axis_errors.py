@@ -26,7 +26,7 @@ _CONSTRAINT = "with_sharding_constraint"
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedOperation:
     """The operation that JAX was tracing.
 
     Attributes:
@@ -52,19 +52,19 @@ def with_all_frames() -> AbstractContextManager[None]:
     return config.traceback_filtering("off")
 
 
-def traced_operation(frames: Sequence[FrameType]) -> Traced | None:
+def traced_operation(frames: Sequence[FrameType]) -> TracedOperation | None:
     """Return the innermost operation of a traceback, None without one."""
     for frame in reversed(frames):
         values = frame.f_locals
         if frame.f_code.co_name == _CONSTRAINT and "x_aval" in values:
-            return Traced(None, (values["x_aval"],), {}, getattr(values.get("s"), "spec", None))
+            return TracedOperation(None, (values["x_aval"],), {}, getattr(values.get("s"), "spec", None))
         if isinstance(values.get("prim"), Primitive):  # in a function that JAX shares
             primitive, operands, parameters = values["prim"], values.get("avals"), "kwargs"
         elif isinstance(values.get("self"), Primitive):  # in `Primitive.bind`
             primitive, operands, parameters = values["self"], values.get("args"), "params"
         else:
             continue
-        return Traced(primitive, operands or (), dict(values.get(parameters) or {}))
+        return TracedOperation(primitive, operands or (), dict(values.get(parameters) or {}))
     return None
 
 

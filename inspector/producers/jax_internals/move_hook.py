@@ -20,7 +20,7 @@ _MOST = 1000
 _OF_JAX, _OF_LIBRARY, _OF_PROGRAM = range(3)
 
 
-class Count:
+class LockFreeCount:
     """A number that several threads add 1 to. A lock could block a signal handler or a forked child."""
 
     def __init__(self):
@@ -46,7 +46,7 @@ class Moves:
 
     def __init__(self, active, problems):
         """Args: whether the recorder is active, and a context manager that writes errors down."""
-        self.counts, self.total, self.after = {}, Count(), None
+        self.counts, self.total, self.after = {}, LockFreeCount(), None
         self._active, self._problems = active, problems
         self._kinds = {}  # file name -> whose file it is
         self._wrappers = set()
@@ -151,7 +151,7 @@ class Moves:
         key = (operation, place, tuple(moved.items()))
         count = self.counts.get(key)
         if count is None and len(self.counts) < _MOST:
-            count = self.counts.setdefault(key, Count())
+            count = self.counts.setdefault(key, LockFreeCount())
         if count is not None:
             count.add()
         self.total.add()

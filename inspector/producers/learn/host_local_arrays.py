@@ -14,7 +14,7 @@ from inspector.core.job_report import JobReport
 from inspector.core.sharding import jax_entry
 from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
-from inspector.guides.processes import Exchanged, Held, HostLocal, View
+from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
 from inspector.producers.arrays.leaves import Leaf
 from inspector.producers.arrays.live_arrays import gathered, live_array
 from inspector.producers.arrays.records import index_bounds, mesh_record
@@ -57,10 +57,10 @@ def exchanged(wanted: HostLocal) -> Exchanged:
     except Exception as error:  # the error is the result
         text = _SOURCE.sub("", str(error))
         failure = {"step": step, "kind": type(error).__name__, "text": text}
-    own = View(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
+    own = ProcessView(**_process(mesh), given=_values(local), **_of_global(whole), **_back(returned))
     # All processes have the same shapes, so JAX raises the same error in all of them.
     rows = gathered({"view": typed_json.encode(own), "failure": failure, "made": whole is not None})
-    views = tuple(typed_json.decode(View, row["view"], "a process's view") for row in rows)
+    views = tuple(typed_json.decode(ProcessView, row["view"], "a process's view") for row in rows)
     return Exchanged(
         mesh=mesh_record(mesh),
         array=live_array(Leaf("batch", "batch", whole, None), mesh_record(mesh), logical=False)

@@ -53,7 +53,7 @@ _PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
 _MODELS = os.path.join(_PACKAGE, "model", "built_in", "")
 
 
-class Line(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a source file, and the column of the expression in it, from 0."""
 
     file: str
@@ -61,18 +61,18 @@ class Line(NamedTuple):
     column: int
 
 
-class Described(NamedTuple):
+class DescribedOperation(NamedTuple):
     """The name stack of an operation, the line of the program that runs it, and of a library inside of it.
 
     If no file of the program is known, `line` is of a library.
     """
 
     name: str
-    line: Line | None
-    library: Line | None
+    line: SourceLine | None
+    library: SourceLine | None
 
 
-def described(location: ir.Location) -> Described:
+def described(location: ir.Location) -> DescribedOperation:
     """Return the facts of a location of an operation."""
     # Equal attributes have equal hashes, and equal locations do not.
     return _described(location.attr)
@@ -85,16 +85,16 @@ def named_at(location: ir.Location) -> tuple[str | None, str | None]:
 
 
 @cached_by_attribute(8192)
-def _described(attribute: ir.Attribute) -> Described:
+def _described(attribute: ir.Attribute) -> DescribedOperation:
     names: list[str] = []
-    frames: list[Line] = []
+    frames: list[SourceLine] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), names, frames)
     written = next((frame for frame in frames if not _installed(frame.file)), None)
     library = frames[0] if written is not None and frames[0] is not written else None
-    return Described(_joined_names(names), written or next(iter(frames), None), library)
+    return DescribedOperation(_joined_names(names), written or next(iter(frames), None), library)
 
 
-def _place(line: Line) -> str:
+def _place(line: SourceLine) -> str:
     return f"{line.file.rpartition('/')[2]}:{line.line}"
 
 
@@ -109,19 +109,19 @@ def _called_at(attribute: ir.Attribute) -> str | None:
     return ", called at ".join(dict.fromkeys(lines[:2])) or None
 
 
-def lines_at(location: ir.Location) -> tuple[Line, ...]:
+def lines_at(location: ir.Location) -> tuple[SourceLine, ...]:
     """Return the lines of the program that run an operation, the innermost first, without libraries."""
     return _lines_at(location.attr)
 
 
 @cached_by_attribute(1024)
-def _lines_at(attribute: ir.Attribute) -> tuple[Line, ...]:
-    frames: list[Line] = []
+def _lines_at(attribute: ir.Attribute) -> tuple[SourceLine, ...]:
+    frames: list[SourceLine] = []
     _collect(ir.Location.from_attr(attribute, attribute.context), [], frames)
     return tuple(frame for frame in frames if not _installed(frame.file))
 
 
-def _collect(location: ir.Location, names: list[str], frames: list[Line]) -> None:
+def _collect(location: ir.Location, names: list[str], frames: list[SourceLine]) -> None:
     """Collect the names of an operation and of the calls around it, and its frames, the innermost first."""
     if isinstance(location, ir.NameLoc):
         names.append(location.name_str)
@@ -136,14 +136,14 @@ def _collect(location: ir.Location, names: list[str], frames: list[Line]) -> Non
         _collect_frames(location, frames)
 
 
-def _collect_frames(location: ir.Location, frames: list[Line]) -> None:
+def _collect_frames(location: ir.Location, frames: list[SourceLine]) -> None:
     if isinstance(location, ir.NameLoc):  # the name of the frame's function
         _collect_frames(location.child_loc, frames)
     elif isinstance(location, ir.CallSiteLoc):
         _collect_frames(location.callee, frames)
         _collect_frames(location.caller, frames)
     elif isinstance(location, ir.FileLineColLoc):
-        frames.append(Line(location.filename, location.start_line, location.start_col))
+        frames.append(SourceLine(location.filename, location.start_line, location.start_col))
 
 
 def _joined_names(names: list[str]) -> str:

@@ -54,7 +54,7 @@ _CODE = {
 
 
 @dataclass(frozen=True)
-class Operation:
+class RefusedOperation:
     """An operation that JAX refuses.
 
     Attributes:
@@ -94,7 +94,7 @@ class _Candidate:
     result: Spec | None = None
 
 
-def choices(operation: Operation) -> tuple[ShardingChoice, ...]:
+def choices(operation: RefusedOperation) -> tuple[ShardingChoice, ...]:
     """Return the changes that JAX accepts, those with the least traffic first."""
     choices: dict[Any, ShardingChoice] = {}
     for candidate in itertools.islice(dict.fromkeys(_candidates(operation)), _MOST_CANDIDATES):
@@ -125,7 +125,7 @@ def _traffic(choice: ShardingChoice) -> float:
     return sum(collective.wire_bytes_per_device or 0 for collective in choice.collectives)
 
 
-def _candidates(operation: Operation) -> Iterator[_Candidate]:
+def _candidates(operation: RefusedOperation) -> Iterator[_Candidate]:
     match operation.name:
         case "with_sharding_constraint":
             if operation.wanted is not None:
@@ -144,7 +144,7 @@ def _candidates(operation: Operation) -> Iterator[_Candidate]:
             yield from _unsharded_dimension(operation)
 
 
-def _of_product(operation: Operation) -> Iterator[_Candidate]:
+def _of_product(operation: RefusedOperation) -> Iterator[_Candidate]:
     """Yield the natural results of a product, results with scattered sums, and gathered operands."""
     left, right = operation.specs
     (left_sum, right_sum), (left_batch, right_batch) = operation.parameters["dimension_numbers"]
@@ -179,7 +179,7 @@ def _of_product(operation: Operation) -> Iterator[_Candidate]:
     yield from _unsharded_dimension(operation)
 
 
-def _of_reshape(operation: Operation) -> Iterator[_Candidate]:
+def _of_reshape(operation: RefusedOperation) -> Iterator[_Candidate]:
     """Yield every place for the axes of one sharded dimension, with the others if they divide."""
     (spec,), sizes = operation.specs, operation.parameters["new_sizes"]
     sharded = [axes for axes in spec if axes]
@@ -202,7 +202,7 @@ def _of_reshape(operation: Operation) -> Iterator[_Candidate]:
             yield _Candidate(result=tuple(result))
 
 
-def _of_gather(operation: Operation) -> Iterator[_Candidate]:
+def _of_gather(operation: RefusedOperation) -> Iterator[_Candidate]:
     """Yield the result sharded as the indices and as the rest of the operand."""
     operand, indices = operation.specs[:2]
     numbers, slices = (operation.parameters[key] for key in ("dimension_numbers", "slice_sizes"))
@@ -221,7 +221,7 @@ def _of_gather(operation: Operation) -> Iterator[_Candidate]:
     yield _Candidate(result=tuple(None if d in offsets else whole[d] for d in range(rank)))
 
 
-def _equal_operands(operation: Operation) -> Iterator[_Candidate]:
+def _equal_operands(operation: RefusedOperation) -> Iterator[_Candidate]:
     """Yield the other operands resharded as one of them, or without the axes that two dimensions have."""
     arrays = [n for n, type_ in enumerate(operation.types) if type_.ndim]
     for model in arrays:
@@ -247,7 +247,7 @@ def _equal_operands(operation: Operation) -> Iterator[_Candidate]:
                     yield _Candidate(((number, new),))
 
 
-def _unsharded_dimension(operation: Operation) -> Iterator[_Candidate]:
+def _unsharded_dimension(operation: RefusedOperation) -> Iterator[_Candidate]:
     """Yield each operand with one dimension gathered, or with its axes moved to another dimension.
 
     Operands of the same type change together.
@@ -279,7 +279,7 @@ def _without_repeats(spec: Sequence[tuple[str, ...] | None], order: Sequence[int
     return tuple(result)
 
 
-def _tried(operation: Operation, candidate: _Candidate) -> ShardingChoice:
+def _tried(operation: RefusedOperation, candidate: _Candidate) -> ShardingChoice:
     """Trace a candidate, and return it as a choice. Raises JAX's error if JAX refuses it."""
     mesh = operation.mesh
 
@@ -321,14 +321,14 @@ def _collectives(traced: jax.stages.Traced, mesh: AbstractMesh) -> tuple[Collect
     return program_text.read(text, record, local=True).collectives
 
 
-def _in_order(spec: Spec, operation: Operation) -> Spec:
+def _in_order(spec: Spec, operation: RefusedOperation) -> Spec:
     """Return the spec of an operation's result with the dimensions of the user's code."""
     if operation.order is None or len(operation.order) != len(spec):
         return spec
     return tuple(spec[dimension] for dimension in operation.order)
 
 
-def _code(operation: Operation, candidate: _Candidate) -> str:
+def _code(operation: RefusedOperation, candidate: _Candidate) -> str:
     """Return a candidate as Python code."""
     lines = []
     for number, spec in candidate.operands:
@@ -439,7 +439,7 @@ def _record(error: Exception) -> ShardingError:
     return ShardingError(type(error).__name__, text, operation.name, operands, source, choices(operation))
 
 
-def _operation(frames: list[FrameType]) -> Operation | None:
+def _operation(frames: list[FrameType]) -> RefusedOperation | None:
     """Return the operation that was traced when the error was raised, or None if there is none."""
     traced = internals.traced_operation(frames)
     if traced is None:
@@ -447,7 +447,7 @@ def _operation(frames: list[FrameType]) -> Operation | None:
     types = tuple(map(internals.type_of, traced.operands))
     if not types or None in types:
         return None
-    return Operation(
+    return RefusedOperation(
         traced.name,
         traced.primitive,
         types,

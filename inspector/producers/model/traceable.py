@@ -44,7 +44,7 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class Constants:
+class StateLeaves:
     """The structure of a state, and its leaves: each constant, and `_ARRAY` for each array."""
 
     structure: PyTree
@@ -63,7 +63,7 @@ class _Init:
 
     def __init__(self, function: Callable[[Any, Any], Any]) -> None:
         self._function = function
-        self.constants: Constants | None = None
+        self.constants: StateLeaves | None = None
         self.is_traced = False
 
     def __call__(self, key: jax.Array, batch: PyTree) -> PyTree:
@@ -115,7 +115,7 @@ def returns_state(function: Callable[[Any, Any], Any], state: PyTree, batch: PyT
     return isinstance(result, tuple) and len(result) == 2 and structure_of(result[0]) == structure_of(state)
 
 
-def split(tree: PyTree) -> tuple[Any, Constants | None]:
+def split(tree: PyTree) -> tuple[Any, StateLeaves | None]:
     """Return a pytree with None for each constant, and the constants, or None if there are none.
 
     Numbers of Python are constants inside of an Equinox module, as for `equinox.filter_jit`.
@@ -134,4 +134,4 @@ def split(tree: PyTree) -> tuple[Any, Constants | None]:
     leaves, structure = jax.tree.flatten(tree)
     pairs = list(zip(leaves, constant, strict=True))
     kept = jax.tree.unflatten(structure, [None if fixed else leaf for leaf, fixed in pairs])
-    return kept, Constants(structure, tuple(leaf if fixed else _ARRAY for leaf, fixed in pairs))
+    return kept, StateLeaves(structure, tuple(leaf if fixed else _ARRAY for leaf, fixed in pairs))

@@ -10,7 +10,7 @@ from cachetools import LRUCache, cached
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from inspector.compare.search.bounds import Amounts, Dimensions, alternatives
+from inspector.compare.search.bounds import Dimensions, ProgramAmounts, alternatives
 from inspector.compare.search.transfers import Contraction
 from inspector.compiled import hlo
 from inspector.compiled.hlo.analysis import Analysis
@@ -203,7 +203,7 @@ def _key(template: Template, layout: Layout, name: str) -> str:
 
 
 @cached(LRUCache(8), key=_key)
-def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
+def amounts_of(template: Template, layout: Layout, name: str) -> ProgramAmounts | None:
     """Return the work of one program of a template; None if it differs between meshes or is unknown."""
     lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None or not template.logical:
@@ -250,7 +250,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> Amounts | None:
             )
             traffic[None if values is None else alternatives(values)] += count
     kernel = setting.kernel
-    return Amounts(
+    return ProgramAmounts(
         lowered.name,
         dict(products),
         dict(attention),

@@ -14,7 +14,7 @@ from inspector.producers.partition.shardings import has_axis
 
 
 @dataclass(frozen=True)
-class Causes:
+class CollectiveCauses:
     """Looks up the causes of the collectives of one program.
 
     Attributes:

@@ -27,7 +27,7 @@ _CONSTRAINT = "sdy.sharding_constraint"
 
 
 @dataclass(frozen=True)
-class Side:
+class OperandSide:
     """An operand or a result of an operation: its mesh axes next to it and in the operation."""
 
     name: str
@@ -50,11 +50,11 @@ class Conflicting:
     """One operation of a `History` with a conflict, and the collectives that resolve it."""
 
     operation: ir.Operation
-    sides: tuple[Side, ...]
+    sides: tuple[OperandSide, ...]
     collectives: tuple[str, ...]
 
     @property
-    def moved(self) -> tuple[Side, ...]:
+    def moved(self) -> tuple[OperandSide, ...]:
         """The operands and results that the operation uses in another sharding than their own."""
         return tuple(side for side in self.sides if side.axes != side.used)
 
@@ -109,7 +109,7 @@ def _numbers(collective: Collective, purpose: Purpose, history: History) -> Iter
     yield from purpose.numbers
 
 
-def _sides(operation: ir.Operation) -> Iterator[Side]:
+def _sides(operation: ir.Operation) -> Iterator[OperandSide]:
     for kind, values in (("operand", operation.operands), ("result", operation.results)):
         for number, value in enumerate(values):
             rank = rank_of(value.type)
@@ -117,18 +117,18 @@ def _sides(operation: ir.Operation) -> Iterator[Side]:
                 continue
             sharding = sharding_of(value)
             axes: Axes = ((),) * rank if sharding is None else axes_of_dimensions(sharding)
-            yield Side(f"{kind} {number}", value, axes, axes)
+            yield OperandSide(f"{kind} {number}", value, axes, axes)
 
 
-def _constrained(operation: ir.Operation) -> tuple[Side, ...] | None:
+def _constrained(operation: ir.Operation) -> tuple[OperandSide, ...] | None:
     """Return the operand of a sharding constraint; None if it has the sharding that is asked for."""
     operand, result = _sides(operation)
     return None if operand.axes == result.axes else (replace(operand, used=result.axes),)
 
 
 def _gathered(
-    sides: tuple[Side, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
-) -> tuple[Side, ...] | None:
+    sides: tuple[OperandSide, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
+) -> tuple[OperandSide, ...] | None:
     """Return the sides with the one that an all-gather changes; None if it is unknown."""
     axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
     # Parts of an axis are not lost: the rest of it still shards the value.

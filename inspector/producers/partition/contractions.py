@@ -13,7 +13,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
-from inspector.compare.search.transfers import Array, Contraction
+from inspector.compare.search.transfers import Contraction, ProductArray
 from inspector.producers.mlir.walk import signature_attributes
 from inspector.producers.partition.origins import LogicalAxes
 from inspector.producers.partition.shardings import SHARDING
@@ -104,7 +104,7 @@ def _contraction(
     flops = 2 if product else 0
     for size in rule.factor_sizes:
         flops *= size
-    arrays: list[Array] = []
+    arrays: list[ProductArray] = []
     ends: list[Any] = []
     for number, (value, mapping) in enumerate(zip(values, mappings, strict=True)):
         factor_of = tuple(factors[0] if factors else None for factors in mapping)
@@ -113,7 +113,7 @@ def _contraction(
         end = _destination(start, given) if last else _source(start, given)
         dimensions = frozenset(factor for each in mapping for factor in each)
         if end is None:
-            arrays.append(Array(_bytes(value), dimensions, None))
+            arrays.append(ProductArray(_bytes(value), dimensions, None))
             ends.append(_summed(value) if last else (operation, number))
             continue
         known = given[end.value]
@@ -122,7 +122,7 @@ def _contraction(
             if own is not None:
                 at[place] = factor_of[own]
         narrow = min(end.bytes, _narrow_bytes(value)) if last or product else None
-        arrays.append(Array(end.bytes, dimensions, known, tuple(at), narrow=narrow))
+        arrays.append(ProductArray(end.bytes, dimensions, known, tuple(at), narrow=narrow))
         # An operand is gathered once for all products of a block, and a sum of results is reduced once.
         ends.append(_summed(value) if last else (end.value, operation.block))
     kind = ir.RankedTensorType(operation.operands[0].type).element_type
@@ -158,8 +158,10 @@ def _resharding(
         return
     dimensions = frozenset(range(rank))
     arrays = (
-        Array(end.bytes, dimensions, known, tuple(at), narrow=min(end.bytes, _narrow_bytes(value))),
-        Array(_bytes(value), dimensions, given[value], tuple(range(rank)), narrow=_narrow_bytes(value)),
+        ProductArray(end.bytes, dimensions, known, tuple(at), narrow=min(end.bytes, _narrow_bytes(value))),
+        ProductArray(
+            _bytes(value), dimensions, given[value], tuple(range(rank)), narrow=_narrow_bytes(value)
+        ),
     )
     axes = tuple(names(value, number) for number in range(rank))
     contraction = Contraction(0.0, "", _runs(operation), axes, arrays, decisive=_NEVER)

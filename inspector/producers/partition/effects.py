@@ -12,7 +12,7 @@ from cachetools import LRUCache
 
 from inspector.assessment import assess_candidate
 from inspector.compare.ratio import ratio_of
-from inspector.compare.search.bounds import Amounts, alike_key, least_seconds
+from inspector.compare.search.bounds import ProgramAmounts, alike_key, least_seconds
 from inspector.compare.search.evaluated import wire_bytes_of
 from inspector.core import typed_json
 from inspector.core.assessment import Assessment
@@ -223,7 +223,7 @@ class _Evaluator:
         named = {} if lowered is None else lowered.constraints_by_name
         return tuple(sorted(n for name in fewer for n in named[name])) if fewer <= named.keys() else None
 
-    def _place(self, change: Change, amounts: Amounts | None) -> tuple[bool, float]:
+    def _place(self, change: Change, amounts: ProgramAmounts | None) -> tuple[bool, float]:
         """Return a key that is small if a change moves the bound of the step, or the state, far.
 
         Constraints come last, because their effects are not bounded.

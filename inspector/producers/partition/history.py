@@ -39,7 +39,7 @@ _STEP = re.compile(r"step-(\d+) = \[((?:\{[^{}]*\}(?:, )?)*)\]")
 _EDGE = re.compile(r'\{"((?:[^"\\]|\\.)*)"(?::\(\d+\)\d+)? = (operand|result)-(\d+) -> \[([^\]]*)\]\}')
 
 
-class Place(NamedTuple):
+class OperandPlace(NamedTuple):
     """An operand or a result of an operation: ("operand", 0)."""
 
     kind: str
@@ -51,8 +51,8 @@ class Edge(NamedTuple):
 
     step: int
     axis: str
-    source: Place
-    targets: frozenset[Place]
+    source: OperandPlace
+    targets: frozenset[OperandPlace]
 
 
 class Site(NamedTuple):
@@ -65,7 +65,7 @@ class Site(NamedTuple):
 
     operation: ir.Operation
     number: int
-    place: Place
+    place: OperandPlace
 
     def edges(self) -> tuple[Edge, ...]:
         """Return the steps of propagation at the operation."""
@@ -79,7 +79,7 @@ class Site(NamedTuple):
         notes = _of_result(self.operation, key, self.number)
         return () if notes is None else _parsed(notes)
 
-    def value_at(self, place: Place) -> ir.Value:
+    def value_at(self, place: OperandPlace) -> ir.Value:
         """Return the operand or result at another place of the operation.
 
         For a loop, operand 0 is the initial value, and any other operand is a result of the body.
@@ -284,19 +284,19 @@ def _sites(value: ir.Value) -> Iterator[Site]:
     if not isinstance(owner, ir.Block):
         number = ir.OpResult(value).result_number
         in_loop = owner.operation.name == _LOOP
-        yield Site(owner.operation, number, Place("result", 0 if in_loop else number))
+        yield Site(owner.operation, number, OperandPlace("result", 0 if in_loop else number))
     for use in value.uses:
         user, number = use.owner.operation, use.operand_number
         if user.name == _LOOP:
-            yield Site(user, number, Place("operand", 0))
+            yield Site(user, number, OperandPlace("operand", 0))
         elif (
             user.name == "stablehlo.return"
             and (loop := user.parent) is not None
             and loop.operation.name == _LOOP
         ):
-            yield Site(loop.operation, number, Place("operand", 1))
+            yield Site(loop.operation, number, OperandPlace("operand", 1))
         else:
-            yield Site(user, number, Place("operand", number))
+            yield Site(user, number, OperandPlace("operand", number))
 
 
 def _aliases(value: ir.Value) -> list[ir.Value]:
@@ -315,19 +315,19 @@ def _aliases(value: ir.Value) -> list[ir.Value]:
 @cached_by_attribute(4096)
 def _parsed(notes: ir.Attribute) -> tuple[Edge, ...]:
     return tuple(
-        Edge(int(step), axis, Place(kind, int(number)), frozenset(_targets(targets)))
+        Edge(int(step), axis, OperandPlace(kind, int(number)), frozenset(_targets(targets)))
         for step, edges in _STEP.findall(str(notes))
         for axis, kind, number, targets in _EDGE.findall(edges)
     )
 
 
-def _targets(text: str) -> Iterator[Place]:
+def _targets(text: str) -> Iterator[OperandPlace]:
     for place in text.split(", "):
         kind, _, number = place.partition("-")
-        yield Place(kind, int(number))
+        yield OperandPlace(kind, int(number))
 
 
-def _direction(source: Place, target: Place) -> Direction:
+def _direction(source: OperandPlace, target: OperandPlace) -> Direction:
     if source.kind == target.kind:
         return "across"
     return "forward" if source.kind == "operand" else "backward"

@@ -11,7 +11,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from inspector.compiled.hlo import shardings
-from inspector.compiled.hlo.shardings import NamedMesh, Part
+from inspector.compiled.hlo.shardings import NamedMesh, PlaceDigit
 from inspector.core.errors import InvalidInput
 from inspector.producers.mlir.walk import named_attributes, operations, symbols, text_of
 from inspector.producers.partition.shardings import MANUAL, manual_axes
@@ -195,7 +195,7 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
         raise InvalidInput("it has manual axes on several meshes") from None
 
 
-def axes_of_parts(parts: tuple[Part, ...], mesh: NamedMesh) -> Iterator[str]:
+def axes_of_parts(parts: tuple[PlaceDigit, ...], mesh: NamedMesh) -> Iterator[str]:
     """Yield the axes of the mesh, or parts of them, that a dimension's parts are. Major first."""
     strides = mesh.strides
     for part in parts:

@@ -59,7 +59,7 @@ from inspector.producers.mlir.kernel_bodies import with_costs
 from inspector.producers.mlir.walk import operations
 from inspector.producers.mlir.xla_partitioner import MOST_DEVICES, partitioned_prepared
 from inspector.producers.partition import shardy
-from inspector.producers.partition.causes import Causes
+from inspector.producers.partition.causes import CollectiveCauses
 from inspector.producers.partition.conflicts import conflict, conflicts_of
 from inspector.producers.partition.history import History, intermediates
 from inspector.producers.partition.large_mesh import on_axes_of, on_large_mesh, smaller
@@ -222,7 +222,7 @@ def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     report("partition")
     layout = from_json(payload["layout"])
 
-    def report_totals(totals: Described) -> None:
+    def report_totals(totals: DescribedProgram) -> None:
         program = totals.program
         if program.name == layout.step_program:
             known = PartitionedPrograms(
@@ -249,7 +249,7 @@ def partitioned_programs(
     origins: bool = True,
     only: Collection[str] = (),
     platforms: Collection[Kind] = (),
-    report: Callable[[Described], None] = lambda totals: None,
+    report: Callable[[DescribedProgram], None] = lambda totals: None,
 ) -> PartitionedPrograms:
     """Return init, train step and inference after XLA's partitioner, with stage `partitioned`.
 
@@ -410,7 +410,7 @@ def read_program(
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedProgram:
     """A partitioned program, the values in it that its model reports, and the program on other platforms."""
 
     program: Program
@@ -423,8 +423,8 @@ def propagated_program(
     setting: Setting,
     logical: bool,
     origins: bool = True,
-    report: Callable[[Described], None] = lambda totals: None,
-) -> Described:
+    report: Callable[[DescribedProgram], None] = lambda totals: None,
+) -> DescribedProgram:
     """Return one lowered program after XLA's partitioner, and the values in it that its model reports.
 
     Args:
@@ -458,7 +458,7 @@ class PartitionedProgram:
     """
 
     module: hlo.Module
-    totals: Described
+    totals: DescribedProgram
 
 
 def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> PartitionedProgram:
@@ -477,7 +477,7 @@ def partitioned_program(lowered: Lowered, setting: Setting, logical: bool) -> Pa
         read_program(of_one_device, mesh, lowered, replace(setting, kind=kind), kept=kept)[1]
         for kind in (() if lowered.name in ONCE else setting.platforms)
     )
-    return PartitionedProgram(analysis.module, Described(program, (), on_platforms))
+    return PartitionedProgram(analysis.module, DescribedProgram(program, (), on_platforms))
 
 
 def with_causes(
@@ -487,7 +487,7 @@ def with_causes(
     setting: Setting,
     origins: bool,
     watched: bool,
-) -> Described:
+) -> DescribedProgram:
     """Return the record of a program with the causes of its collectives, and the values in it.
 
     Args:
@@ -505,7 +505,7 @@ def with_causes(
     purposes = purposes_of(partitioned.module)
     with propagated.module.context:
         conflicting = conflicts_of(program.collectives or (), purposes, history, setting.mesh.sizes)
-        causes = Causes(history, purposes, conflicting, sources, origins)
+        causes = CollectiveCauses(history, purposes, conflicting, sources, origins)
         collectives = tuple(
             replace(collective, origins=causes.origins(collective))
             for collective in program.collectives or ()

@@ -35,7 +35,7 @@ from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.jax_internals.moved_lowering import with_whole_specs
 from inspector.producers.mlir import xla_partitioner
-from inspector.producers.mlir.locations import Line, lines_at, named_at
+from inspector.producers.mlir.locations import SourceLine, lines_at, named_at
 from inspector.producers.mlir.walk import operations
 from inspector.producers.model.abstract import abstract_mesh
 from inspector.producers.model.build import Signature, build_model, reading_rules, signatures, traced_under
@@ -55,7 +55,7 @@ from inspector.producers.partition.xla_form import remove_dead_code, xla_form
 
 _CONSTRAINT = "sdy.sharding_constraint"
 _ACTIVATION = "activation/"  # of the path of a value that a model watches after it constrains it
-_Call: TypeAlias = "tuple[Line | None, Line | None]"
+_Call: TypeAlias = "tuple[SourceLine | None, SourceLine | None]"
 
 
 def positions_by_line(module: ir.Operation) -> Mapping[str, list[int]]:

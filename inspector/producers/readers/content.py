@@ -31,7 +31,7 @@ def no_report(done: int, of: int) -> None:
     """Ignore a report of progress."""
 
 
-class Text(NamedTuple):
+class FileText(NamedTuple):
     """The text of a file. `cut` is a sentence if a gzip file ends too early, else None."""
 
     text: str
@@ -133,7 +133,7 @@ def size_list(plain: object, what: str) -> tuple[int, ...]:
     return tuple(plain)
 
 
-def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> Text:
+def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_TEXT_BYTES) -> FileText:
     """Return the text of a file, unpacked if it is gzip, with Unix line ends."""
     content = read_bytes(path, most, what)
     cut = None
@@ -142,7 +142,7 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_T
         if not whole:
             cut = f"{what} is a gzip file that ends early, after {bytes_text(len(content))} of text"
     text = decode(content, what, cut is not None)
-    return Text(text.replace("\r\n", "\n") if "\r\n" in text else text, cut)
+    return FileText(text.replace("\r\n", "\n") if "\r\n" in text else text, cut)
 
 
 def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:

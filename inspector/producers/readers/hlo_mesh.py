@@ -105,7 +105,7 @@ def _written(modules: Iterable[Module]) -> tuple[Counter[NamedMesh], list[HloSha
                 unnamed.append(sharding)
         for mesh in _meshes_of_groups(module):
             if _is_invented(mesh):
-                parts = tuple((shardings.Part(size, mesh.strides[name]),) for name, size in mesh.axes)
+                parts = tuple((shardings.PlaceDigit(size, mesh.strides[name]),) for name, size in mesh.axes)
                 unnamed.append(HloSharding(parts, mesh.size, mesh.order))
             else:
                 named[mesh] += 1

@@ -23,14 +23,14 @@ from inspector.producers.mlir import walk
 from inspector.producers.recorded.recorder import described, lowered_settings, paths_of
 
 if TYPE_CHECKING:
-    from inspector.producers.jax_internals.compile_hook import Hook, Traced
+    from inspector.producers.jax_internals.compile_hook import Hook, TracedFunction
     from inspector.producers.jax_internals.move_hook import Moves
     from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
 
 MOST_BYTES = 512 * 2**20  # of the arguments of all programs of a run, on disk
 
 
-class Recorder:
+class LoweredRecorder:
     """Writes `NUMBER.json`, `NUMBER.mlirbc` and, if `settings` asks for values, `NUMBER.values`."""
 
     stopped = True  # it has no thread
@@ -47,7 +47,7 @@ class Recorder:
         self,
         computation: MeshComputation,
         executable: MeshExecutable,
-        traced: Traced | None,
+        traced: TracedFunction | None,
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
         target: MeshComputation | str | None,

@@ -43,7 +43,7 @@ from inspector.producers.recorded.own_names import (
 from inspector.producers.recorded.step_profile import StepProfile
 
 if TYPE_CHECKING:
-    from inspector.producers.jax_internals.compile_hook import Hook, Split, Traced
+    from inspector.producers.jax_internals.compile_hook import Hook, Split, TracedFunction
     from inspector.producers.jax_internals.move_hook import Moves
     from inspector.producers.jax_internals.programs import MeshComputation, MeshExecutable
 
@@ -148,7 +148,7 @@ class Recorder:
         self,
         computation: MeshComputation,
         executable: MeshExecutable,
-        traced: Traced | None,
+        traced: TracedFunction | None,
         seconds: dict[str, float | None],
         arguments: tuple[Any, ...] | None,
         target: MeshComputation | str | None,
@@ -159,7 +159,7 @@ class Recorder:
         Args:
           computation: JAX's lowered computation.
           executable: JAX's `MeshExecutable`.
-          traced: the `Traced` of the hook, None if unknown.
+          traced: the `TracedFunction` of the hook, None if unknown.
           seconds: of lowering and compiling.
           arguments: the flat arguments of the call that compiles it, None ahead of time.
           target: the computation lowered for the target, the error as text, or None.
@@ -239,7 +239,7 @@ class Recorder:
         self._executables[key] = weakref.ref(executable)
         return before is None or before() is None
 
-    def _is_new(self, source: str, traced: Traced | None) -> bool:
+    def _is_new(self, source: str, traced: TracedFunction | None) -> bool:
         """Return whether the same function was compiled before as another Python object."""
         reference = None if traced is None else traced.function
         if reference is None:
@@ -437,7 +437,7 @@ def _start_thread(function: Callable[[], None]) -> Callable[[float], Any]:
         return lambda seconds: locks[0].acquire(timeout=seconds)
 
 
-def _constants(traced: Traced | None) -> dict[str, list[str]]:
+def _constants(traced: TracedFunction | None) -> dict[str, list[str]]:
     """Return the names of the large arrays around a function, by their type and shape: `float32[8, 4]`."""
     function = None if traced is None or traced.function is None else traced.function()
     names: dict[str, list[str]] = {}
@@ -446,12 +446,12 @@ def _constants(traced: Traced | None) -> dict[str, list[str]]:
     return names
 
 
-def described(computation: MeshComputation, traced: Traced | None) -> tuple[str, str, bool]:
+def described(computation: MeshComputation, traced: TracedFunction | None) -> tuple[str, str, bool]:
     """Return the name and source of a lowered function, and whether it is one of JAX's own.
 
     Args:
       computation: JAX's lowered computation.
-      traced: the `Traced` of the hook, None if unknown.
+      traced: the `TracedFunction` of the hook, None if unknown.
     """
     name = programs.name_of(computation).removeprefix("jit(").removesuffix(")")
     debug = computation.compile_args["all_args_info"].debug_info
@@ -464,7 +464,7 @@ def described(computation: MeshComputation, traced: Traced | None) -> tuple[str,
 
 
 def paths_of(
-    computation: MeshComputation, executable: MeshExecutable, traced: Traced | None
+    computation: MeshComputation, executable: MeshExecutable, traced: TracedFunction | None
 ) -> ArgumentPaths:
     """Return the paths of the arguments and results of a compiled program."""
     _, paths = _compiled(computation, executable, traced)
@@ -484,7 +484,7 @@ def lowered_settings(lowered: MeshComputation, places: Mapping[int, int]) -> dic
 
 
 def _compiled(
-    computation: MeshComputation, executable: MeshExecutable, traced: Traced | None
+    computation: MeshComputation, executable: MeshExecutable, traced: TracedFunction | None
 ) -> tuple[Any, Any]:
     """Return a `jax.stages.Compiled` without its text, and the paths of its arguments."""
     arguments = computation.compile_args["all_args_info"]

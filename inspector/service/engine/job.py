@@ -46,7 +46,7 @@ def digest_of_session(session: str) -> str:
 
 
 @dataclass(frozen=True)
-class Subject:
+class JobSubject:
     """The task of a job, for the list of jobs and the audit log.
 
     Attributes:
@@ -60,7 +60,7 @@ class Subject:
     layout: str | None = None
 
 
-NO_SUBJECT = Subject()
+NO_SUBJECT = JobSubject()
 
 
 ALONE = ""  # the name of the only lane of a pool without named ones
@@ -195,7 +195,7 @@ class Run:
     environment: Environment
     timeout: float | None = None  # seconds from when it begins; None for no limit
     memory: int | None = None  # bytes beyond those of its worker when it begins; None for no limit
-    subject: Subject = NO_SUBJECT
+    subject: JobSubject = NO_SUBJECT
     topic: str | None = None  # runs with the same topic use the same cached values
     otherwise: dict[str, Any] | None = None  # the payload to try if it fails
     submitted: float = field(default_factory=time.monotonic)

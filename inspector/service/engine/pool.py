@@ -23,15 +23,15 @@ from inspector.service.engine.job import (
     NO_SUBJECT,
     Caller,
     Job,
+    JobSubject,
     Lane,
     Requester,
     Run,
     Status,
-    Subject,
     unchanged,
 )
 from inspector.service.engine.process import Process
-from inspector.service.engine.workers import Worker, Workers, WorkerStatus
+from inspector.service.engine.workers import WorkerProcess, Workers, WorkerStatus
 
 GRACE = 0.5  # seconds that a cancelled job has to stop by itself before its worker is killed
 CLOSING = 5.0  # seconds that `close` waits for killed workers; they are gone in milliseconds
@@ -53,7 +53,7 @@ class Listed:
     lane: str
     number: int
     kind: str
-    subject: Subject
+    subject: JobSubject
     requesters: tuple[Requester, ...]
     status: Status
     age: float
@@ -76,7 +76,7 @@ class Event:
     event: Literal["start", "end", "cancel", "refuse"]
     requester: Requester
     kind: str
-    subject: Subject
+    subject: JobSubject
     outcome: str | None = None
     seconds: float | None = None
 
@@ -147,7 +147,7 @@ class Pool:
         environment: Environment,
         timeout: float | None = 600.0,
         requester: Requester = LOCAL,
-        subject: Subject = NO_SUBJECT,
+        subject: JobSubject = NO_SUBJECT,
         topic: str | None = None,
         memory: int | None = None,
         lane: str = ALONE,
@@ -398,7 +398,7 @@ class Pool:
                 break
             self._send(worker, run)
 
-    def _send(self, worker: Worker, run: Run) -> None:
+    def _send(self, worker: WorkerProcess, run: Run) -> None:
         self._queue.remove(run)
         run.begin()
         for requester in dict.fromkeys(caller.requester for caller in run.callers):
@@ -462,7 +462,7 @@ class Pool:
                 worker.kill_at = time.monotonic() + self._grace
         self._assign()
 
-    def _process(self, worker: Worker) -> Process:
+    def _process(self, worker: WorkerProcess) -> Process:
         environment = worker.environment
         return Process(
             environment.for_child(),
@@ -474,7 +474,7 @@ class Pool:
 
     # Called from the threads of a process.
 
-    def _on_message(self, worker: Worker, message: dict[str, Any]) -> None:
+    def _on_message(self, worker: WorkerProcess, message: dict[str, Any]) -> None:
         with self._lock:
             kind = message["kind"]
             run = worker.run
@@ -510,7 +510,7 @@ class Pool:
                         self._fail(run, message["error"], message["details"])
                 self._assign()
 
-    def _on_end(self, worker: Worker) -> None:
+    def _on_end(self, worker: WorkerProcess) -> None:
         with self._lock:
             self._workers.all.remove(worker)
             run, worker.run = worker.run, None

@@ -51,7 +51,7 @@ CAUSE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Place:
+class ProcessPlace:
     """The index of this process, and `host:port` of the first one."""
 
     index: int
@@ -71,7 +71,7 @@ class Follower:
     ended: bool = False
 
 
-class Group:
+class Followers:
     """The followers of the first process.
 
     A thread of this object calls `broken(message, details)` when the group must end. `message` is the error
@@ -87,7 +87,7 @@ class Group:
         self._warm = False  # all processes have met
         # Kept open while this process lives, so that no other worker gets the same port.
         self._reserved, address = _reserve_port()
-        self.place = Place(0, processes, address)
+        self.place = ProcessPlace(0, processes, address)
         self._followers = [Follower(index) for index in range(1, processes)]
         for follower in self._followers:
             follower.process = Process(
@@ -252,7 +252,7 @@ class Worker:
         answers: BinaryIO,
         *,
         processes: int = 1,
-        place: Place | None = None,
+        place: ProcessPlace | None = None,
     ) -> None:
         self._table = table
         self._commands = commands
@@ -260,11 +260,11 @@ class Worker:
         self._answering = threading.Lock()  # a job may report from several threads
         self._inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._cancelled: int | None = None  # the last run that the server asked to stop
-        self._group: Group | None = None
+        self._group: Followers | None = None
         self._has_run = False
         self._place = place  # until it has met the other processes
         if processes > 1 and place is None:
-            self._group = Group(table, processes, self._end_group)
+            self._group = Followers(table, processes, self._end_group)
             self._place = self._group.place
 
     def serve(self) -> None:
@@ -457,5 +457,5 @@ def main() -> None:
     if others:
         processes = int(others[0])
     if len(others) > 1:
-        place = Place(int(others[1]), processes, others[2])
+        place = ProcessPlace(int(others[1]), processes, others[2])
     Worker(table, commands, answers, processes=processes, place=place).serve()

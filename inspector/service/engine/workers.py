@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
-class Worker:
+class WorkerProcess:
     """A worker process and its run. Guarded by the pool's lock."""
 
     lane: str
@@ -107,10 +107,10 @@ class Workers:
     idle: float
     memory: int
     lock: threading.Condition
-    start: Callable[[Worker], Process]
+    start: Callable[[WorkerProcess], Process]
     time_out: Callable[[Run], None]
     fail: Callable[[Run, str], None]
-    all: list[Worker] = field(default_factory=list)
+    all: list[WorkerProcess] = field(default_factory=list)
     closed: bool = False
     uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _to_warm: list[tuple[str, Environment]] = field(default_factory=list)  # when there is room
@@ -132,7 +132,7 @@ class Workers:
             if not worker.stopping and worker.lane in names
         )
 
-    def close(self) -> list[Worker]:
+    def close(self) -> list[WorkerProcess]:
         """Kill all workers, and return them."""
         self.closed = True
         self._to_warm.clear()
@@ -140,13 +140,13 @@ class Workers:
             self.stop(worker)
         return list(self.all)
 
-    def stop(self, worker: Worker) -> None:
+    def stop(self, worker: WorkerProcess) -> None:
         """Kill a worker. It remains among all until its end is seen."""
         worker.stopping = True
         worker.kill_at = None
         worker.process.kill()
 
-    def free(self, lane: str, environment: Environment, topic: str | None = None) -> Worker | None:
+    def free(self, lane: str, environment: Environment, topic: str | None = None) -> WorkerProcess | None:
         """Return an idle worker of this lane for this environment, or None if there is none yet.
 
         A worker that has run a job of this topic is preferred, then the most recently used one.
@@ -162,7 +162,7 @@ class Workers:
         full = count[lane] >= self.lanes[lane].workers
         promised = sum(max(0, other.kept - count[name]) for name, other in self.lanes.items() if name != lane)
         if not full and len(self.all) + promised < self.most:
-            worker = Worker(lane, environment, last_used=next(self.uses))
+            worker = WorkerProcess(lane, environment, last_used=next(self.uses))
             worker.process = self.start(worker)
             self.all.append(worker)
             return worker
@@ -230,14 +230,14 @@ class Workers:
                         self._stop_for_memory(worker, run, used, allowed)
             time.sleep(1 / CHECKS_PER_SECOND)
 
-    def _allowed(self, worker: Worker) -> int:
+    def _allowed(self, worker: WorkerProcess) -> int:
         """Return the bytes that a worker may have in memory now."""
         run = worker.run
         if run is None or run.memory is None or not run.picked_up:
             return self.memory
         return min(self.memory, max(worker.used_before, WORKER) + run.memory)
 
-    def _stop_for_memory(self, worker: Worker, run: Run | None, used: int, allowed: int) -> None:
+    def _stop_for_memory(self, worker: WorkerProcess, run: Run | None, used: int, allowed: int) -> None:
         if worker.run is not run or run is None or worker.stopping:
             return  # its run ended meanwhile, perhaps for another reason
         if allowed < self.memory and run.memory is not None:
@@ -251,7 +251,7 @@ class Workers:
         self.stop(worker)
         self.lock.notify_all()
 
-    def _due(self, worker: Worker) -> float:
+    def _due(self, worker: WorkerProcess) -> float:
         """Return when the clock must act on a worker, on the monotonic clock; infinity for never."""
         if worker.run is not None or worker.stopping:
             return worker.due()

@@ -20,7 +20,7 @@ LONGEST_NOTE = 4_000  # characters, about a page
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     """A saved Snapshot or Board without its arrays. Unknown fields are None.
 
     A Board has the source `BOARD`, and as `target`, `model` and `mesh` the different ones of its layouts, or

@@ -20,8 +20,8 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
 from inspector.core.snapshot import Snapshot
 from inspector.service.engine import Requester
-from inspector.service.library.entry import Entry, checked_name, checked_note, described, folded, words
-from inspector.service.store import Unreadable, View, move_aside, ownership, packed, unpacked
+from inspector.service.library.entry import LibraryEntry, checked_name, checked_note, described, folded, words
+from inspector.service.store import StoreView, Unreadable, move_aside, ownership, packed, unpacked
 
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
 
@@ -47,7 +47,7 @@ class NameUnknown(InvalidInput):
     """The user sees no entry of this name."""
 
 
-class Library(View):
+class Library(StoreView):
     """The Snapshots in the file. Every method raises `InvalidInput` if the file is unusable.
 
     A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
@@ -55,7 +55,7 @@ class Library(View):
     `base (ann@my.org)`. So no answer depends on objects a user does not see.
 
     Args:
-      user: sees and changes the same as in every `View`, and also sees objects without an owner.
+      user: sees and changes the same as in every `StoreView`, and also sees objects without an owner.
       on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
         the user, the name of the Snapshot, and the outcome.
     """
@@ -73,7 +73,7 @@ class Library(View):
         super().__init__(path, user)
         self._on_change = on_change
 
-    def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> Entry:
+    def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> LibraryEntry:
         """Save a Snapshot or a Board under a name. Replace one of that name only with `replace`.
 
         Raises:
@@ -106,7 +106,7 @@ class Library(View):
             database.execute(f"UPDATE snapshots SET {changes} WHERE id = ?", [*entry.values(), taken.id])
             return self._entry(database, taken.id)
 
-    def entries(self, search: str = "") -> tuple[Entry, ...]:
+    def entries(self, search: str = "") -> tuple[LibraryEntry, ...]:
         """Return the entries that the user sees and that contain each word of `search`, newest first.
 
         The search covers name, note, model, mesh, target, source and owner, and ignores case.
@@ -123,7 +123,7 @@ class Library(View):
                 if number in names and all(word in searched for word in wanted)
             )
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> LibraryEntry:
         """Return one entry.
 
         Raises:
@@ -164,7 +164,7 @@ class Library(View):
             (content,) = database.execute("SELECT packed FROM snapshots WHERE id = ?", [number]).fetchone()
         return unpacked(content, MOST_BYTES, f"the Snapshot {shown(name)} in the library")
 
-    def annotate(self, name: str, note: str) -> Entry:
+    def annotate(self, name: str, note: str) -> LibraryEntry:
         """Replace the note of a saved Snapshot.
 
         Raises:
@@ -176,7 +176,7 @@ class Library(View):
             database.execute("UPDATE snapshots SET note = ? WHERE id = ?", [note, number])
             return self._described_again(database, number)
 
-    def rename(self, name: str, new_name: str) -> Entry:
+    def rename(self, name: str, new_name: str) -> LibraryEntry:
         """Give a saved Snapshot another name.
 
         Raises:
@@ -195,7 +195,7 @@ class Library(View):
             database.execute("UPDATE snapshots SET name = ? WHERE id = ?", [new_name, row.id])
             return self._described_again(database, row.id)
 
-    def share(self, name: str, shared: bool) -> Entry:
+    def share(self, name: str, shared: bool) -> LibraryEntry:
         """Let all users of the server see a Snapshot, or only its owner again.
 
         Raises:
@@ -294,7 +294,7 @@ class Library(View):
             raise InvalidInput(f"the Snapshot {shown(name)} {whose}, so you cannot change it")
         return row
 
-    def _described_again(self, database: sqlite3.Connection, number: int) -> Entry:
+    def _described_again(self, database: sqlite3.Connection, number: int) -> LibraryEntry:
         """Update the words that are searched, and return the entry."""
         entry = self._entry(database, number)
         facts = (entry.model, entry.mesh, entry.target, entry.source, entry.owner)
@@ -302,17 +302,17 @@ class Library(View):
         database.execute("UPDATE snapshots SET words = ? WHERE id = ?", [searched, number])
         return entry
 
-    def _entry(self, database: sqlite3.Connection, number: int) -> Entry:
+    def _entry(self, database: sqlite3.Connection, number: int) -> LibraryEntry:
         owner, *facts = database.execute(
             f"SELECT owner, {_ENTRY} FROM snapshots WHERE id = ?", [number]
         ).fetchone()
         names = {row.id: name for name, row in self._visible(database).items()}
         return self._made(names[number], owner, facts)
 
-    def _made(self, name: str, owner: str | None, row: Any) -> Entry:
+    def _made(self, name: str, owner: str | None, row: Any) -> LibraryEntry:
         *facts, shared = row
         changeable = self._may_change(owner)
-        return replace(Entry(name, *facts), shared=bool(shared), changeable=changeable)
+        return replace(LibraryEntry(name, *facts), shared=bool(shared), changeable=changeable)
 
 
 INDEX = "library.json"
@@ -320,7 +320,7 @@ _UNSAFE = re.compile(r"[^\w.()+-]+", re.ASCII)
 _LONGEST = 80  # characters of a file name
 
 
-def zipped(library: Library, entries: Sequence[Entry]) -> bytes:
+def zipped(library: Library, entries: Sequence[LibraryEntry]) -> bytes:
     """Return a zip with a JSON file for each entry, and `library.json` with names, notes and files.
 
     An unreadable entry has no file; the index has its `problem`.

@@ -27,7 +27,7 @@ _FROM_TERMINAL = 128  # si_code SI_KERNEL: the terminal sent the signal to the p
 _PR_SET_PDEATHSIG = 1
 
 
-class Program:
+class LaunchedProgram:
     """The process of a program that records each program that it compiles.
 
     Args:

@@ -21,10 +21,10 @@ from inspector.core.printable import file_name, one_line
 from inspector.core.program_run import (
     LOWERED,
     CompiledRecord,
+    CompileReason,
     LiveRecord,
     LostSharding,
     ProgramRun,
-    Reason,
     ReasonKind,
     RunError,
     when_compiled,
@@ -159,7 +159,7 @@ _FIELDS: dict[str, ReasonKind] = {
 }
 
 
-def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[Reason, ...]:
+def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[CompileReason, ...]:
     """Return why the last compile of a function was needed. Compared with the most similar earlier one.
 
     Args:
@@ -170,33 +170,37 @@ def reasons(metas: Sequence[Mapping[str, Any]]) -> tuple[Reason, ...]:
         return ()
     reasons = min((tuple(_differences(one, last)) for one in reversed(earlier)), key=len)
     # JAX compiles another object even for equal arguments.
-    return ((Reason("function"),) if last["new_function"] else ()) + reasons or (Reason("unknown"),)
+    return ((CompileReason("function"),) if last["new_function"] else ()) + reasons or (
+        CompileReason("unknown"),
+    )
 
 
-def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Reason]:
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[CompileReason]:
     inputs, now = ({one["name"]: one for one in meta["inputs"]} for meta in (before, after))
     for name in inputs.keys() | now.keys():
         if name not in now:
-            yield Reason("argument", name, before=_type(inputs[name]))
+            yield CompileReason("argument", name, before=_type(inputs[name]))
         elif name not in inputs:
-            yield Reason("argument", name, after=_type(now[name]))
+            yield CompileReason("argument", name, after=_type(now[name]))
     for name in now:
         if name in inputs:
             for field, kind in _FIELDS.items():
                 old, new = inputs[name][field], now[name][field]
                 if old != new:
-                    yield Reason(kind, name, _text(old), _text(new))
+                    yield CompileReason(kind, name, _text(old), _text(new))
     if before.get("devices") != after.get("devices"):
-        yield Reason("devices", None, *(_text(meta["devices"]) for meta in (before, after)))
+        yield CompileReason("devices", None, *(_text(meta["devices"]) for meta in (before, after)))
     trees, now_trees = before.get("structures", {}), after.get("structures", {})
     for name in trees.keys() & now_trees.keys() if inputs.keys() == now.keys() else ():
         if trees[name] != now_trees[name]:
-            yield Reason("structure", name)
+            yield CompileReason("structure", name)
     static, current = before["static"], after["static"]
     for name in static.keys() | current.keys():
         old, new = static.get(name), current.get(name)
         if old != new:
-            yield Reason("static", name, None if old is None else old[0], None if new is None else new[0])
+            yield CompileReason(
+                "static", name, None if old is None else old[0], None if new is None else new[0]
+            )
 
 
 def _type(value: Mapping[str, Any]) -> str:
@@ -240,7 +244,7 @@ class _Read:
     propagated: tuple[Program, ...] = ()
 
 
-class Folder:
+class RunFolder:
     """The folder of one run: `run.json`, `snapshot.json`, and a Snapshot per program in `programs`.
 
     The program writes to `raw`; a raw record is deleted when its Snapshot is written.

@@ -18,7 +18,7 @@ from inspector.core.program_run import place_of, unique_names
 from inspector.core.same_results import ComparedProgram, SameResults
 from inspector.core.temporary_folder import TemporaryFolder
 from inspector.service.engine import Environment, Pool
-from inspector.service.program_run.launch import Program
+from inspector.service.program_run.launch import LaunchedProgram
 
 _TIMEOUT = 3600.0  # seconds for one program
 _MOST_ERROR = 400  # characters
@@ -80,7 +80,7 @@ def _run(
     streams: Mapping[str, Any],
 ) -> str | None:
     """Run the program, and return how it ended, None if it succeeded."""
-    program = Program(
+    program = LaunchedProgram(
         command, folder, variables, settings={"recorder": _RECORDER, **settings}, streams=streams
     )
     status = program.wait()

@@ -15,13 +15,13 @@ from typing import Literal
 from cachetools import LRUCache
 
 from inspector.compare.search.order import Goal
-from inspector.compare.search.result import Objective, Progress, SearchResult
+from inspector.compare.search.result import Objective, SearchProgress, SearchResult
 from inspector.compare.search.space import Space
 from inspector.core.errors import InvalidInput
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.service import inspection, lanes, serving
-from inspector.service.engine import LOCAL, Requester, Subject
+from inspector.service.engine import LOCAL, JobSubject, Requester
 from inspector.service.engine.pool import Event, unreported
 from inspector.service.request import digest, layout_title
 from inspector.service.search import executors, task
@@ -112,7 +112,7 @@ class Watched:
     def stopped(self) -> bool:
         return self.search.stopped
 
-    def progress(self) -> Progress:
+    def progress(self) -> SearchProgress:
         """Return its state at this moment."""
         return self.search.progress()
 
@@ -235,7 +235,7 @@ class Searches:
         outcome: str | None = None,
         seconds: float | None = None,
     ) -> None:
-        subject = Subject(layout_title(watched.layout), watched.layout.target, digest(watched.layout))
+        subject = JobSubject(layout_title(watched.layout), watched.layout.target, digest(watched.layout))
         for requester in list(watched.owners.values()):
             self._on_event(Event(event, requester, "search", subject, outcome, seconds))
 

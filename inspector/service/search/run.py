@@ -35,7 +35,14 @@ from inspector.compare.search.order import (
     scaled_to_measured,
     value,
 )
-from inspector.compare.search.result import Candidate, Counts, Objective, Progress, SearchResult, candidate
+from inspector.compare.search.result import (
+    Candidate,
+    Counts,
+    Objective,
+    SearchProgress,
+    SearchResult,
+    candidate,
+)
 from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
@@ -97,7 +104,7 @@ class Search:
     objective: Objective = "time"
     goal: Goal = field(default_factory=Goal)
     store: CompileCache = field(default_factory=lambda: store())
-    on_progress: Callable[[Progress], None] | None = None
+    on_progress: Callable[[SearchProgress], None] | None = None
     workers: int = 1
     exhaustive: bool = False
     compile_all: bool = False
@@ -110,7 +117,7 @@ class Search:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._version = 0
-        self._progress = Progress("bound", 0, 0, Counts(), None, 0)
+        self._progress = SearchProgress("bound", 0, 0, Counts(), None, 0)
         self._settled: int | None = None  # candidates at the front that are the best of all
         self._finished: str | None = None
         self._message: str | None = None
@@ -158,7 +165,7 @@ class Search:
     def stopped(self) -> bool:
         return self._stop.is_set()
 
-    def progress(self) -> Progress:
+    def progress(self) -> SearchProgress:
         """Return the state at this moment."""
         return self._progress
 
@@ -548,7 +555,7 @@ class Search:
             left = (time.monotonic() - began) / done * (total - done)
         with self._lock:
             counts = self._counts(self._entries.values())
-        self._progress = Progress(phase, done, total, counts, left, self._version)
+        self._progress = SearchProgress(phase, done, total, counts, left, self._version)
         if self.on_progress is not None:
             self.on_progress(self._progress)
 

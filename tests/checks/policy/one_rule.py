@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from inspector.checks import policy
-from inspector.checks.policy import Outcome
+from inspector.checks.policy import RuleOutcome
 from inspector.core.snapshot import Collective, Snapshot
 
 
-def outcome(text: str, snapshot: Snapshot) -> Outcome:
+def outcome(text: str, snapshot: Snapshot) -> RuleOutcome:
     """Return the outcome of a policy with one rule."""
     (only,) = policy.parse(text).check(snapshot)
     return only

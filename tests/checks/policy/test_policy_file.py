@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inspector.checks import policy
-from inspector.checks.policy.fields import Fields
+from inspector.checks.policy.fields import PolicyTable
 from inspector.checks.policy.policy_file import RULES
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import UNITS
@@ -132,13 +132,13 @@ def test_sizes_have_units(count: int, unit: str, blank: str) -> None:
     letters = {"k": 1, "m": 2, "g": 3, "t": 4}
     power = letters.get(unit[0], 0)
     expected = count * (1024 if "i" in unit else 1000) ** power
-    fields = Fields({"a": f"{count}{blank}{unit.upper()}", "b": expected}, "here")
+    fields = PolicyTable({"a": f"{count}{blank}{unit.upper()}", "b": expected}, "here")
     assert fields.size("a") == fields.size("b") == expected
 
 
 def test_fractions_of_a_unit_are_exact() -> None:
-    assert Fields({"a": "0.1 GiB"}, "here").size("a") == 2**30 // 10
-    assert Fields({"a": "1.5 KiB"}, "here").size("a") == 1536
+    assert PolicyTable({"a": "0.1 GiB"}, "here").size("a") == 2**30 // 10
+    assert PolicyTable({"a": "1.5 KiB"}, "here").size("a") == 1536
 
 
 def test_a_rule_about_something_missing_is_unknown() -> None:

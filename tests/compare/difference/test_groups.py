@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from inspector.compare.difference import arrays
 from inspector.compare.difference.causes import REORDERED, Cause, causes
-from inspector.compare.difference.sentences import Group, groups
+from inspector.compare.difference.sentences import DifferenceGroup, groups
 from inspector.core.snapshot import Snapshot
 from inspector.core.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned
 from tests.examples import costly
 
 
-def grouped(before: Snapshot, after: Snapshot) -> tuple[Group, ...]:
+def grouped(before: Snapshot, after: Snapshot) -> tuple[DifferenceGroup, ...]:
     why = causes(before, after)
     return groups(arrays(why.before, after), why)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector.compare.compared import compared
-from inspector.compare.questions.questions import Measure, measures
+from inspector.compare.questions.questions import StepMeasure, measures
 from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
@@ -18,16 +18,16 @@ from tests.figures import samples
 V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")
 
 
-def by_kind(snapshots: list[Snapshot], chip=V5E, baseline: int = 0) -> dict[str, Measure]:
+def by_kind(snapshots: list[Snapshot], chip=V5E, baseline: int = 0) -> dict[str, StepMeasure]:
     return {measure.kind: measure for measure in measured(snapshots, baseline, chip)}
 
 
-def measured(snapshots: list[Snapshot], baseline: int, chip: Chip | None) -> tuple[Measure, ...]:
+def measured(snapshots: list[Snapshot], baseline: int, chip: Chip | None) -> tuple[StepMeasure, ...]:
     names = [f"layout {number}" for number in range(len(snapshots))]
     return measures(compared(list(zip(names, snapshots, strict=True)), chip), baseline)
 
 
-def parts(measure: Measure, place: int) -> dict[str, float]:
+def parts(measure: StepMeasure, place: int) -> dict[str, float]:
     return {part.name: part.amount for part in measure.amounts[place].parts}
 
 

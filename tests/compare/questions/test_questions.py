@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inspector import layout as layouts
 from inspector.compare.compared import compared
-from inspector.compare.question import Row, Statement, change_text
+from inspector.compare.question import QuestionRow, Statement, change_text
 from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.questions.questions import FINDINGS
 from inspector.compare.splits import split_of, without_idle_axes
@@ -164,7 +164,7 @@ VALUES = st.one_of(st.integers(0, 10**15), st.floats(0, 1e6, allow_nan=False))
 @given(VALUES, VALUES)
 def test_verdicts_mirror(one: float, other: float) -> None:
     there, back = (
-        Row("s", "t", "less", [Statement(str(value), value) for value in pair]).compared(0).answers[1]
+        QuestionRow("s", "t", "less", [Statement(str(value), value) for value in pair]).compared(0).answers[1]
         for pair in ((one, other), (other, one))
     )
     mirror = {"better": "worse", "worse": "better", "equal": "equal"}
@@ -220,7 +220,7 @@ def test_copies_with_equal_text_are_equal() -> None:
 
 def test_a_negligible_change_is_neither_better_nor_worse() -> None:
     def answer(text: str, flops: float) -> Answer:
-        row = Row("Time", "FLOPs", "less", [Statement("1.000", 1e9), Statement(text, flops)])
+        row = QuestionRow("Time", "FLOPs", "less", [Statement("1.000", 1e9), Statement(text, flops)])
         return row.compared(0).answers[1]
 
     near, far = answer("1.001", 1.001e9), answer("1.02", 1.02e9)

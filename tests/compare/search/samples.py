@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspector import layout as layouts
 from inspector.compare.search.evaluated import of_assessment
 from inspector.compare.search.result import Counts, SearchResult, candidate
-from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, Traffic
+from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, StepTraffic
 
 
 def search_result() -> SearchResult:
@@ -18,7 +18,7 @@ def search_result() -> SearchResult:
         "train_step",
         Step(0.5, 0.4, 0.6, "predicted"),
         MemoryNeed(10, 10, 10, 100, True, "train_step"),
-        Traffic(30, {"data": 30}),
+        StepTraffic(30, {"data": 30}),
         5,
         FindingCounts(),
     )

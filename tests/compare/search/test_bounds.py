@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.search.bounds import Amounts, alike_key, least_seconds
-from inspector.compare.search.transfers import Array, Contraction
+from inspector.compare.search.bounds import ProgramAmounts, alike_key, least_seconds
+from inspector.compare.search.transfers import Contraction, ProductArray
 from inspector.layout import Layout
 from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.calibration import before_compile_constants, default_constants
@@ -23,7 +23,7 @@ def layout(mesh: str, axes: str, rules: str, **more: str) -> Layout:
     return layouts.parse(fields | more).unwrap()
 
 
-def amounts(**changes: object) -> Amounts:
+def amounts(**changes: object) -> ProgramAmounts:
     """Return a program that is one product of (batch) × (mlp), and reads an array of each."""
     fields = {
         "name": "train_step",
@@ -34,7 +34,7 @@ def amounts(**changes: object) -> Amounts:
         "fusions": 1.0,
         "given": (("batch", "mlp"), ("batch", "seq")),
     }
-    return Amounts(**fields | changes)  # type: ignore[arg-type]
+    return ProgramAmounts(**fields | changes)  # type: ignore[arg-type]
 
 
 def of_flops(flops: float) -> float:
@@ -88,9 +88,9 @@ def test_a_contraction_over_an_axis_ends_with_a_reduction():
         1,
         (ROWS, COLUMNS),
         (
-            Array(bytes_of, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
-            Array(8, frozenset({1}), ("mlp",), (1,)),
-            Array(bytes_of, frozenset({0}), ("batch",), (0,)),
+            ProductArray(bytes_of, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
+            ProductArray(8, frozenset({1}), ("mlp",), (1,)),
+            ProductArray(bytes_of, frozenset({0}), ("batch",), (0,)),
         ),
     )
     with_product = amounts(contractions=(product,))
@@ -111,8 +111,8 @@ def seconds_of(contraction: Contraction, given: Layout) -> float:
 
 def test_a_sum_over_a_sharded_dimension_is_reduced_once_for_all_axes():
     def total(users: int = 1) -> Contraction:
-        operand = Array(10**12, frozenset({0, 1}), ("batch", "seq"), (0, 1))
-        result = Array(10**10, frozenset(), None, users=users)
+        operand = ProductArray(10**12, frozenset({0, 1}), ("batch", "seq"), (0, 1))
+        result = ProductArray(10**10, frozenset(), None, users=users)
         result = replace(result, given=(), at=())
         names = (frozenset({"batch"}), frozenset({"seq"}))
         return Contraction(0.0, "f32", 1, names, (operand, result), frozenset({0, 1}), decisive=1)
@@ -134,9 +134,9 @@ def test_two_arrays_with_an_axis_in_one_dimension_decide_the_product():
         1,
         names,
         (
-            Array(10**6, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
-            Array(10**6, frozenset({1, 2}), ("mlp", "embed"), (1, 2)),
-            Array(10**12, frozenset({0, 2}), ("batch", "embed"), (0, 2)),
+            ProductArray(10**6, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
+            ProductArray(10**6, frozenset({1, 2}), ("mlp", "embed"), (1, 2)),
+            ProductArray(10**12, frozenset({0, 2}), ("batch", "embed"), (0, 2)),
         ),
         frozenset({1}),
     )
@@ -148,8 +148,8 @@ def test_two_arrays_with_an_axis_in_one_dimension_decide_the_product():
 def test_a_change_of_the_given_sharding_is_an_exchange():
     """(batch, expert) sharded over one axis by its batch, and then by its experts."""
     arrays = (
-        Array(10**12, frozenset({0, 1}), ("batch", None), (0, 1)),
-        Array(10**12, frozenset({0, 1}), (None, "expert"), (0, 1)),
+        ProductArray(10**12, frozenset({0, 1}), ("batch", None), (0, 1)),
+        ProductArray(10**12, frozenset({0, 1}), (None, "expert"), (0, 1)),
     )
     names = (frozenset({"batch"}), frozenset({"expert"}))
     change = Contraction(0.0, "", 1, names, arrays, decisive=9)
@@ -165,9 +165,9 @@ def test_devices_repeat_a_product_whose_arrays_are_not_sharded_over_their_axis()
     """Both names can shard the columns elsewhere in the program, but the arrays have one of them."""
     columns = frozenset({"heads", "kv_heads"})
     arrays = (
-        Array(1, frozenset({0}), ("batch",), (0,)),
-        Array(1, frozenset({1}), ("heads",), (1,)),
-        Array(1, frozenset({0, 1}), ("batch", "heads"), (0, 1)),
+        ProductArray(1, frozenset({0}), ("batch",), (0,)),
+        ProductArray(1, frozenset({1}), ("heads",), (1,)),
+        ProductArray(1, frozenset({0, 1}), ("batch", "heads"), (0, 1)),
     )
     product = Contraction(FLOPS, "bf16", 1, (ROWS, columns), arrays)
     known = amounts(products={("bf16", ((ROWS, columns),)): FLOPS}, contractions=(product,))

@@ -9,7 +9,7 @@ import pytest
 from inspector import layout as layouts
 from inspector.compare.search.evaluated import Evaluated, ProgramCost, together
 from inspector.compare.search.order import Figure, Goal, best_of, goal_of, least_value, ranked, value
-from inspector.core.assessment import Assessment, Step, Traffic
+from inspector.core.assessment import Assessment, Step, StepTraffic
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
 
@@ -47,7 +47,7 @@ def test_a_decode_step_counts_alone_by_default() -> None:
 
 
 def assessed(program: str, seconds: float, sent: int, kind: str = "predicted") -> Evaluated:
-    step, traffic = Step(seconds, None, None, kind), Traffic(sent, {"data+tensor": sent})
+    step, traffic = Step(seconds, None, None, kind), StepTraffic(sent, {"data+tensor": sent})
     assessment = Assessment("v5e", 8, "partitioned", program, step, None, traffic, None, None)
     return Evaluated("propagated", seconds=seconds, assessment=assessment)
 
@@ -59,7 +59,7 @@ def test_a_round_sends_what_the_runs_of_its_programs_send() -> None:
     evaluated = Goal({"prefill": 1.0, "decode": 3.0}).applied(costs, LAYOUT)
     sent = 16 * 100 + 3 * 7
     assert evaluated.wire_bytes == {"data,tensor": sent} and value(evaluated, 1, "traffic") == sent
-    assert evaluated.assessment is not None and evaluated.assessment.traffic == Traffic(
+    assert evaluated.assessment is not None and evaluated.assessment.traffic == StepTraffic(
         sent, {"data+tensor": sent}
     )
 

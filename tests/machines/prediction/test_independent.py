@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import ScheduledOperation
-from inspector.machines.prediction.independent import Transfer, independent_seconds, transfers_of, users_of
+from inspector.machines.prediction.independent import (
+    CollectiveSpan,
+    independent_seconds,
+    transfers_of,
+    users_of,
+)
 
 ITERATIONS = 3
 
@@ -28,7 +33,7 @@ def reached(
 
 
 def by_paths(
-    operations: list[ScheduledOperation], seconds: list[float], transfer: Transfer
+    operations: list[ScheduledOperation], seconds: list[float], transfer: CollectiveSpan
 ) -> tuple[float, float]:
     """Return what `independent_seconds` does for one transfer, from the paths between operations."""
     users: dict[tuple[int, int], set[tuple[int, int]]] = {}
@@ -50,7 +55,7 @@ def by_paths(
 
 
 @st.composite
-def computations(draw: st.DrawFn) -> tuple[list[ScheduledOperation], list[float], list[Transfer]]:
+def computations(draw: st.DrawFn) -> tuple[list[ScheduledOperation], list[float], list[CollectiveSpan]]:
     count = draw(st.integers(3, 9))
     places = st.integers(0, count - 1)
     starts = draw(st.dictionaries(places, places, max_size=3))
@@ -81,7 +86,7 @@ def computations(draw: st.DrawFn) -> tuple[list[ScheduledOperation], list[float]
 
 @given(computations())
 def test_independent_operations_are_those_without_a_path(
-    given: tuple[list[ScheduledOperation], list[float], list[Transfer]],
+    given: tuple[list[ScheduledOperation], list[float], list[CollectiveSpan]],
 ) -> None:
     operations, seconds, transfers = given
     loop = independent_seconds(operations, seconds, transfers, True)
@@ -96,7 +101,7 @@ def test_the_first_user_can_be_in_the_next_iteration() -> None:
     gather = ScheduledOperation("g", "all-gather", collective=0, operands=())
     product = ScheduledOperation("p", "fusion", operands=(), carried=(0,))
     last = ScheduledOperation("q", "fusion", operands=(0,))
-    own = [Transfer(0, 0)]
+    own = [CollectiveSpan(0, 0)]
     assert users_of([gather, product], own) == [(1, True)]
     assert users_of([gather, product, last], own) == [(2, False)]
     assert users_of([gather], own) == [None]
@@ -106,8 +111,8 @@ def test_a_transfer_ends_where_something_waits_for_it() -> None:
     start = ScheduledOperation("s", "all-gather-start", collective=0, begins=True, operands=())
     done = ScheduledOperation("d", "all-gather-done", awaits=0, operands=(0,))
     whole = ScheduledOperation("g", "all-gather", collective=1, operands=())
-    assert transfers_of([start, whole, done], [0, 1]) == [Transfer(0, 2), Transfer(1, 1)]
-    assert transfers_of([start, whole], [0]) == [Transfer(0, 0, inside=False)]
+    assert transfers_of([start, whole, done], [0, 1]) == [CollectiveSpan(0, 2), CollectiveSpan(1, 1)]
+    assert transfers_of([start, whole], [0]) == [CollectiveSpan(0, 0, inside=False)]
 
 
 def test_positions_that_a_file_invents_are_left_out() -> None:
@@ -115,7 +120,7 @@ def test_positions_that_a_file_invents_are_left_out() -> None:
         ScheduledOperation("g", "all-gather", collective=0, operands=(7,), carried=(9,)),
         ScheduledOperation("p", "fusion", operands=(1, 5)),
     ]
-    (amounts,) = independent_seconds(operations, [0.0, 2.0], [Transfer(0, 0)], True)
+    (amounts,) = independent_seconds(operations, [0.0, 2.0], [CollectiveSpan(0, 0)], True)
     assert amounts == (2.0, 2.0)
 
 
@@ -129,7 +134,7 @@ def test_many_collectives_of_a_long_computation_take_linear_time() -> None:
         )
         for place in range(20_000)
     ]
-    transfers = [Transfer(place, place) for place in range(0, 20_000, 40)]
+    transfers = [CollectiveSpan(place, place) for place in range(0, 20_000, 40)]
     begun = time.process_time()
     amounts = independent_seconds(operations, [1.0] * len(operations), transfers, False)
     users = users_of(operations, transfers)

@@ -24,7 +24,7 @@ from inspector.core.statistics import sum_known
 from inspector.layout.plan import plan
 from inspector.machines import hardware, out_of_memory
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.memory import Breakdown, Part
+from inspector.machines.prediction.memory import Breakdown, GroupBytes
 from inspector.producers.arrays import records
 from inspector.producers.compile.compiled_program import CompiledProgram
 from inspector.producers.compile.run_layout import run_layout
@@ -91,7 +91,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for program in ("train_step", "apply"):
         assert memory.UNEXPLAINED not in [part.name for part in programs[program].arguments]
     key = jax.eval_shape(lambda: jax.random.key(0))
-    assert programs["init"].arguments == (Part(None, 0, key.dtype.itemsize),)
+    assert programs["init"].arguments == (GroupBytes(None, 0, key.dtype.itemsize),)
     step = {part.group: part.bytes for part in programs["train_step"].arguments}
     for group in ("params", "opt_state", "other"):
         arrays = [array for array in snapshot.arrays if array.group == group]
@@ -154,7 +154,7 @@ def test_arguments_of_any_size(dtype: str, shapes: list[list[int]], split: bool)
     snapshot = Snapshot(Source("cpu", "cpu", "now"), None, samples.mesh(x=4), tuple(arrays))
     program = Program("p", memory=records.memory_of(executable), shardings=tuple(used))
     breakdown = memory.breakdown(snapshot, program)
-    assert breakdown.arguments == (Part("batch", len(shapes), program.memory.arguments),)
+    assert breakdown.arguments == (GroupBytes("batch", len(shapes), program.memory.arguments),)
 
 
 def with_memory(snapshot: Snapshot, **changed: Any) -> Snapshot:
@@ -174,7 +174,7 @@ def test_program_without_memory() -> None:
 
 def test_unlisted_arguments_are_unexplained() -> None:
     (breakdown,) = memory.breakdowns(with_memory(samples.snapshot()))
-    assert breakdown.arguments == (Part(None, 0, 100),)
+    assert breakdown.arguments == (GroupBytes(None, 0, 100),)
     assert breakdown.total == 100 + 50 + 7 - 10
     assert breakdown.donatable is None and breakdown.not_donated is None
 
@@ -205,7 +205,10 @@ def test_program_can_shard_an_array_differently() -> None:
         shardings=(ProgramArray("input", "params/w", None, (("x",), None), None),),
     )
     snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
-    assert memory.breakdown(snapshot, program).arguments == (Part("params", 1, 64), Part(None, 0, 36))
+    assert memory.breakdown(snapshot, program).arguments == (
+        GroupBytes("params", 1, 64),
+        GroupBytes(None, 0, 36),
+    )
 
 
 @pytest.mark.parametrize("got", [(("y",), None), (("x",),), ((), ("x",)), (("x",), None)])
@@ -218,7 +221,7 @@ def test_invalid_sharding_leaves_the_argument_unexplained(got: Any) -> None:
         shardings=(ProgramArray("input", "params/w", None, got, None),),
     )
     snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
-    assert memory.breakdown(snapshot, program).arguments == (Part(None, 0, 100),)
+    assert memory.breakdown(snapshot, program).arguments == (GroupBytes(None, 0, 100),)
 
 
 def test_unused_input_is_not_an_argument() -> None:
@@ -327,8 +330,8 @@ def test_fit_without_arrays_is_unknown() -> None:
 
 def test_aliased_outputs_are_not_the_largest_part() -> None:
     breakdown = Breakdown(
-        "p", (Part("params", 1, 10), Part("opt_state", 1, 20)), (Part("params", 1, 30),), 30, 5, 0, None,
-        False, 30,
+        "p", (GroupBytes("params", 1, 10), GroupBytes("opt_state", 1, 20)), (GroupBytes("params", 1, 30),),
+        30, 5, 0, None, False, 30,
     )  # fmt: skip
     assert breakdown.largest == ("optimizer state", 20)
     assert breakdown.total == 35 and breakdown.not_donated == 0
@@ -348,8 +351,10 @@ def test_arguments_in_host_memory_are_no_part_of_device_memory() -> None:
         (module,) = hlo.parse(text if in_host else text.replace(":S(5)", ""))
         use = memory_use(Analysis(module))
         assert use is not None and use.peak_bytes == 2 * 4 * size
-    arguments = Part("params", 1, 32), Part("opt_state", 1, 256, True)
-    breakdown = Breakdown("p", arguments, (Part("opt_state", 1, 256, True),), 0, 0, 0, None, False, 0, None)
+    arguments = GroupBytes("params", 1, 32), GroupBytes("opt_state", 1, 256, True)
+    breakdown = Breakdown(
+        "p", arguments, (GroupBytes("opt_state", 1, 256, True),), 0, 0, 0, None, False, 0, None
+    )
     assert breakdown.total == 32 == sum(size for _, size in breakdown.parts)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inspector.core.snapshot import Collective, Program, ScheduledOperation
 from inspector.machines.hardware import CHIPS
 from inspector.machines.links import Ring, TorusLink
-from inspector.machines.prediction.calibration import Constants
+from inspector.machines.prediction.calibration import ChipConstants
 from inspector.machines.prediction.collective_cost import expected
 from inspector.machines.prediction.simulation import Simulated, simulate
 from inspector.machines.prediction.step_parts import critical_path
@@ -19,7 +19,7 @@ from tests.machines.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 LINKS = {("data",): TorusLink((Ring(16, 4.5e10, 1e-6),))}
-CONSTANTS = Constants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0, head_width=128)
+CONSTANTS = ChipConstants(compute_factor=1.0, link_efficiency=1.0, hbm_efficiency=1.0, head_width=128)
 PAYLOAD = 180_000_000
 GATHER = expected("all-gather", PAYLOAD, LINKS["data",], CONSTANTS).seconds
 MILLISECOND = 1_500_000  # cycles of a v5e

@@ -10,7 +10,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.search import result as results
-from inspector.compare.search.result import Counts, Progress
+from inspector.compare.search.result import Counts, SearchProgress
 from inspector.core.formatting import seconds_text
 from inspector.machines import targets
 from inspector.media.terminal import search_verb
@@ -46,7 +46,7 @@ def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(
     printed = Printed(lambda: next(times))
     phases = ["bound", "bound", "bound", "bound", "partition", "partition", "done"]
     for done, phase in enumerate(phases):
-        printed(Progress(phase, done, 10, Counts(), None, done))
+        printed(SearchProgress(phase, done, 10, Counts(), None, done))
     lines = capsys.readouterr().err.splitlines()
     assert ["0 of" in lines[0], "3 of" in lines[1], "4 of" in lines[2]] == [True] * 3
     assert len(lines) == 4
@@ -55,7 +55,7 @@ def test_off_a_terminal_progress_is_a_line_for_each_phase_and_every_ten_seconds(
 def test_off_a_terminal_a_task_that_takes_long_does_not_end_the_lines(capsys):
     times = iter([0.0, *(11.0 * number for number in range(1, 1000))])
     printed = Printed(lambda: next(times))
-    printed(Progress("partition", 1, 10, Counts(), None, 1))
+    printed(SearchProgress("partition", 1, 10, Counts(), None, 1))
     with printed.repeated():
         time.sleep(1.5)  # nothing is reported
     assert len(capsys.readouterr().err.splitlines()) >= 2

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from inspector.producers.learn.compare_results import differences
-from inspector.producers.learn.compare_results.job import Value
+from inspector.producers.learn.compare_results.job import ResultValue
 
 RANDOM = np.random.default_rng(0)
 
@@ -67,9 +67,9 @@ def test_a_sum_in_another_order_is_within_the_tolerance() -> None:
 def test_replicas() -> None:
     halves = (slice(0, 2),), (slice(2, 4),)
     parts = tuple(map(np.array, ([1.0, 2.0], [3.0, 4.0], [1.0, 2.0], [3.0, 5.0])))
-    value = Value((4,), parts, halves * 2)
+    value = ResultValue((4,), parts, halves * 2)
     assert value.whole().tolist() == [1, 2, 3, 4]
     unequal = value.unequal_replicas()
     assert unequal.devices == (1, 3) and unequal.index == (3,)
     assert unequal.values == ("4.0", "5.0") and unequal.groups == 1
-    assert Value((4,), (*parts[:3], parts[1]), halves * 2).unequal_replicas() is None
+    assert ResultValue((4,), (*parts[:3], parts[1]), halves * 2).unequal_replicas() is None

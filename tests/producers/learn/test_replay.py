@@ -21,7 +21,7 @@ from inspector.core import sharding
 from inspector.core.errors import Cancelled, InvalidInput
 from inspector.core.sharding import jax_entry
 from inspector.guides import tutorials
-from inspector.guides.tutorials import TUTORIALS, DrawnArray, Step, TutorialRequest, TutorialRun
+from inspector.guides.tutorials import TUTORIALS, DrawnArray, TutorialRequest, TutorialRun, TutorialStep
 from inspector.producers.learn.tutorials import replay
 from inspector.producers.learn.tutorials.replay import Cell, cells_of
 from inspector.service.inspection import Inspection
@@ -68,7 +68,7 @@ def cases(*guides: str) -> list[Any]:
     ]
 
 
-def step(result: TutorialRun, title: str) -> Step:
+def step(result: TutorialRun, title: str) -> TutorialStep:
     (step,) = [one for one in result.steps if one.title == title]
     return step
 
@@ -350,7 +350,7 @@ def written(*codes: str, draw: tuple[str, ...] = (), refused: str | None = None)
     return [Cell(f"Title {code}", "Words.", code, draw, refused) for code in codes]
 
 
-def run(cells: list[Cell], report: Callable[..., None] = lambda *_, **__: None) -> tuple[Step, ...]:
+def run(cells: list[Cell], report: Callable[..., None] = lambda *_, **__: None) -> tuple[TutorialStep, ...]:
     return replay.run(cells, HERE, report)
 
 

@@ -9,7 +9,7 @@ import pytest
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.guides import tutorials
-from inspector.guides.tutorials import TUTORIALS, Step, TutorialRequest, TutorialRun
+from inspector.guides.tutorials import TUTORIALS, TutorialRequest, TutorialRun, TutorialStep
 
 
 @pytest.mark.parametrize("guide", TUTORIALS)
@@ -77,15 +77,18 @@ def test_different_requests_have_different_keys() -> None:
 
 
 def test_steps_are_read_back_from_json() -> None:
-    result = TutorialRun((Step("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
+    result = TutorialRun((TutorialStep("a", "b", "c", refusal="d", problem="e"),), {"jax": "1"})
     assert typed_json.decode(TutorialRun, typed_json.encode(result)) == result
     assert not result.complete
-    assert TutorialRun((Step("a", "b", "c"),)).complete
+    assert TutorialRun((TutorialStep("a", "b", "c"),)).complete
 
 
 def test_the_script_has_the_mesh_and_a_cell_per_step() -> None:
     words = "Words. " * 30
-    steps = (Step("First", words, "size = mesh_shape[0]"), Step("Second", "More.", "print(size)"))
+    steps = (
+        TutorialStep("First", words, "size = mesh_shape[0]"),
+        TutorialStep("Second", "More.", "print(size)"),
+    )
     text = tutorials.script(TutorialRequest("pieces", (3, 2), ("x", "y")), steps)
     ast.parse(text)
     assert 'os.environ["JAX_NUM_CPU_DEVICES"] = "6"' in text

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inspector.core.errors import InvalidInput
 from inspector.service.engine import Requester
-from inspector.service.library import Entry, Library, NameTaken
+from inspector.service.library import Library, LibraryEntry, NameTaken
 from tests.service.library.test_kept import FOUND, names
 
 ANN = Requester("https://p.org 1", "ann@my.org", "tab 1", signed_in=True)
@@ -151,7 +151,7 @@ def outcome(library: Library, step: str, name: str, other: str) -> object:
         answer = uses[step]()
     except InvalidInput as error:
         return type(error).__name__, str(error)
-    return replace(answer, saved="") if isinstance(answer, Entry) else answer
+    return replace(answer, saved="") if isinstance(answer, LibraryEntry) else answer
 
 
 def test_what_has_no_owner_is_changed_by_users_without_sign_in(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from inspector.core import program_run, sharding, snapshot
-from inspector.core.program_run import ProgramRun, Reason
+from inspector.core.program_run import CompileReason, ProgramRun
 from inspector.core.snapshot import Snapshot
 from inspector.service.program_run import folder_snapshot, records
 from tests.paths import ROOT
@@ -118,8 +118,8 @@ def test_every_style_of_compile_is_recorded(trained: Any) -> None:
 def test_a_second_compile_has_its_reasons(trained: Any) -> None:
     first, second = trained.run.programs[:2]
     assert first.reasons == ()
-    assert Reason("shape", "batch", "[4, 16]", "[2, 16]") in second.reasons
-    assert Reason("static", "scale", None, "2") in second.reasons
+    assert CompileReason("shape", "batch", "[4, 16]", "[2, 16]") in second.reasons
+    assert CompileReason("static", "scale", None, "2") in second.reasons
 
 
 @pytest.mark.nightly

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inspector.core import program_run
-from inspector.core.program_run import Reason
+from inspector.core.program_run import CompileReason
 from inspector.service.program_run.records import reasons
 from tests.service.program_run.test_program_run import RUN, call
 
@@ -58,7 +58,7 @@ X = meta(value("x"), value("y"), static={"n": ("1", 1)})
 def test_each_difference_is_a_reason() -> None:
     assert reasons([X]) == ()
     assert reasons([X, meta(value("x", (4,)), value("y"), static=X["static"])]) == (
-        Reason("shape", "x", "[8]", "[4]"),
+        CompileReason("shape", "x", "[8]", "[4]"),
     )
     other = meta(value("x", dtype="int8", weak=True), value("y", sharding="P('a')"), static=X["static"])
     assert {(reason.kind, reason.argument) for reason in reasons([X, other])} == {
@@ -66,23 +66,23 @@ def test_each_difference_is_a_reason() -> None:
         ("weak type", "x"),
         ("sharding", "y"),
     }
-    assert reasons([X, X | {"static": {"n": ("2", 2)}}]) == (Reason("static", "n", "1", "2"),)
+    assert reasons([X, X | {"static": {"n": ("2", 2)}}]) == (CompileReason("static", "n", "1", "2"),)
     fewer = meta(value("x"), static=X["static"])
-    assert reasons([X, fewer]) == (Reason("argument", "y", before="float32[8]"),)
-    assert reasons([fewer, X]) == (Reason("argument", "y", after="float32[8]"),)
+    assert reasons([X, fewer]) == (CompileReason("argument", "y", before="float32[8]"),)
+    assert reasons([fewer, X]) == (CompileReason("argument", "y", after="float32[8]"),)
 
 
 def test_equal_arguments_leave_the_function_or_nothing() -> None:
-    assert reasons([X, X | {"new_function": True}]) == (Reason("function"),)
-    assert reasons([X, X]) == (Reason("unknown"),)
+    assert reasons([X, X | {"new_function": True}]) == (CompileReason("function"),)
+    assert reasons([X, X]) == (CompileReason("unknown"),)
     other = meta(value("x", (4,)), value("y"), static=X["static"]) | {"new_function": True}
-    assert reasons([X, other]) == (Reason("function"), Reason("shape", "x", "[8]", "[4]"))
+    assert reasons([X, other]) == (CompileReason("function"), CompileReason("shape", "x", "[8]", "[4]"))
 
 
 def test_the_most_similar_compile_is_compared() -> None:
     far = meta(value("x", (2,)), value("y", (2,)), static=X["static"])
     assert reasons([X, far, meta(value("x"), value("y", (3,)), static=X["static"])]) == (
-        Reason("shape", "y", "[8]", "[3]"),
+        CompileReason("shape", "y", "[8]", "[3]"),
     )
 
 
@@ -92,5 +92,6 @@ def test_other_devices_and_another_static_part_of_a_pytree_are_reasons(tmp_path:
     assert call(tmp_path, *RUN, "again.py").returncode == 0
     programs = program_run.read(tmp_path / "recorded").programs
     assert [program.reasons for program in programs] == [
-        (), (Reason("devices", None, "[0, 1, 2, 3]", "[4, 5, 6, 7]"),), (), (Reason("structure", "layer"),),
+        (), (CompileReason("devices", None, "[0, 1, 2, 3]", "[4, 5, 6, 7]"),), (),
+        (CompileReason("structure", "layer"),),
     ]  # fmt: skip

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.processes import PATIENCE, until
 from inspector import layout as layouts
 from inspector.compare.search.order import Goal
-from inspector.compare.search.result import Counts, Progress
+from inspector.compare.search.result import Counts, SearchProgress
 from inspector.core.errors import InvalidInput
 from inspector.service import lanes
 from inspector.service.engine import Requester
@@ -48,8 +48,8 @@ class FakeSearch:
         self._error = error
         self._end.set()
 
-    def progress(self) -> Progress:
-        return Progress("partition", 1, 4, Counts(), None, 0)
+    def progress(self) -> SearchProgress:
+        return SearchProgress("partition", 1, 4, Counts(), None, 0)
 
     def result(self) -> SimpleNamespace:
         return FOUND

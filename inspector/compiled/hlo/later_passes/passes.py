@@ -29,7 +29,7 @@ _DIMENSIONS = re.compile(r"\bdimensions\s*+=\s*+\{([\d,]*+)\}")
 _DTYPE = re.compile(r"[a-z]\w*+(?=\[)")
 
 
-class Array(NamedTuple):
+class SizedArray(NamedTuple):
     """Element type and sizes of an array of known size."""
 
     dtype: str
@@ -41,7 +41,7 @@ class Array(NamedTuple):
         order = ",".join(map(str, reversed(range(len(self.sizes)))))
         return f"{self.dtype}[{','.join(map(str, self.sizes))}]{{{order}}}"
 
-    def resized(self, sizes: Sequence[int]) -> Array:
+    def resized(self, sizes: Sequence[int]) -> SizedArray:
         return self._replace(sizes=tuple(sizes))
 
 
@@ -144,7 +144,7 @@ class Passes:
         at: Instruction,
     ) -> Instruction:
         """Reshape a value to these sizes, permute its dimensions, and reshape it to the last shape."""
-        edited, array = self.edited, Array(dtype_of(value) or "", tuple(sizes))
+        edited, array = self.edited, SizedArray(dtype_of(value) or "", tuple(sizes))
         apart = edited.insert("reshape", array.text, [value.name], metadata(at), at)
         permuted = edited.insert(
             "transpose",
@@ -156,12 +156,12 @@ class Passes:
         return edited.insert("reshape", shape_text or "", [permuted.name], metadata(at), at)
 
 
-def array_of(instruction: Instruction) -> Array | None:
+def array_of(instruction: Instruction) -> SizedArray | None:
     """Return the array of a result; None if it is a tuple or has a dynamic dimension."""
     shape = instruction.shape
     if shape is None or shape.parts is not None or shape.elements is None:
         return None
-    return Array(shape.dtype, tuple(size or 0 for size in shape.dimensions))
+    return SizedArray(shape.dtype, tuple(size or 0 for size in shape.dimensions))
 
 
 def dtype_of(instruction: Instruction) -> str | None:

@@ -8,8 +8,8 @@ import numpy as np
 
 from inspector.compiled.hlo.later_passes.edited import EditedComputation
 from inspector.compiled.hlo.later_passes.passes import (
-    Array,
     Passes,
+    SizedArray,
     array_of,
     bits_of,
     product_of_groups,
@@ -169,7 +169,7 @@ def scatter_by_fusion(passes: Passes, collective: Instruction) -> None:
         scatter(passes, collective)
 
 
-def _has_whole_tiles(part: Array, cut: int, bits: int) -> bool:
+def _has_whole_tiles(part: SizedArray, cut: int, bits: int) -> bool:
     """Return whether a layout has whole tiles in a part of an array that is cut along one dimension.
 
     The parts are those of columns, of rows, or of rows of the transposed array.
@@ -196,7 +196,7 @@ class _KeptSlice(NamedTuple):
     """
 
     user: Instruction
-    part: Array
+    part: SizedArray
     dimension: int
 
 

@@ -8,7 +8,7 @@ from inspector.checks import audit
 from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.compared import compared
 from inspector.compare.questions import Question, questions
-from inspector.compare.questions.questions import Measure
+from inspector.compare.questions.questions import StepMeasure
 from inspector.core.formatting import and_text, counted
 from inspector.core.program_names import title
 from inspector.machines import hardware
@@ -77,7 +77,7 @@ def _sentences(named: comparison.Named, chip: hardware.Chip | None, baseline: in
 
 def _kept(rows: Sequence[Question], count: int) -> list[Question]:
     """Draw the choices for the table, and return its rows."""
-    of_programs = [row for row in rows if row.program and not isinstance(row, Measure)]
+    of_programs = [row for row in rows if row.program and not isinstance(row, StepMeasure)]
     programs = list(dict.fromkeys(row.program for row in of_programs if row.program))
     with screenshot_mode.controls("table", horizontal=True, vertical_alignment="center", gap="medium"):
         chosen = _choose_program(programs)

@@ -12,7 +12,7 @@ from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import Column
+from inspector.figures.tree_rows import LayoutColumn
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import kept_field, screenshot_mode, selection
@@ -62,7 +62,7 @@ def show_trees(board: Board) -> None:
         st.caption(selection.CAPTION)
 
 
-def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
+def _tree(board: Board, place: int, groups: tuple[str, ...]) -> LayoutColumn:
     """Return the arrays of one layout, and the paths that differ from the baseline."""
     name, snapshot = board.named[place]
     arrays = tuple(
@@ -71,9 +71,9 @@ def _tree(board: Board, place: int, groups: tuple[str, ...]) -> Column:
         if array.group in groups
     )
     if place == board.baseline:
-        return Column(name, arrays, None)
+        return LayoutColumn(name, arrays, None)
     pairs = difference.arrays(board.snapshots[board.baseline], snapshot)
-    return Column(name, arrays, {pair.path for pair in pairs if pair.changed})
+    return LayoutColumn(name, arrays, {pair.path for pair in pairs if pair.changed})
 
 
 KEY = "board_array"

@@ -14,7 +14,7 @@ from inspector.guides.assembly.script import script
 from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
-from inspector.media.streamlit.parts.guide_form import Fields
+from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import user
 from inspector.sections import provenance
 
@@ -40,7 +40,7 @@ def show() -> None:
     """Draw the page."""
     st.markdown("### Arrays from pieces")
     numbers = {"rows", "features", "device"}
-    fields = Fields(
+    fields = FormFields(
         "assemble",
         {
             name: (int(text) if text else None) if name in numbers else text
@@ -74,7 +74,7 @@ def show() -> None:
     )
 
 
-def _draw_fields(fields: Fields) -> None:
+def _draw_fields(fields: FormFields) -> None:
     way = fields.draw(
         st.segmented_control,
         "way",
@@ -117,7 +117,7 @@ def _draw_fields(fields: Fields) -> None:
             text("target", "Reshard to", "PartitionSpec of the result of `jit`.")
 
 
-def _change_mesh(fields: Fields) -> None:
+def _change_mesh(fields: FormFields) -> None:
     names = mesh_shapes.fit_axis_names(fields, MAX_MESH_AXES)
     if names is None:
         return
@@ -235,7 +235,7 @@ def _show_reshard(assembly: Assembly, assembled: Assembled) -> None:
         )
 
 
-def _show_mistake(fields: Fields, assembly: Assembly) -> tuple[Assembly, Assembled] | None:
+def _show_mistake(fields: FormFields, assembly: Assembly) -> tuple[Assembly, Assembled] | None:
     """Draw the choice of a mistake and its outcome. Return None if no mistake is chosen."""
     st.markdown("#### Mistakes")
     possible = list(assemblies.applicable(assembly))

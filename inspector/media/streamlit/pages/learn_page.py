@@ -10,12 +10,12 @@ from inspector.core.sharding_text import spec_text
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials
-from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
+from inspector.guides.tutorials import DrawnArray, TutorialRequest, TutorialRun, TutorialStep
 from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads, guide_form
-from inspector.media.streamlit.parts.guide_form import Fields
+from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import asked, user
 from inspector.sections import provenance
 
@@ -34,7 +34,7 @@ class Taken:
 def show() -> None:
     """Draw the page."""
     st.markdown("### Learn")
-    page = Fields("learn", {"guide": tutorials.DEFAULT_TUTORIAL})
+    page = FormFields("learn", {"guide": tutorials.DEFAULT_TUTORIAL})
     guide = page.draw(
         st.segmented_control,
         "guide",
@@ -62,7 +62,7 @@ def show() -> None:
 
 def _draw_fields(guide: str) -> TutorialRequest | None:
     """Draw the fields of the mesh with their problems. Return None if a field is wrong."""
-    fields = Fields(f"learn:{guide}", tutorials.defaults(guide))
+    fields = FormFields(f"learn:{guide}", tutorials.defaults(guide))
     parsed = tutorials.parse(guide, **fields.texts())
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         sizes = f"Sizes of the mesh axes joined by x; at most {tutorials.MOST_DEVICES} devices. "
@@ -74,7 +74,7 @@ def _draw_fields(guide: str) -> TutorialRequest | None:
     return parsed.value
 
 
-def _change_mesh(guide: str, fields: Fields) -> None:
+def _change_mesh(guide: str, fields: FormFields) -> None:
     counts = tutorials.TUTORIALS[guide].axis_counts
     if len(fields["mesh"].replace("×", "x").split("x")) in counts:
         mesh_shapes.fit_axis_names(fields, max(counts))
@@ -130,7 +130,7 @@ def _draw_step_buttons(taken: Taken) -> None:
     )
 
 
-def _show_step(taken: Taken, step: Step, number: int) -> None:
+def _show_step(taken: Taken, step: TutorialStep, number: int) -> None:
     st.markdown(step.words)
     st.code(step.code, language="python")
     if step.output:
@@ -159,7 +159,7 @@ def _show_step(taken: Taken, step: Step, number: int) -> None:
             _show_array(drawn, name)
 
 
-def provenance_lines(taken: Taken, step: Step, number: int, drawn: DrawnArray) -> list[str]:
+def provenance_lines(taken: Taken, step: TutorialStep, number: int, drawn: DrawnArray) -> list[str]:
     """Return the text below the saved pictures of a step's array."""
     facts = [
         _step_text(taken, step, number),
@@ -168,7 +168,7 @@ def provenance_lines(taken: Taken, step: Step, number: int, drawn: DrawnArray) -
     return [provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)]
 
 
-def _step_text(taken: Taken, step: Step, number: int) -> str:
+def _step_text(taken: Taken, step: TutorialStep, number: int) -> str:
     return f"{tutorials.TUTORIALS[taken.request.guide].title}, step {number}: {step.title}"
 
 

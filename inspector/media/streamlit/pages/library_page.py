@@ -20,7 +20,7 @@ from inspector.media.streamlit.session import pins, user
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.sections import provenance
 from inspector.service import serving
-from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Entry, Library, Unreadable, kept
+from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
 
 CHOSEN = "library_chosen"  # name of the selected Snapshot
 _SEARCH, _READ = "library_search", "library_read"
@@ -48,7 +48,7 @@ def show() -> None:
         st.error(plain(str(error)), icon=":material/error:")
 
 
-def _show_all(library: Library, everything: Sequence[Entry]) -> None:
+def _show_all(library: Library, everything: Sequence[LibraryEntry]) -> None:
     if not everything:
         st.info(
             "The library is empty. Save a Snapshot with *Save* on the Layout page, or with "
@@ -91,7 +91,7 @@ def _show_all(library: Library, everything: Sequence[Entry]) -> None:
     _show_chosen(library, by_name.get(st.session_state.get(CHOSEN, ""), entries[0]))
 
 
-def _show_table(entries: Sequence[Entry]) -> None:
+def _show_table(entries: Sequence[LibraryEntry]) -> None:
     names = [entry.name for entry in entries]
     owners = [_owner_text(entry) for entry in entries]
     table.show_entries(
@@ -113,18 +113,18 @@ def _show_table(entries: Sequence[Entry]) -> None:
     )
 
 
-def _state_text(entry: Entry) -> str:
+def _state_text(entry: LibraryEntry) -> str:
     return entry.text_of(None if entry.per_device is None else bytes_text(entry.per_device))
 
 
-def _owner_text(entry: Entry) -> str:
+def _owner_text(entry: LibraryEntry) -> str:
     """Return the owner, and whether others see the entry; empty if it has no owner."""
     if entry.owner is None:
         return ""
     return f"{entry.owner} ({'shared' if entry.shared else 'private'})"
 
 
-def _show_chosen(library: Library, entry: Entry) -> None:
+def _show_chosen(library: Library, entry: LibraryEntry) -> None:
     with st.container(border=True):
         st.markdown(f"#### {plain(entry.name)}")
         if entry.owner is not None:
@@ -161,7 +161,7 @@ def _show_chosen(library: Library, entry: Entry) -> None:
                 _draw_delete(entry)
 
 
-def _show_amounts(entry: Entry) -> None:
+def _show_amounts(entry: LibraryEntry) -> None:
     columns = st.columns(4)
     columns[0].metric("Devices", "unknown" if entry.devices is None else f"{entry.devices:,}")
     columns[1].metric("Arrays", f"{entry.arrays:,}")
@@ -169,7 +169,7 @@ def _show_amounts(entry: Entry) -> None:
     columns[3].metric("Train state per device", bytes_text(entry.per_device))
 
 
-def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
+def _draw_open(entry: LibraryEntry, opened: Snapshot | Board) -> None:
     # This opens the shown entry, even if another tab has deleted it since.
     buttons.draw("Open", "library_open", "open_in_full", _open, entry, opened, type="primary")
     if isinstance(opened, Board):
@@ -181,7 +181,7 @@ def _draw_open(entry: Entry, opened: Snapshot | Board) -> None:
 
 
 @uninterrupted()
-def _open(entry: Entry, opened: Snapshot | Board) -> None:
+def _open(entry: LibraryEntry, opened: Snapshot | Board) -> None:
     """Open a Board or a Snapshot on its page in the next run."""
     if isinstance(opened, Board):
         pins.open_kept(entry.name, opened)
@@ -198,7 +198,7 @@ def _edit(layout: Layout) -> None:
     page_switch.in_next_run(page_switch.LAYOUT)
 
 
-def _draw_note(entry: Entry) -> None:
+def _draw_note(entry: LibraryEntry) -> None:
     with st.popover("Note", icon=":material/edit_note:", type="tertiary", key="library_note_popover"):
         # Each entry has its own field, so that no note goes to another Snapshot.
         key = f"library_note:{entry.name}:{entry.saved}"
@@ -206,7 +206,7 @@ def _draw_note(entry: Entry) -> None:
         st.button("Save note", key="library_annotate", on_click=_annotate, args=(entry, key))
 
 
-def _draw_share(entry: Entry) -> None:
+def _draw_share(entry: LibraryEntry) -> None:
     if entry.owner is None:
         return  # everyone sees it
     label, icon, help = "Share", "group", "Let all users of this server open it."
@@ -215,20 +215,20 @@ def _draw_share(entry: Entry) -> None:
     buttons.draw(label, "library_share", icon, _share, entry, type="tertiary", help=help)
 
 
-def _draw_rename(entry: Entry) -> None:
+def _draw_rename(entry: LibraryEntry) -> None:
     with st.popover("Rename", icon=":material/edit:", type="tertiary", key="library_rename_popover"):
         key = f"library_name:{entry.name}:{entry.saved}"
         st.text_input("New name", value=entry.name, key=key, max_chars=LONGEST_NAME)
         st.button("Save name", key="library_rename", on_click=_rename, args=(entry, key))
 
 
-def _draw_delete(entry: Entry) -> None:
+def _draw_delete(entry: LibraryEntry) -> None:
     with st.popover("Delete", icon=":material/delete:", type="tertiary", key="library_delete_popover"):
         st.markdown(f"{plain(entry.name)} cannot be recovered.")
         buttons.draw("Delete entry", "library_delete", "delete_forever", _delete, entry)
 
 
-def _opened(library: Library, entry: Entry) -> Snapshot | Board:
+def _opened(library: Library, entry: LibraryEntry) -> Snapshot | Board:
     """Return the Snapshot or Board of the selected entry, which is read once."""
     state = st.session_state
     key = (library.path, entry.name, entry.saved)
@@ -239,7 +239,7 @@ def _opened(library: Library, entry: Entry) -> Snapshot | Board:
     return known[1]
 
 
-def _text(library: Library, entry: Entry, opened: Snapshot | Board) -> str:
+def _text(library: Library, entry: LibraryEntry, opened: Snapshot | Board) -> str:
     """Return the file of the entry; if another tab has deleted it, that of the one shown."""
     try:
         return library.text(entry.name)
@@ -247,23 +247,23 @@ def _text(library: Library, entry: Entry, opened: Snapshot | Board) -> str:
         return boards.dumps(opened) if isinstance(opened, Board) else snapshot.dumps(opened)
 
 
-def _annotate(entry: Entry, key: str) -> None:
+def _annotate(entry: LibraryEntry, key: str) -> None:
     with last_problem.kept():
         user.library().annotate(entry.name, st.session_state.get(key) or "")
 
 
-def _share(entry: Entry) -> None:
+def _share(entry: LibraryEntry) -> None:
     with last_problem.kept():
         user.library().share(entry.name, not entry.shared)
 
 
-def _rename(entry: Entry, key: str) -> None:
+def _rename(entry: LibraryEntry, key: str) -> None:
     with last_problem.kept():
         renamed = user.library().rename(entry.name, st.session_state.get(key) or "")
         st.session_state[CHOSEN] = renamed.name
 
 
-def _delete(entry: Entry) -> None:
+def _delete(entry: LibraryEntry) -> None:
     with last_problem.kept():
         user.library().delete(entry.name)
         st.session_state.pop(_READ, None)

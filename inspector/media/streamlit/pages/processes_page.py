@@ -10,11 +10,11 @@ from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
 from inspector.guides.array_fields import MAX_MESH_AXES
-from inspector.guides.processes import Exchanged, HostLocal, View
+from inspector.guides.processes import Exchanged, HostLocal, ProcessView
 from inspector.layout import mesh_shapes
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
-from inspector.media.streamlit.parts.guide_form import Fields
+from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import user
 from inspector.sections import provenance
 
@@ -30,7 +30,7 @@ def show() -> None:
         "Each process has a host-local array. `jit` takes global arrays, which all processes make together. "
         "This page runs real processes on this machine, connected by `jax.distributed`."
     )
-    fields = Fields("processes", processes.DEFAULTS | {"convert": True})
+    fields = FormFields("processes", processes.DEFAULTS | {"convert": True})
     _draw_fields(fields)
     parsed = processes.parse(fields.texts())
     if (request := parsed.value) is None:
@@ -56,7 +56,7 @@ def show() -> None:
     )
 
 
-def _draw_fields(fields: Fields) -> None:
+def _draw_fields(fields: FormFields) -> None:
     columns = st.columns([2, 2, 2, 3, 3, 4])
     fields.draw(
         columns[0].segmented_control,
@@ -86,7 +86,7 @@ def _draw_fields(fields: Fields) -> None:
     )
 
 
-def _change_mesh(fields: Fields) -> None:
+def _change_mesh(fields: FormFields) -> None:
     names = mesh_shapes.fit_axis_names(fields, MAX_MESH_AXES)
     if names is not None:
         fields["spec"] = mesh_shapes.fitted_spec(fields["spec"], names)
@@ -143,7 +143,7 @@ def provenance_line(request: HostLocal, exchanged: Exchanged) -> str:
 def _show_views(request: HostLocal, exchanged: Exchanged) -> None:
     """Draw a table with the same expressions on every process."""
     st.markdown("#### View of each process")
-    rows: dict[str, Callable[[View], str]] = {
+    rows: dict[str, Callable[[ProcessView], str]] = {
         "`process_index()`": lambda view: str(view.process),
         "`process_count()`": lambda view: str(view.processes),
         "`local_devices()`": lambda view: devices_text(view.devices, most=8),

@@ -17,7 +17,7 @@ from inspector.layout import Layout, mesh_shapes, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
-from inspector.media.streamlit.parts.guide_form import Fields
+from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import current_layout, planning, user
 from inspector.sections import provenance
 from inspector.service import inspection
@@ -86,7 +86,7 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
     """Draw the fields of the new layout. Return None if a field is wrong."""
     st.markdown("**New layout**")
     last = _last_field(saved)
-    fields = Fields("restore", _three_fields(suggested(saved)))
+    fields = FormFields("restore", _three_fields(suggested(saved)))
     parsed = layouts.parse(_texts(saved, fields))
     _draw_presets(saved, fields)
     left, middle = st.columns([2, 3])
@@ -100,7 +100,7 @@ def _draw_new_layout(saved: Layout) -> Layout | None:
     return parsed.value
 
 
-def _draw_presets(saved: Layout, fields: Fields) -> None:
+def _draw_presets(saved: Layout, fields: FormFields) -> None:
     now = layouts.parse_leniently(_texts(saved, fields)).unwrap()
     current = presets.matching(now)
 
@@ -112,7 +112,7 @@ def _draw_presets(saved: Layout, fields: Fields) -> None:
     preset_pills.draw("Preset", fields.key("preset"), fitting, selected, apply)
 
 
-def _change_mesh(saved: Layout, fields: Fields) -> None:
+def _change_mesh(saved: Layout, fields: FormFields) -> None:
     try:
         rank = len(layouts.parse_mesh(fields["mesh"]))
     except InvalidInput:
@@ -138,7 +138,7 @@ def _last_field(saved: Layout) -> str:
     return "rules" if saved.entry.has_rules else "specs"
 
 
-def _texts(saved: Layout, fields: Fields) -> dict[str, str]:
+def _texts(saved: Layout, fields: FormFields) -> dict[str, str]:
     """Return the fields of the saved layout with the typed ones: both layouts have one model."""
     return layouts.to_fields(saved) | {name: fields[name] for name in ("mesh", "axes", _last_field(saved))}
 

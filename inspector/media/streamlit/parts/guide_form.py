@@ -18,7 +18,7 @@ SPEC_HELP = "One entry for each dimension: a mesh axis, several axes joined by +
 Result = TypeVar("Result")
 
 
-class Fields:
+class FormFields:
     """The fields of a page. The session keeps their values when another page is open."""
 
     def __init__(self, page: str, defaults: Mapping[str, Any]) -> None:

@@ -19,7 +19,7 @@ from inspector.core.errors import InvalidInput
 from inspector.core.printable import one_line
 from inspector.media.terminal import options, unexpected
 from inspector.media.terminal.mcp import tools
-from inspector.media.terminal.mcp.tools import Folder
+from inspector.media.terminal.mcp.tools import ServedFolder
 from inspector.model import own_model
 from inspector.service import compile_cache
 
@@ -39,7 +39,7 @@ def serve(path: str) -> None:
     Raises:
       InvalidInput: there is no such folder.
     """
-    folder = Folder(path)
+    folder = ServedFolder(path)
     for variable in (own_model.VARIABLE, start.OWN_MODELS):
         os.environ.pop(variable, None)
     with tempfile.TemporaryDirectory(prefix="sharding-inspector-mcp-") as empty:
@@ -69,7 +69,7 @@ async def _run(server: Server) -> None:
         await server.run(messages, answers, server.create_initialization_options())
 
 
-def _server(folder: Folder) -> Server:
+def _server(folder: ServedFolder) -> Server:
     at_once = anyio.CapacityLimiter(_AT_ONCE)
 
     async def list_tools(
@@ -103,7 +103,7 @@ def _described(tool: tools.Tool) -> types.Tool:
     )
 
 
-def _answer(name: str, arguments: dict[str, object], folder: Folder) -> types.CallToolResult:
+def _answer(name: str, arguments: dict[str, object], folder: ServedFolder) -> types.CallToolResult:
     """Return the answer of a tool, or one sentence about its error."""
     try:
         answer = tools.call(name, arguments, folder)

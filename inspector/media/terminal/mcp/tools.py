@@ -35,7 +35,7 @@ _MOST_LISTED = 1000  # names in an error or at the start
 _MOST_ENTRIES = 100_000  # of a folder of a run
 
 
-class Folder:
+class ServedFolder:
     """A folder, and the files below it. It is the current folder of the process, so paths begin in it.
 
     Raises:
@@ -163,7 +163,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ToolAnswer:
     """The JSON of a tool as text, and a picture, or why there is none."""
 
     text: str
@@ -171,7 +171,7 @@ class Answer:
     no_picture: str | None = None
 
 
-def call(name: str, arguments: Mapping[str, Any], folder: Folder) -> Answer:
+def call(name: str, arguments: Mapping[str, Any], folder: ServedFolder) -> ToolAnswer:
     """Return the answer of a tool.
 
     Raises:
@@ -190,11 +190,11 @@ def call(name: str, arguments: Mapping[str, Any], folder: Folder) -> Answer:
     assert isinstance(printed, Output)
     text = _fitting(printed) if printed.brief else json.dumps(printed.plain(), allow_nan=False)
     if not wants_picture:
-        return Answer(text)
+        return ToolAnswer(text)
     try:
-        return Answer(text, _png(printed.blocks()))
+        return ToolAnswer(text, _png(printed.blocks()))
     except InvalidInput as error:  # there is no browser, or it took too long
-        return Answer(text, no_picture=str(error))
+        return ToolAnswer(text, no_picture=str(error))
 
 
 def _fitting(printed: Output) -> str:
@@ -217,7 +217,7 @@ def _fitting(printed: Output) -> str:
     return json.dumps(answer, allow_nan=False)
 
 
-def _command(tool: Tool, given: Mapping[str, Any], folder: Folder) -> list[str]:
+def _command(tool: Tool, given: Mapping[str, Any], folder: ServedFolder) -> list[str]:
     """Return the arguments as those of the verb."""
     actions = tool.actions()
     options: list[str] = []
@@ -252,7 +252,7 @@ def _texts(value: Any, name: str, is_list: bool) -> Iterator[str]:
         yield str(text)
 
 
-def _checked(text: str, name: str, folder: Folder) -> str:
+def _checked(text: str, name: str, folder: ServedFolder) -> str:
     """Return the text of an option. A file is inside of the folder, and a model is built in."""
     if name == "model" and text not in CATALOGUE:
         raise InvalidInput(f"model is {shown(text)}, but must be {choices(text, [*CATALOGUE])}")

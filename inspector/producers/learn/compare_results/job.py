@@ -23,7 +23,7 @@ from inspector.core.printable import one_line
 from inspector.core.same_results import ComparedProgram, ComparedValue, FirstOperation, UnequalReplicas
 from inspector.producers.learn.compare_results import differences, modules
 from inspector.producers.learn.compare_results.differences import difference
-from inspector.producers.learn.compare_results.modules import Candidate
+from inspector.producers.learn.compare_results.modules import ResultMatch
 from inspector.producers.mlir import walk
 from inspector.producers.recorded.for_target import compile_module
 
@@ -31,7 +31,7 @@ _MOST_ERROR = 400  # characters
 
 
 @dataclass(frozen=True)
-class Value:
+class ResultValue:
     """A result of a program.
 
     Attributes:
@@ -99,7 +99,7 @@ class Executable:
         """Return the same program with rounding errors in its sums, as `modules.with_rounded_sums`."""
         return Executable(modules.with_rounded_sums(self._module, error), self._settings)
 
-    def __call__(self, arguments: Sequence[Any]) -> list[Value]:
+    def __call__(self, arguments: Sequence[Any]) -> list[ResultValue]:
         """Return the results for whole NumPy arrays.
 
         Raises:
@@ -125,10 +125,10 @@ class Executable:
             return jax.sharding.SingleDeviceSharding(self._devices[0])
         return GSPMDSharding(self._devices, shardings[place])
 
-    def _value(self, shape: tuple[int, ...], place: int, pieces: Sequence[Any]) -> Value:
+    def _value(self, shape: tuple[int, ...], place: int, pieces: Sequence[Any]) -> ResultValue:
         indices = self._sharding(self._outputs, place).devices_indices_map(shape)
         by_device = {piece.device: np.asarray(piece) for piece in pieces}
-        return Value(
+        return ResultValue(
             shape,
             tuple(by_device[device] for device in self._devices),
             tuple(indices[device] for device in self._devices),
@@ -163,7 +163,7 @@ def _result_shapes(module: ir.Module) -> list[tuple[int, ...]]:
 _MOST_VALUES = 2000  # intermediate values of one program that are compared
 _VALUES_AT_ONCE = 64  # a module with them is compiled once
 _BYTES_AT_ONCE = 256 * 2**20  # of these values, on one device
-_Differing = tuple[Candidate, ComparedValue]
+_Differing = tuple[ResultMatch, ComparedValue]
 
 
 def compare_results(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def _values(
     ours = sharded(arguments)[skipped : skipped + len(theirs)] if skipped else sharded(arguments)
     if [value.shape for value in ours] != [value.shape for value in theirs]:
         raise InvalidInput("its results have other shapes on one device")
-    rounded: list[Value] = []
+    rounded: list[ResultValue] = []
     for place, (value, other) in enumerate(zip(ours, theirs, strict=True)):
         path = paths[place] if place < len(paths) else str(place)
         # Integers, booleans and keys are exact.
@@ -299,7 +299,7 @@ def _values(
         yield compared
 
 
-def _compared_value(path: str, value: Value, other: Value | None, limit: float) -> ComparedValue:
+def _compared_value(path: str, value: ResultValue, other: ResultValue | None, limit: float) -> ComparedValue:
     """Return the comparison of a value with that of one device, or only of its replicas without it."""
     whole = value.whole()
     measured = differences.EQUAL
@@ -348,7 +348,7 @@ def _first_shard_map(
 
 
 def _first_of(
-    sharded: _Written, single: _Written, tolerance: _Tolerance, everything: Sequence[Candidate]
+    sharded: _Written, single: _Written, tolerance: _Tolerance, everything: Sequence[ResultMatch]
 ) -> _Differing | None:
     for group in _groups(everything[:_MOST_VALUES]):
         values = _intermediate_values(sharded, single, tolerance, group)
@@ -358,8 +358,8 @@ def _first_of(
     return None
 
 
-def _groups(everything: Sequence[Candidate]) -> Iterator[list[Candidate]]:
-    group: list[Candidate] = []
+def _groups(everything: Sequence[ResultMatch]) -> Iterator[list[ResultMatch]]:
+    group: list[ResultMatch] = []
     size = 0
     for candidate in everything:
         full = len(group) == _VALUES_AT_ONCE or size + candidate.bytes > _BYTES_AT_ONCE
@@ -373,7 +373,7 @@ def _groups(everything: Sequence[Candidate]) -> Iterator[list[Candidate]]:
 
 
 def _intermediate_values(
-    sharded: _Written, single: _Written, tolerance: _Tolerance, group: Sequence[Candidate]
+    sharded: _Written, single: _Written, tolerance: _Tolerance, group: Sequence[ResultMatch]
 ) -> list[ComparedValue]:
     """Return the comparison of intermediate values. Of a value of one module only, compare the replicas."""
     paired = [candidate for candidate in group if candidate.other is not None]
@@ -401,7 +401,7 @@ def _with_chosen(written: _Written, count: int) -> dict[str, Any]:
     return {**settings, "outputs_chosen": [*settings["outputs_chosen"], *[True] * count]}
 
 
-def _named(candidate: Candidate, value: ComparedValue) -> FirstOperation:
+def _named(candidate: ResultMatch, value: ComparedValue) -> FirstOperation:
     op_name, source = modules.op_name_of(candidate.operation)
     return FirstOperation(
         "shard_map" if candidate.is_shard_map else candidate.operation.name.partition(".")[2],

@@ -19,7 +19,7 @@ from jax.interpreters import mlir
 
 from inspector.core.errors import InvalidInput
 from inspector.producers.mlir import walk
-from inspector.producers.mlir.locations import Described, described, named_at
+from inspector.producers.mlir.locations import DescribedOperation, described, named_at
 from inspector.producers.mlir.walk import main_function, named_attributes, operations
 from inspector.producers.partition.shardings import MANUAL, SHARDING, result_shardings
 from inspector.producers.partition.shardy import inline_calls
@@ -141,7 +141,7 @@ def _created(
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ResultMatch:
     """A result of an operation of the sharded module, and the same value of the module of one device.
 
     Attributes:
@@ -185,7 +185,7 @@ class Candidate:
 
 def candidates(
     first: ir.Module, second: ir.Module, outputs: Sequence[int], by_order: bool = True
-) -> Iterator[Candidate]:
+) -> Iterator[ResultMatch]:
     """Yield the results from which some outputs are computed, in the order of the sharded module.
 
     Args:
@@ -207,7 +207,7 @@ def candidates(
             if other is not None and str(other.type) != str(value.type):  # of two contexts
                 other = None
             if other is not None or operation.name == MANUAL:
-                yield Candidate(operation, value, other)
+                yield ResultMatch(operation, value, other)
 
 
 def with_results(module: ir.Module, values: Sequence[ir.Value]) -> ir.Module:
@@ -350,7 +350,7 @@ def _operations(module: ir.Module) -> Iterator[ir.Operation]:
             yield operation
 
 
-def _token(operation: ir.Operation) -> tuple[str, Described, tuple[str, ...]]:
+def _token(operation: ir.Operation) -> tuple[str, DescribedOperation, tuple[str, ...]]:
     types = tuple(str(result.type) for result in operation.results)
     return operation.name, described(operation.location), types
 

@@ -18,7 +18,7 @@ from inspector.core import snapshot, typed_json
 from inspector.core.errors import Cancelled, InvalidInput
 from inspector.core.job_report import JobReport
 from inspector.guides import tutorials
-from inspector.guides.tutorials import DrawnArray, Step, TutorialRequest, TutorialRun
+from inspector.guides.tutorials import DrawnArray, TutorialRequest, TutorialRun, TutorialStep
 from inspector.producers.arrays.leaves import Leaf
 from inspector.producers.arrays.live_arrays import live_array
 from inspector.producers.arrays.records import mesh_record
@@ -41,7 +41,7 @@ def cells(guide: str) -> tuple[Cell, ...]:
     return cells_of(inspect.getsource(module.tutorial))
 
 
-def run(written: Sequence[Cell], request: TutorialRequest, report: JobReport) -> tuple[Step, ...]:
+def run(written: Sequence[Cell], request: TutorialRequest, report: JobReport) -> tuple[TutorialStep, ...]:
     """Run cells in one namespace. After a failed cell, the other steps are returned without a run."""
     # Flax looks up classes by the name of their module.
     namespace: dict[str, Any] = {
@@ -49,14 +49,14 @@ def run(written: Sequence[Cell], request: TutorialRequest, report: JobReport) ->
         "mesh_shape": request.mesh_shape,
         "axis_names": request.axis_names,
     }
-    steps: list[Step] = []
+    steps: list[TutorialStep] = []
     try:
         for number, cell in enumerate(written, 1):
             report("step", done=number - 1, of=len(written))
             failed = [place for place, step in enumerate(steps, 1) if step.problem is not None]
             if failed:
                 problem = f"not run, because step {failed[0]} failed"
-                steps.append(Step(cell.title, cell.words, cell.code, problem=problem))
+                steps.append(TutorialStep(cell.title, cell.words, cell.code, problem=problem))
             else:
                 steps.append(_run(cell, number, namespace))
     finally:
@@ -65,7 +65,7 @@ def run(written: Sequence[Cell], request: TutorialRequest, report: JobReport) ->
     return tuple(steps)
 
 
-def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
+def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> TutorialStep:
     printed = io.StringIO()
     drawn: tuple[DrawnArray, ...] = ()
     mesh = refusal = problem = None
@@ -83,7 +83,7 @@ def _run(cell: Cell, number: int, namespace: dict[str, Any]) -> Step:
         raise
     except Exception as error:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return Step(
+    return TutorialStep(
         cell.title,
         cell.words,
         cell.code,

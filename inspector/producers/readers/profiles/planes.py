@@ -40,7 +40,7 @@ class Damaged(Exception):
     """The bytes are not a message."""
 
 
-class Field(NamedTuple):
+class WireField(NamedTuple):
     """One field: a number, or the place of its bytes.
 
     Attributes:
@@ -72,7 +72,7 @@ def varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise Damaged
 
 
-def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
+def fields(data: bytes, begin: int, end: int) -> Iterator[WireField]:
     """Yield the fields of one message.
 
     Raises:
@@ -84,7 +84,7 @@ def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
         number, wire = tag >> 3, tag & 7
         if wire == VARINT:
             value, at = varint(data, at, end)
-            yield Field(number, wire, value, value)
+            yield WireField(number, wire, value, value)
             continue
         if wire == LENGTH:
             size, at = varint(data, at, end)
@@ -94,11 +94,11 @@ def fields(data: bytes, begin: int, end: int) -> Iterator[Field]:
             raise Damaged
         if size > end - at or not number:
             raise Damaged
-        yield Field(number, wire, at, at + size)
+        yield WireField(number, wire, at, at + size)
         at += size
 
 
-class Column(NamedTuple):
+class FieldColumn(NamedTuple):
     """The next field of several messages.
 
     Attributes:
@@ -116,7 +116,7 @@ class Column(NamedTuple):
     end: Ints
 
 
-def columns(data: Bytes, begin: Ints, end: Ints) -> Iterator[Column]:
+def columns(data: Bytes, begin: Ints, end: Ints) -> Iterator[FieldColumn]:
     """Yield the first field of all messages, then the second, until none has a further one.
 
     Args:
@@ -151,7 +151,7 @@ def columns(data: Bytes, begin: Ints, end: Ints) -> Iterator[Column]:
             at[others] = places + sizes
         if (at > stop).any():
             raise Damaged
-        yield Column(rows, number, wire, value, last)
+        yield FieldColumn(rows, number, wire, value, last)
         left = at < stop
         rows, at, stop = rows[left], at[left], stop[left]
     raise Damaged
@@ -215,7 +215,7 @@ class Metadata(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class EventLine:
     """A line of events.
 
     Attributes:
@@ -310,7 +310,7 @@ class Plane:
     def __init__(self, file: File, begin: int, end: int) -> None:
         self.file = file
         self.name = ""
-        self.lines: list[Line] = []
+        self.lines: list[EventLine] = []
         self._event_metadata: dict[int, tuple[int, int]] = {}
         self._stats: list[tuple[int, int]] = []
         self.stat_names: dict[int, str] = {}
@@ -360,7 +360,7 @@ class Plane:
         return Metadata(name, stats)
 
     def events(
-        self, line: Line, numbers: Collection[str] = (), texts: Collection[str] = ()
+        self, line: EventLine, numbers: Collection[str] = (), texts: Collection[str] = ()
     ) -> Iterator[Events]:
         """Yield the events of a line in chunks, with these statistics of theirs."""
         first_ps = (line.start_ns - self.file.first_ns) * 1000
@@ -471,7 +471,7 @@ def text_of(raw: bytes, begin: int, end: int) -> str:
     return raw[begin:end].decode("utf-8", "replace")
 
 
-def _line(raw: bytes, begin: int, end: int) -> Line:
+def _line(raw: bytes, begin: int, end: int) -> EventLine:
     """Return a line without its events. They come after its name, except for a longer one to display."""
     name, start = "", 0
     for part in fields(raw, begin, end):
@@ -481,7 +481,7 @@ def _line(raw: bytes, begin: int, end: int) -> Line:
             start = part.value
         elif part.number == _EVENTS:
             break
-    return Line(name, start, begin, end)
+    return EventLine(name, start, begin, end)
 
 
 def _entry(raw: bytes, begin: int, end: int) -> tuple[int, tuple[int, int]]:

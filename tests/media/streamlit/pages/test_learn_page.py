@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.processes import PATIENCE
 from inspector.guides import tutorials
-from inspector.guides.tutorials import Step, TutorialRequest, TutorialRun
+from inspector.guides.tutorials import TutorialRequest, TutorialRun, TutorialStep
 from inspector.media.streamlit.pages import learn_page
 from inspector.media.streamlit.pages.learn_page import Taken
 from inspector.service import inspection
@@ -183,9 +183,9 @@ def test_the_link_to_the_processes_page(open_learn) -> None:
 def test_a_failed_step_shows_its_error_and_the_others(open_learn) -> None:
     request = TutorialRequest("pieces", (1, 2), ("x", "y"))
     steps = (
-        Step("One", "First words.", "one = 1", output="fine"),
-        Step("Two", "Second words.", "1 / 0", problem="ZeroDivisionError: <b>division</b>"),
-        Step("Three", "Third words.", "3", problem="not run, because step 2 failed"),
+        TutorialStep("One", "First words.", "one = 1", output="fine"),
+        TutorialStep("Two", "Second words.", "1 / 0", problem="ZeroDivisionError: <b>division</b>"),
+        TutorialStep("Three", "Third words.", "3", problem="not run, because step 2 failed"),
     )
     page = open_learn(
         taken={"pieces": Taken(request, TutorialRun(steps, {"jax": "1.2"}))},
