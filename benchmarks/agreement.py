@@ -96,7 +96,7 @@ class Agreement:
         return CPU if self.target == "cpu" else ACCELERATOR
 
     def agrees(self, pair: TrafficPair) -> bool:
-        return _close(pair.propagated, pair.compiled, self.goal[0])
+        return _close(pair.partitioned, pair.compiled, self.goal[0])
 
 
 def report(cases: int | None = None, layouts_of: Mapping[str, int] = TARGETS) -> str:
@@ -198,7 +198,7 @@ def text(result: Agreement) -> str:
     for name, pair in result.pairs:
         if not result.agrees(pair):
             axes = "unknown axes" if pair.mesh_axes is None else mesh_axes_text(pair.mesh_axes)
-            sent = ["unknown" if one is None else f"{one:,}" for one in (pair.propagated, pair.compiled)]
+            sent = ["unknown" if one is None else f"{one:,}" for one in (pair.partitioned, pair.compiled)]
             lines.append(
                 f"  {name}, {pair.program}, {axes}: {sent[0]} → {sent[1]} bytes ({', '.join(pair.reasons)})"
             )
@@ -270,7 +270,7 @@ def _partitioned(layout: Layout, compiled: Snapshot | None) -> Callable[[], Figu
         _, program = partition_layout.read_program(module, mesh, lowered, setting)
         sums = pairs(compared([program], compiled.programs if compiled else ()))
         return Figures(
-            {pair.mesh_axes: (pair.propagated, pair.compiled) for pair in sums},
+            {pair.mesh_axes: (pair.partitioned, pair.compiled) for pair in sums},
             (
                 before_compile(program, setting.mesh, machine.chip).seconds,
                 program.memory_use.peak_bytes if program.memory_use else None,

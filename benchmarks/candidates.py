@@ -54,7 +54,7 @@ def report(cases: int | None = None, **fields: str) -> str:
     bounds, one = ends["bound"] - began, first["partition"] - began
     return (
         f"candidates: {counts.considered:,} considered, {counts.rejected:,} cannot run, "
-        f"{counts.propagated:,} partitioned; {counts.considered / whole:.0f} per second and core "
+        f"{counts.partitioned:,} partitioned; {counts.considered / whole:.0f} per second and core "
         f"(target {TARGET}) until the best {found.listed} are known; bounds take {bounds:.1f} s, "
         f"the first candidate {one:.1f} s"
     )

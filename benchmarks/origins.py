@@ -85,8 +85,8 @@ def chosen(service: Inspection, count: int) -> list[Case]:
 
 
 def _cases(layout: Layout, service: Inspection) -> Iterator[Case]:
-    propagated = service.programs(layout).answer()
-    step = next(each for each in propagated.programs if each.name == "train_step")
+    partitioned = service.programs(layout).answer()
+    step = next(each for each in partitioned.programs if each.name == "train_step")
     compiled = _compiled(layout, service)
     seen = set()
     for each in step.collectives or ():

@@ -82,7 +82,7 @@ def problem(name: str, most: int = 100_000) -> str:
         Search(space, chip, executor, 0, workers=workers).run()
         propagation = time.perf_counter() - began
         truth = Search(space, chip, executor, most, workers=workers, compile_all=True).run()
-        budget = math.ceil(SHARE * min(truth.counts.propagated, most))
+        budget = math.ceil(SHARE * min(truth.counts.partitioned, most))
         found = Search(space, chip, executor, budget, workers=workers).run()
     text = _text(name, space, truth, found, propagation)
     return text if chip is not None else f"{text}; {_timed_together(found, truth)}"
@@ -110,11 +110,11 @@ def _text(name: str, space: Space, truth: SearchResult, found: SearchResult, pro
         return f"{name}: no layout fits"
     regret = value(chosen, 1, "time") / value(best, 1, "time") - 1
     compiled = [one for one in truth.candidates if one.stage == "compiled" and one.fits is not False]
-    order = sorted(compiled, key=lambda one: one.propagated_seconds or math.inf)
+    order = sorted(compiled, key=lambda one: one.partitioned_seconds or math.inf)
     place = next(n for n, one in enumerate(order, 1) if one.layout == best.layout)
     return (
         f"{name}: regret {regret:.1%} with {found.counts.compiled} of {truth.counts.compiled} compiles "
-        f"({found.finished}); {space.count()} candidates, {found.counts.propagated} feasible; the best "
+        f"({found.finished}); {space.count()} candidates, {found.counts.partitioned} feasible; the best "
         f"layout is number {place} before a compile; propagation {propagation:.1f} s"
     )
 

@@ -62,8 +62,8 @@ def problem(name: str, locks: tuple[str, ...] = ()) -> str:
         for one, other in zip(bounded.candidates[:listed], every.candidates[:listed], strict=True)
     ]
     return (
-        f"{name}: {bounded.counts.considered:,} candidates; {bounded.counts.propagated:,} partitioned in "
-        f"{seconds:.0f} processor seconds, {every.counts.propagated:,} in {longer:.0f}; {sum(same)} of the "
+        f"{name}: {bounded.counts.considered:,} candidates; {bounded.counts.partitioned:,} partitioned in "
+        f"{seconds:.0f} processor seconds, {every.counts.partitioned:,} in {longer:.0f}; {sum(same)} of the "
         f"{listed} best are the same"
     )
 

@@ -18,7 +18,7 @@ MOST_LINES = {
     "machines": 6203,
     "media": 14988,
     "model": 428,
-    "producers": 22030,
+    "producers": 22033,
     "sections": 9335,
     "service": 7102,
     "testing": 281,

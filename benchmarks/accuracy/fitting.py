@@ -236,14 +236,14 @@ class TwiceEstimated:
     model: str
     seconds: float
     schedule: float
-    propagated: float
+    partitioned: float
 
 
 def fitted_agreement(runs: Sequence[TwiceEstimated]) -> float:
     """Return the agreement with which the combination of both estimates fits the runs best."""
 
     def error(within: float) -> float:
-        both = ((run, combined(run.schedule, run.propagated, within)) for run in runs)
+        both = ((run, combined(run.schedule, run.partitioned, within)) for run in runs)
         return sum(abs(math.log(run.seconds / seconds)) for run, seconds in both)
 
     return min(_AGREEMENTS, key=error)
@@ -255,7 +255,7 @@ def left_out_combined(runs: Sequence[TwiceEstimated]) -> dict[str, float]:
     for model in {run.model for run in runs}:
         within = fitted_agreement([run for run in runs if run.model != model])
         own = (run for run in runs if run.model == model)
-        found |= {run.name: combined(run.schedule, run.propagated, within) for run in own}
+        found |= {run.name: combined(run.schedule, run.partitioned, within) for run in own}
     return found
 
 

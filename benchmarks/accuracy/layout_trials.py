@@ -155,7 +155,7 @@ def judged(trials: tuple[Trial, ...], propagate: Callable[[Layout], Snapshot | N
             continue
         key = trial.layout.key()
         if key not in known:
-            known[key] = _propagated(propagate(trial.layout))
+            known[key] = _partitioned(propagate(trial.layout))
         found.append((trial, known[key]))
     capacity = capacity_of(hardware.chip(CHIP))
     needs = [(trial.group, _needs(trial, one)) for trial, one in found]
@@ -192,7 +192,7 @@ class _Propagated:
     weights: int | None = None
 
 
-def _propagated(found: Snapshot | None) -> _Propagated:
+def _partitioned(found: Snapshot | None) -> _Propagated:
     program = None if found is None else found.program("train_step")
     if found is None or program is None or found.mesh is None:
         return _Propagated()

@@ -22,7 +22,7 @@ from inspector.machines.prediction.step_parts import step_parts
 def fitted_table(
     runs: Sequence[PublishedRun],
     programs: Sequence[MeasuredProgram],
-    propagated: Sequence[MeasuredProgram],
+    partitioned: Sequence[MeasuredProgram],
     found: Accuracy,
     known: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def fitted_table(
       known: a table whose predictions from schedules are kept, with their constants. The fit is then only
         that of all other constants. None to use the compiled programs.
     """
-    before = [run for run in map(fitting.partitioned_run, propagated) if run is not None]
+    before = [run for run in map(fitting.partitioned_run, partitioned) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
     fitted_before = fitting.fitted_before_compile(before) if before else None
     with_all = {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
@@ -61,8 +61,8 @@ def fitted_table(
     within = fitting.fitted_agreement(twice)
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     chips = {run.name: run.chip for run in runs}
-    amounts = {one.name: RangedAmounts.of(one.program, one.mesh, one.chip) for one in propagated}
-    needs_of = {one.name: _needs(one) for one in propagated}
+    amounts = {one.name: RangedAmounts.of(one.program, one.mesh, one.chip) for one in partitioned}
+    needs_of = {one.name: _needs(one) for one in partitioned}
     rows = []
     for run in runs:
         row = row_of(run)

@@ -54,7 +54,7 @@ class TrafficRow:
     program: str
     mesh_axes: Axes
     op: str
-    propagated: Traffic
+    partitioned: Traffic
     compiled: Traffic
     reasons: tuple[Reason, ...]
 
@@ -65,29 +65,29 @@ class TrafficPair:
 
     program: str
     mesh_axes: Axes
-    propagated: int | None
+    partitioned: int | None
     compiled: int | None
     reasons: tuple[Reason, ...]
 
     @property
     def known(self) -> bool:
         """Whether both are known: a collective in a loop with an unknown trip count runs unknown times."""
-        return self.propagated is not None and self.compiled is not None
+        return self.partitioned is not None and self.compiled is not None
 
     @property
     def agrees(self) -> bool:
         """Whether both are within 1%."""
-        return _close(self.propagated, self.compiled)
+        return _close(self.partitioned, self.compiled)
 
 
 def rows_of(snapshot: Snapshot) -> tuple[TrafficRow, ...] | None:
-    """Return the rows of all programs of a Snapshot; None if it lacks propagated or compiled programs."""
+    """Return the rows of all programs of a Snapshot; None if it lacks partitioned or compiled programs."""
     partitioned = partitioned_beside(snapshot)
     return compared(partitioned, snapshot.programs) if partitioned and snapshot.programs else None
 
 
 def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return the names of compiled programs whose collectives, propagated or compiled, are unknown.
+    """Return the names of compiled programs whose collectives, partitioned or compiled, are unknown.
 
     Programs on one device are left out.
     """
@@ -100,9 +100,9 @@ def not_compared(snapshot: Snapshot) -> tuple[str, ...]:
     )
 
 
-def compared(propagated: Sequence[Program], compiled: Sequence[Program]) -> tuple[TrafficRow, ...]:
+def compared(partitioned: Sequence[Program], compiled: Sequence[Program]) -> tuple[TrafficRow, ...]:
     """Return a row for each program, set of mesh axes and operation that has a collective in either."""
-    before = {program.name: program for program in propagated}
+    before = {program.name: program for program in partitioned}
     rows: list[TrafficRow] = []
     for program in compiled:
         known = before.get(program.name)
@@ -120,7 +120,7 @@ def pairs(rows: Iterable[TrafficRow]) -> tuple[TrafficPair, ...]:
     found = []
     for (program, axes), group in grouped.items():
         sums = [
-            sum_known(pair.propagated.wire_bytes_per_device for pair in group),
+            sum_known(pair.partitioned.wire_bytes_per_device for pair in group),
             sum_known(pair.compiled.wire_bytes_per_device for pair in group),
         ]
         if sums == [0, 0]:
@@ -149,7 +149,7 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
 
 
 def _equal_bytes(row: TrafficRow) -> bool:
-    return _close(row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device)
+    return _close(row.partitioned.wire_bytes_per_device, row.compiled.wire_bytes_per_device)
 
 
 def _close(one: int | None, other: int | None) -> bool:

@@ -17,12 +17,12 @@ from inspector.core.collectives import REDUCTIONS
 from inspector.core.snapshot import Collective, CollectivePart, Conflict, Origin, Program
 
 
-def with_origins(compiled: Sequence[Program], propagated: Sequence[Program]) -> tuple[Program, ...]:
+def with_origins(compiled: Sequence[Program], partitioned: Sequence[Program]) -> tuple[Program, ...]:
     """Return compiled programs in which each collective with matching partitioned ones has their origins.
 
     A compiled program gets the conflicts of the partitioned one, with the names of its collectives.
     """
-    before = {program.name: program for program in propagated}
+    before = {program.name: program for program in partitioned}
     return tuple(
         program
         if program.collectives is None or program.name not in before

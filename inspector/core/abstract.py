@@ -61,7 +61,7 @@ class PartitionedPrograms(Record):
 
     Attributes:
       arrays: Activations and gradients of the train step.
-      findings: A note for each program that cannot be propagated.
+      findings: A note for each program that cannot be partitioned.
       only: The names of the programs that were asked for; empty if all were.
       on_platforms: The same programs after the passes for other platforms, without origins.
       complete: Whether origins, conflicts and arrays are known. If not, only the totals of programs are.

@@ -70,7 +70,7 @@ def with_assumed(snapshots: Sequence[Snapshot], assumed: Assumed) -> list[Snapsh
     if not assumed:
         return list(snapshots)
     programs = [
-        program for snapshot in snapshots for program in (*snapshot.programs, *(snapshot.propagated or ()))
+        program for snapshot in snapshots for program in (*snapshot.programs, *(snapshot.partitioned or ()))
     ]
     known = {
         kind: {
@@ -99,8 +99,8 @@ def with_assumed(snapshots: Sequence[Snapshot], assumed: Assumed) -> list[Snapsh
         replace(
             snapshot,
             programs=tuple(assume(program, assumed) for program in snapshot.programs),
-            propagated=snapshot.propagated
-            and tuple(assume(program, assumed) for program in snapshot.propagated),
+            partitioned=snapshot.partitioned
+            and tuple(assume(program, assumed) for program in snapshot.partitioned),
         )
         for snapshot in snapshots
     ]

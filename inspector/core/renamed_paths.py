@@ -15,8 +15,8 @@ def in_snapshot(snapshot: Snapshot, renamed: Renamed) -> Snapshot:
         snapshot,
         arrays=tuple(replace(array, path=renamed(array.path)) for array in snapshot.arrays),
         programs=tuple(in_program(program, renamed) for program in snapshot.programs),
-        propagated=snapshot.propagated
-        and tuple(in_program(program, renamed) for program in snapshot.propagated),
+        partitioned=snapshot.partitioned
+        and tuple(in_program(program, renamed) for program in snapshot.partitioned),
         findings=tuple(_in_finding(finding, renamed) for finding in snapshot.findings),
     )
 

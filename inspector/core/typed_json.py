@@ -5,8 +5,7 @@ module adds what msgspec lacks: unknown keys are kept and written back, and an e
 field, its value and the allowed values.
 
 The annotations are `NonNegativeInt`, `PositiveInt`, `Amount`, `FiniteFloat`, `str`, `bool`, `X | None`,
-`tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records. An underscore at the
-end of a field name is not part of the key: the field `from_` is the key `from`.
+`tuple[X, ...]`, `tuple[X, Y]`, `dict[str, X]`, `Literal`, `Any` and other records.
 """
 
 import dataclasses
@@ -34,7 +33,8 @@ PositiveInt = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 Amount = Annotated[float, msgspec.Meta(ge=0, le=1e30)]
 FiniteFloat = Annotated[float, msgspec.Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]
 
-# Metadata of a field that is left out of the JSON form if it is None.
+# Metadata of a field that is left out of the JSON form if it is None. The metadata can also have `key`, the
+# key of this field in JSON if that is not its name.
 OMIT_NONE = {"omit_none": True}
 # Metadata of a field that is left out of the JSON form if it has its default.
 OMIT_DEFAULT = {"omit_default": True}
@@ -202,7 +202,7 @@ def fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
 @functools.cache
 def _fields(kind: Any) -> tuple[tuple[str, str, bool], ...]:
     return tuple(
-        (field.name, field.name.rstrip("_"), not field.metadata.keys().isdisjoint(_OMITTED))
+        (field.name, field.metadata.get("key", field.name), not field.metadata.keys().isdisjoint(_OMITTED))
         for field in dataclasses.fields(kind)
         if field.name != "extra"
     )

@@ -40,19 +40,19 @@ def rejection(snapshot: Snapshot) -> str:
     return next(itertools.chain(uneven, refused), "")
 
 
-def with_programs(snapshot: Snapshot, propagated: PartitionedPrograms) -> Snapshot:
+def with_programs(snapshot: Snapshot, partitioned: PartitionedPrograms) -> Snapshot:
     """Return a plan with its partitioned programs, and with the activations and gradients in them.
 
     Compiled programs get the partitioned ones next to them.
     """
     if snapshot.source.kind != "plan":
-        return with_partitioned(snapshot, propagated)
+        return with_partitioned(snapshot, partitioned)
     return replace(
         snapshot,
-        arrays=(*snapshot.arrays, *propagated.arrays),
-        programs=propagated.programs,
-        findings=(*snapshot.findings, *propagated.findings),
-        propagated=partitioned_records(propagated.on_platforms) or None,
+        arrays=(*snapshot.arrays, *partitioned.arrays),
+        programs=partitioned.programs,
+        findings=(*snapshot.findings, *partitioned.findings),
+        partitioned=partitioned_records(partitioned.on_platforms) or None,
     )
 
 
@@ -63,14 +63,14 @@ def not_partitioned(snapshot: Snapshot, reason: str) -> Snapshot:
     return replace(snapshot, findings=(*snapshot.findings, Finding("note", NOT_PARTITIONED, reason)))
 
 
-def with_partitioned(compiled: Snapshot, propagated: PartitionedPrograms) -> Snapshot:
+def with_partitioned(compiled: Snapshot, partitioned: PartitionedPrograms) -> Snapshot:
     """Return a Snapshot of compiled programs with the figures of the partitioned ones in addition.
 
     Compiled collectives get the origins of the partitioned ones for the same operations.
     """
-    compiled_programs = with_origins(compiled.programs, propagated.programs)
-    records = partitioned_records((*propagated.programs, *propagated.on_platforms))
-    return replace(compiled, programs=compiled_programs, propagated=records)
+    compiled_programs = with_origins(compiled.programs, partitioned.programs)
+    records = partitioned_records((*partitioned.programs, *partitioned.on_platforms))
+    return replace(compiled, programs=compiled_programs, partitioned=records)
 
 
 def partitioned_records(partitioned: Iterable[Program]) -> tuple[Program, ...]:

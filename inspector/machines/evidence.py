@@ -34,7 +34,7 @@ def for_chip(snapshot: Snapshot, chip: Chip | None) -> Snapshot:
       chip: None if none was chosen.
     """
     chip = targets.chip_for(snapshot, chip)
-    if chip is None or not snapshot.propagated:
+    if chip is None or not snapshot.partitioned:
         return snapshot
     known = _by_kind(snapshot)
     if chip.kind not in known:
@@ -94,7 +94,7 @@ def partitioned_for(snapshot: Snapshot, program: Program, kind: Platform) -> Pro
     """
     known = [
         record
-        for record in snapshot.propagated or ()
+        for record in snapshot.partitioned or ()
         if record.name == program.name and record.mesh == program.mesh and record.work
     ]
     wanted: list[Platform | None] = [kind] if program.before_compile else [kind, None]
@@ -106,7 +106,7 @@ def partitioned_beside(snapshot: Snapshot) -> tuple[Program, ...]:
     return tuple(
         record
         for program in snapshot.programs
-        for record in snapshot.propagated or ()
+        for record in snapshot.partitioned or ()
         if record.name == program.name and record.mesh == program.mesh
         if record.platform in (None, platform_of(snapshot, program)) and not program.before_compile
     )

@@ -59,7 +59,7 @@ def section(snapshot: Snapshot, listed: bool = False) -> Section:
 
     listed: whether to add a table of the largest collectives of each program.
     """
-    missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
+    missing = unknown.no_programs(snapshot, _SUBJECT, partitioned=True)
     blocks: list[Block] = [] if missing is None else [missing]
     alike: dict[object, list[Program]] = {}
     for program in once(snapshot):

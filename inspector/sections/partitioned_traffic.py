@@ -86,7 +86,7 @@ def _difference(pair: TrafficPair) -> tuple[Inline, ...]:
     return (
         f"{title(pair.program)} over ",
         Code(_axes_text(pair.mesh_axes)),
-        f": {bytes_text(pair.propagated)} expected, {bytes_text(pair.compiled)} compiled"
+        f": {bytes_text(pair.partitioned)} expected, {bytes_text(pair.compiled)} compiled"
         f"{f' ({why})' if why else ''}.",
     )
 
@@ -112,7 +112,7 @@ def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
 
 def _table(rows: Sequence[TrafficRow]) -> Table:
     def difference(row: TrafficRow) -> int:
-        wire_bytes, other = row.propagated.wire_bytes_per_device, row.compiled.wire_bytes_per_device
+        wire_bytes, other = row.partitioned.wire_bytes_per_device, row.compiled.wire_bytes_per_device
         return -1 if wire_bytes is None or other is None else abs(wire_bytes - other)
 
     return Table.of(
@@ -123,12 +123,12 @@ def _table(rows: Sequence[TrafficRow]) -> Table:
             "Mesh axes": lambda row: _axes_text(row.mesh_axes),
             "Op": lambda row: row.op,
             Column("Partitioned", "bytes", "Bytes that one device sends in one run."): lambda row: (
-                row.propagated.wire_bytes_per_device
+                row.partitioned.wire_bytes_per_device
             ),
             Column("Compiled", "bytes", "Bytes that one device sends in one run."): lambda row: (
                 row.compiled.wire_bytes_per_device
             ),
-            Column("Executions partitioned", "count"): lambda row: row.propagated.executions,
+            Column("Executions partitioned", "count"): lambda row: row.partitioned.executions,
             Column("Executions compiled", "count"): lambda row: row.compiled.executions,
             "Reason": lambda row: ", ".join(row.reasons) or ("unknown" if difference(row) < 0 else "equal"),
         },

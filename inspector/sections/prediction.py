@@ -346,14 +346,14 @@ def basis(predicted: Predicted, program: Program) -> Block:
 
 def _two_estimates(predicted: Predicted) -> tuple[str, ...]:
     """Return how the prediction follows from the schedule and the partitioned program, if both are known."""
-    if predicted.propagated_seconds is None or not predicted.schedule_seconds or not predicted.seconds:
+    if predicted.partitioned_seconds is None or not predicted.schedule_seconds or not predicted.seconds:
         return ()
     factor = math.exp(agreement())
     said = (
         f"The schedule alone takes {seconds_text(predicted.schedule_seconds)}, the partitioned program "
-        f"{seconds_text(predicted.propagated_seconds)}. "
+        f"{seconds_text(predicted.partitioned_seconds)}. "
     )
-    if math.isclose(predicted.seconds, predicted.propagated_seconds):
+    if math.isclose(predicted.seconds, predicted.partitioned_seconds):
         said += (
             f"Both agree within a factor of {factor:.2f}, which was fitted to published runs. Then the "
             "estimate from the partitioned program is the better one."
@@ -376,7 +376,7 @@ def json_of(predicted: Predicted, program: Program) -> dict[str, object]:
         "low": predicted.low,
         "high": predicted.high,
         "schedule_seconds": predicted.schedule_seconds,
-        "propagated_seconds": predicted.propagated_seconds,
+        "propagated_seconds": predicted.partitioned_seconds,
         "unknown": list(predicted.unknown),
         "at_least": list(predicted.at_least),
         "outside": predicted.outside,

@@ -138,8 +138,8 @@ def summary(result: SearchResult) -> Text:
     """Return the number of candidates, and the change of the best layout from the current one."""
     best, current, counts = result.best_candidate, result.current, result.counts
     words = (
-        f"{counts.considered:,} candidates: {counts.propagated:,} partitioned, {counts.compiled:,} compiled, "
-        f"{counts.rejected:,} rejected."
+        f"{counts.considered:,} candidates: {counts.partitioned:,} partitioned, "
+        f"{counts.compiled:,} compiled, {counts.rejected:,} rejected."
     )
     compared = best is not None and current is not None and current.stage == best.stage and not best.current
     if compared and best is not None and current is not None and current.seconds and best.seconds:
@@ -162,7 +162,7 @@ def known_text(result: SearchResult) -> str | None:
     if not result.listed or not counts.excluded:
         return None
     words = (
-        f"{counts.considered:,} considered, {counts.propagated:,} partitioned. By their bounds, none of the "
+        f"{counts.considered:,} considered, {counts.partitioned:,} partitioned. By their bounds, none of the "
         f"others can be among the best {result.listed} before a compile."
     )
     unknown = sum(candidate.pareto is None for candidate in result.candidates)
@@ -202,7 +202,7 @@ def predicted_better(result: SearchResult) -> int:
 def _predicted(candidate: Candidate, objective: Objective) -> float:
     """Return the goal of the search, by example; the time as predicted before a compile."""
     if objective == "time":
-        candidate = replace(candidate, seconds=candidate.propagated_seconds, measured=None)
+        candidate = replace(candidate, seconds=candidate.partitioned_seconds, measured=None)
     return order.value(candidate, examples_of(layout_of(candidate)), objective)
 
 
@@ -239,7 +239,7 @@ def table(result: SearchResult) -> Table:
             **(
                 {
                     Column("Before a compile", "text", "Predicted time of a step before the compile"): (
-                        lambda candidate: seconds_text(candidate.propagated_seconds)
+                        lambda candidate: seconds_text(candidate.partitioned_seconds)
                     )
                 }
                 if result.counts.compiled
@@ -341,7 +341,7 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
         )
     steps, stage = (current.seconds, candidate.seconds), _STAGES[candidate.stage]
     if candidate.stage != current.stage:
-        steps, stage = (current.propagated_seconds, candidate.propagated_seconds), "before a compile"
+        steps, stage = (current.partitioned_seconds, candidate.partitioned_seconds), "before a compile"
     before_step, step = steps
     if before_step and step:
         items.append(f"{_unit(result)}, {stage}: {_changed(before_step, step)}.")

@@ -42,7 +42,7 @@ def section(snapshot: Snapshot, chip: Chip | None) -> Section:
       snapshot: as it was recorded, because the programs of `for_chip` did not run.
     """
     ran, snapshot = snapshot, for_chip(snapshot, chip)
-    missing = unknown.no_programs(snapshot, _SUBJECT, propagated=True)
+    missing = unknown.no_programs(snapshot, _SUBJECT, partitioned=True)
     if missing is not None:
         return Section("time", "Time", (missing,))
     blocks: list[Block] = []

@@ -36,17 +36,17 @@ def no_mesh(snapshot: Snapshot) -> Notice | None:
     return unknown(f"{source} contains no mesh, so the devices of each shard are unknown.")
 
 
-def no_programs(snapshot: Snapshot, subject: str, *, propagated: bool = False) -> Notice | None:
+def no_programs(snapshot: Snapshot, subject: str, *, partitioned: bool = False) -> Notice | None:
     """Return the reason why something of the programs is unknown, or None if there are programs.
 
     Args:
       subject: the unknown thing and its verb, such as `collectives are`.
-      propagated: whether programs before a compile contain it.
+      partitioned: whether programs before a compile contain it.
     """
-    if any(propagated or not program.before_compile for program in snapshot.programs):
+    if any(partitioned or not program.before_compile for program in snapshot.programs):
         return None
     failed = next((finding for finding in snapshot.findings if finding.code == NOT_PARTITIONED), None)
-    if propagated and failed is not None:
+    if partitioned and failed is not None:
         return Notice("warning", (f"{capitalized(subject)} unknown: {failed.message}",))
     source = imported_from(snapshot)
     if source is not None and snapshot.programs:

@@ -201,7 +201,7 @@ class Inspection:
         now: bool = True,
         platforms: Sequence[Kind] = KINDS,
     ) -> Request[PartitionedPrograms]:
-        """Propagate shardings through the layout's programs.
+        """Partition the layout's programs.
 
         Where shardings come from is recorded, too, unless that fails: it can end the worker process for some
         programs. If only the train step is asked, its totals are known before the rest.
@@ -236,9 +236,9 @@ class Inspection:
         )
 
     def with_programs(self, snapshot: Snapshot, layout: Layout) -> Snapshot:
-        """Return a plan, or compiled programs, with the propagated ones; wait for them if they are not known.
+        """Return a plan, or compiled programs, with the partitioned ones; wait if they are not known.
 
-        If they cannot be propagated, a plan has a note with the reason instead.
+        If they cannot be partitioned, a plan has a note with the reason instead.
         """
         try:
             return with_programs(snapshot, self.programs(layout).answer())

@@ -48,7 +48,7 @@ def test_the_chip_is_the_own_one_of_a_snapshot() -> None:
     assert assess(planned()).chip is None
 
 
-def test_a_plan_has_the_prediction_of_its_propagated_step() -> None:
+def test_a_plan_has_the_prediction_of_its_partitioned_step() -> None:
     snapshot = planned(sent(("data",), 1000), sent(("model",), 10, 5))
     own = assess(snapshot, V5E)
     expected = predicted(snapshot.programs[0], snapshot.mesh, V5E)

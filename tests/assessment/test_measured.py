@@ -140,7 +140,7 @@ def test_a_chip_leaves_what_was_measured_on_emulated_devices(tpu: Snapshot) -> N
         tpu,
         mesh=replace(tpu.mesh, device_kind="cpu"),
         programs=(replace(program, stage="compiled", platform="cpu"),),
-        propagated=(partitioned,),
+        partitioned=(partitioned,),
     )
     assert for_chip(emulated, V5E).programs[0].before_compile
 

@@ -164,7 +164,7 @@ def test_eight_layouts_at_a_glance_can_be_read(open_dashboard):
     pins = "&".join(f"pin=layout+of+depth+{depth}~~layers.1+depth.{depth}" for depth in sizes)
     dashboard = open_dashboard(f"?{SMALL}")
     dashboard.page.goto(f"{dashboard.url}/board?{pins}&chip=v5e")
-    # The plans of the link are propagated, and then no amount is unknown.
+    # The plans of the link are partitioned, and then no amount is unknown.
     dashboard.wait_for_figure(
         "glance",
         lambda figure: (

@@ -27,7 +27,7 @@ def test_512_devices_are_readable(dashboard):
             assert not dashboard.texts_beyond_their_cells(key)
 
 
-def test_a_changed_rule_changes_the_propagated_collectives(dashboard):
+def test_a_changed_rule_changes_the_partitioned_collectives(dashboard):
     dashboard.open_tab("Communication")
     headline = dashboard.main().get_by_text(re.compile("A train step runs"))
     expect(headline).to_contain_text("over data, model")
@@ -99,7 +99,7 @@ def test_a_click_highlights_a_block_and_a_preset_changes_the_layout(dashboard):
 def test_a_table_row_selects_the_array_of_the_map(dashboard):
     dashboard.open_tab("Arrays")
     dashboard.type("Filter", "nu DotReluDot_2 W2")
-    # Activations and gradients are among them once another test has propagated this layout.
+    # Activations and gradients are among them once another test has partitioned this layout.
     expect(dashboard.main().get_by_text(re.compile(r"1 of (28|44) arrays"))).to_be_visible()
     table = dashboard.keyed("array_table").get_by_test_id("stDataFrame")
     path = "opt_state/0/nu/DotReluDot_2/W2"

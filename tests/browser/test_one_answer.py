@@ -46,7 +46,7 @@ def layout_page(request: pytest.FixtureRequest, open_dashboard) -> Dashboard:
 
 def head(dashboard: Dashboard) -> dict[str, str]:
     """Return the figures of the head by what they are, such as `4.5 MiB` and `1.3 ms`."""
-    # The programs of a plan are propagated in the background.
+    # The programs of a plan are partitioned in the background.
     dashboard.page.wait_for_function(
         "[...document.querySelectorAll('[data-testid=stMetric]')].slice(0, 3)"
         ".every(metric => !/unknown|computing/i.test(metric.innerText))"

@@ -1,4 +1,4 @@
-"""Each reason of a difference between propagated and compiled collectives, from small records."""
+"""Each reason of a difference between partitioned and compiled collectives, from small records."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_programs_without_propagation_are_named() -> None:
         mesh=None,
         arrays=(),
         programs=(step, Program("apply", collectives=()), Program("init", collectives=())),
-        propagated=(step, Program("init", collectives=None)),
+        partitioned=(step, Program("init", collectives=None)),
     )
     assert not_compared(both) == ("apply", "init")
     assert not_compared(replace(both, programs=(step,))) == ()

@@ -32,7 +32,7 @@ class Car(Record):
     electric: bool
     colour: Literal["red", "blue"]
     wheels: tuple[Wheel, ...]
-    from_: tuple[FiniteFloat, FiniteFloat] | None = None
+    from_: tuple[FiniteFloat, FiniteFloat] | None = field(default=None, metadata={"key": "from"})
     owners: tuple[str | None, ...] = ()
     prices: dict[str, tuple[NonNegativeInt, ...]] = field(default_factory=dict)
     notes: Any = None

@@ -268,7 +268,7 @@ def snapshot() -> Snapshot:
             ),
             1,
         ),
-        propagated=(Program("train_step", collectives=COLLECTIVES[:3], stage="propagated"),),
+        partitioned=(Program("train_step", collectives=COLLECTIVES[:3], stage="propagated"),),
         other_meshes=(STAGES,),
         reshards=(reshard,),
     )

@@ -31,7 +31,7 @@ def emulated(*beside: Program) -> Snapshot:
     memory = Memory(10, 10, 0, 10**9, 0)
     ran = replace(program, stage="run", memory=memory, seconds=Seconds(steps=(1.0, 2.0, 3.0)))
     snapshot = replace(samples.snapshot(), source=Source("cpu", "cpu", "now"), programs=(ran,))
-    return replace(snapshot, propagated=beside or None)
+    return replace(snapshot, partitioned=beside or None)
 
 
 def test_a_run_on_emulated_devices_is_measured_without_a_chip() -> None:
@@ -67,7 +67,7 @@ def test_without_a_partitioned_program_the_figures_are_those_of_cpus() -> None:
 
 
 def test_a_program_of_the_chip_is_unchanged() -> None:
-    own = replace(compiled(1), propagated=(partitioned(7, "tpu"),))
+    own = replace(compiled(1), partitioned=(partitioned(7, "tpu"),))
     assert for_chip(own, H100) is own
     assert evidence_of(own, own.programs[0], V5E).chip == "v5e"
 
@@ -101,7 +101,7 @@ def snapshots(draw) -> Snapshot:
     beside = [partitioned(draw(SIZES), kind) for kind in draw(st.sets(st.sampled_from(["tpu", "gpu"])))]
     ran = replace(emulated(*beside), arrays=plan.arrays)
     own = replace(compiled(draw(SIZES), *plan.programs[0].collectives), arrays=plan.arrays)
-    return draw(st.sampled_from([plan, replace(plan, propagated=tuple(beside) or None), ran, own]))
+    return draw(st.sampled_from([plan, replace(plan, partitioned=tuple(beside) or None), ran, own]))
 
 
 @given(snapshots(), snapshots(), st.sampled_from([None, V5E, H100]))
@@ -120,7 +120,7 @@ def test_a_verdict_has_an_inverse_and_nothing_is_better_than_itself(first, secon
 
 @given(snapshots(), st.sampled_from([V5E, H100]))
 def test_a_layout_is_not_better_than_itself_at_another_stage(first: Snapshot, chip) -> None:
-    stripped = replace(first, propagated=None)
+    stripped = replace(first, partitioned=None)
     for other in (stripped, replace(first, programs=first.programs)):
         result, same = compared([("one", first), ("same", other)], chip)
         assert verdict(result, same).answer in ("not distinguishable", "not comparable")

@@ -190,7 +190,7 @@ def test_activations_inside_of_a_shard_map_are_those_of_the_compiled_program() -
     assert known is not None and known.has_names and program.checkpoint_names == ()
     assert known.asked is not None and known.asked.device == known.amounts.device >= 3 * 2 * 4 * 32 * 4
     assert known.as_asked is None and not known.policy and not section.compiler_sentences(known)
-    (before, *_), sends = snapshot.propagated or (), []
+    (before, *_), sends = snapshot.partitioned or (), []
     for record in (program, before):
         permutes = [own for own in record.collectives or () if own.op == "collective-permute"]
         sends.append(sorted(own.op_name or "" for own in permutes))
@@ -230,7 +230,7 @@ def test_a_compiler_that_merges_both_computations_is_named() -> None:
     """XLA for CPUs of JAX 0.10 drops the barriers, so that its program has fewer products than was asked."""
     snapshot, program = inspected(None, scan=False)
     assert program.residuals is not None
-    third = {dtype: flops / 3 for dtype, flops in snapshot.propagated[0].residuals.matmul.items()}
+    third = {dtype: flops / 3 for dtype, flops in snapshot.partitioned[0].residuals.matmul.items()}
     program = replace(program, residuals=replace(program.residuals, matmul=third))
     snapshot = replace(snapshot, programs=(program,))
     known = activations(snapshot, program, None)

@@ -105,15 +105,15 @@ def test_neither_program_sends_anything_only_if_no_collective_is_in_them(mesh) -
     without = captured(mesh, P("x"), P())
     sending = captured(mesh, P(None, "x"), P("x"))
 
-    def sentence(propagated: Snapshot, compiled: Snapshot) -> str:
-        (expected,) = propagated.programs
-        both = replace(compiled, propagated=(replace(expected, stage="propagated"),))
+    def sentence(partitioned: Snapshot, compiled: Snapshot) -> str:
+        (expected,) = partitioned.programs
+        both = replace(compiled, partitioned=(replace(expected, stage="propagated"),))
         (section,) = partitioned_traffic.sections(both)
         return str(section)
 
     assert "Neither" in sentence(without, without)
-    for propagated, compiled in ((without, sending), (sending, without), (sending, sending)):
-        assert "Neither" not in sentence(propagated, compiled)
+    for partitioned, compiled in ((without, sending), (sending, without), (sending, sending)):
+        assert "Neither" not in sentence(partitioned, compiled)
     # Bytes that are unknown are not none.
     (program,) = sending.programs
     unknown = tuple(

@@ -29,5 +29,5 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     assert "No problems" not in str(
         improvements.audited(nothing, [], {}) + improvements.section(nothing).blocks
     )
-    # Only a plan can be propagated or run.
+    # Only a plan can be partitioned or run.
     assert findings.not_checked(plan) != findings.not_checked(checkpoint)

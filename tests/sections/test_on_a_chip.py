@@ -38,7 +38,7 @@ def sorted_values() -> Snapshot:
     partitioned = replace(
         program, stage="propagated", platform="tpu", work=replace(program.work, repeated=None)
     )
-    return audit.audited(replace(snapshot, propagated=(partitioned,)))
+    return audit.audited(replace(snapshot, partitioned=(partitioned,)))
 
 
 def test_a_chip_keeps_the_findings_of_the_audit(sorted_values: Snapshot) -> None:
@@ -76,7 +76,7 @@ def test_a_schedule_above_the_compilers_total_says_so(sorted_values: Snapshot) -
         # Without a figure of the compiler, the peak is that of the schedule.
         figures = replace(breakdown, peak=points.peak_bytes, use=points)
         assert (points.peak_bytes > breakdown.total) == above
-        assert ("share memory" in memory.compilers_figure(figures, points)) == above
+        assert ("share memory" in str(memory.over_program(figures, None))) == above
 
 
 def test_an_estimate_has_the_arrays_of_the_programs_only(sorted_values: Snapshot) -> None:

@@ -39,11 +39,11 @@ def test_the_table_has_the_fields_in_which_candidates_differ() -> None:
 
 
 def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> None:
-    def candidate(mesh: str, stage: str, propagated: float, seconds: float) -> Candidate:
+    def candidate(mesh: str, stage: str, partitioned: float, seconds: float) -> Candidate:
         return Candidate(
             stage,
             seconds=seconds,
-            propagated_seconds=propagated,
+            partitioned_seconds=partitioned,
             layout=layout(mesh, "fsdp" if mesh == "8" else "fsdp,tensor"),
         )
 
@@ -51,7 +51,7 @@ def test_a_spent_budget_names_candidates_that_were_predicted_to_be_better() -> N
     faster, slower = candidate("4x2", "propagated", 2.0, 2.0), candidate("2x4", "propagated", 4, 4)
 
     def found(*others: Candidate, finished: str = "budget", objective: Objective = "time") -> SearchResult:
-        counts = Counts(considered=2, propagated=2, compiled=1)
+        counts = Counts(considered=2, partitioned=2, compiled=1)
         candidates = (compiled, *others)
         return SearchResult("cpu", None, "now", counts, candidates, 0, objective, finished)
 
@@ -211,7 +211,7 @@ def test_the_table_has_the_best_layout_that_fits_and_none_that_was_not_partition
     large = [candidate(number) for number in range(search.SHOWN)]
     best, planned = candidate(50, fits=True), candidate(60, "planned")
     search_result = SearchResult(
-        "gpu:h100:8", "h100", "now", Counts(considered=22, propagated=21, excluded=1),
+        "gpu:h100:8", "h100", "now", Counts(considered=22, partitioned=21, excluded=1),
         (*large, best, planned), search.SHOWN, listed=20,
     )  # fmt: skip
     assert search.listed(search_result) == [*large, best]

@@ -350,7 +350,7 @@ def renamed_axes(snapshot: Snapshot, names: Mapping[str, str]) -> Snapshot:
         mesh=replace(mesh, axes=axes),
         arrays=tuple(replace(array, spec=renamed(array.spec)) for array in snapshot.arrays),
         programs=tuple(map(program_renamed, snapshot.programs)),
-        propagated=snapshot.propagated and tuple(map(program_renamed, snapshot.propagated)),
+        partitioned=snapshot.partitioned and tuple(map(program_renamed, snapshot.partitioned)),
     )
 
 

@@ -276,7 +276,7 @@ def predicted_row(row: AccuracyRow, snapshot: Snapshot, planned: Snapshot | None
     if program is None or chip is None or snapshot.mesh is None:
         return _with_reason(row, "its train step was not compiled")
     before = None if planned is None else planned.program("train_step")
-    found = predicted(program, snapshot.mesh, chip, propagated=before)
+    found = predicted(program, snapshot.mesh, chip, partitioned=before)
     if found.seconds is None or found.at_least:
         return _with_reason(row, (*found.unknown, *found.at_least)[0])
     return replace(

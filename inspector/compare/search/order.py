@@ -208,7 +208,7 @@ class Figure:
 
     Attributes:
       key: Identifies the candidate.
-      propagated: Its cost before a compile, or its bounds if it was not partitioned; None if it was compiled
+      partitioned: Its cost before a compile, or its bounds if it was not partitioned; None if it was compiled
         without.
       compiled: Its cost from the compiler, if known.
       examples: Examples of one step, by which its time is divided.
@@ -216,7 +216,7 @@ class Figure:
     """
 
     key: str
-    propagated: Evaluated | None
+    partitioned: Evaluated | None
     compiled: Evaluated | None
     examples: float
     memory_key: str
@@ -224,7 +224,7 @@ class Figure:
     @property
     def cost(self) -> Evaluated | None:
         """The best known cost."""
-        return self.compiled or self.propagated
+        return self.compiled or self.partitioned
 
 
 def least_value(cost: Evaluated, examples: float, objective: Objective) -> float:
@@ -311,7 +311,7 @@ def next_to_compile(
     waiting = []
     able = {figure.key for figure in can_be_best(figures, objective, "propagated")}
     for figure in figures:
-        cost = figure.propagated
+        cost = figure.partitioned
         if figure.compiled is not None or cost is None or cost.stage != "propagated" or cost.within is False:
             continue
         amount = value(cost, figure.examples, objective)
@@ -329,11 +329,11 @@ def can_be_best(figures: Sequence[Figure], objective: Objective, stage: Stage) -
     """
     best = best_of((figure for figure in figures if figure.compiled), objective)
     limit = math.inf if best is None or best.cost is None else value(best.cost, best.examples, objective)
-    was = None if best is None or best.propagated is None else best.propagated.assessment
+    was = None if best is None or best.partitioned is None else best.partitioned.assessment
     longest = math.inf if was is None or stage != "planned" else longer_from(was)
 
     def can_be(figure: Figure) -> bool:
-        cost = figure.propagated
+        cost = figure.partitioned
         if figure.compiled is not None or cost is None or cost.stage != stage:
             return False
         if best is None:
@@ -403,31 +403,31 @@ def scaled_to_measured(figures: Sequence[Figure]) -> list[Figure]:
     Figures are as they were if none was measured.
     """
     ratios = [
-        math.log(figure.compiled.measured / figure.propagated.seconds)
+        math.log(figure.compiled.measured / figure.partitioned.seconds)
         for figure in figures
-        if figure.compiled and figure.compiled.measured and figure.propagated and figure.propagated.seconds
+        if figure.compiled and figure.compiled.measured and figure.partitioned and figure.partitioned.seconds
     ]
     factor = math.exp(statistics.fmean(ratios)) if ratios else 1.0
     return [
         figure
-        if (cost := figure.propagated) is None or cost.seconds is None
-        else replace(figure, propagated=replace(cost, seconds=cost.seconds * factor))
+        if (cost := figure.partitioned) is None or cost.seconds is None
+        else replace(figure, partitioned=replace(cost, seconds=cost.seconds * factor))
         for figure in figures
     ]
 
 
 def _may_fit(figure: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
     """Return False if its estimated peak or a compiled candidate with the same activations is too large."""
-    if capacity is None or figure.propagated is None:
+    if capacity is None or figure.partitioned is None:
         return True
-    own, peak = figure.propagated.state_bytes, figure.propagated.peak_bytes
+    own, peak = figure.partitioned.state_bytes, figure.partitioned.peak_bytes
     if peak is not None and peak_interval(peak, own or 0)[0] > capacity:
         return False
     for other in figures:
         cost = other.compiled
         if other.memory_key != figure.memory_key or cost is None or cost.peak_bytes is None:
             continue
-        before = other.propagated.state_bytes if other.propagated else cost.state_bytes
+        before = other.partitioned.state_bytes if other.partitioned else cost.state_bytes
         if before is not None and own is not None and cost.peak_bytes - before + own > capacity:
             return False
     return True

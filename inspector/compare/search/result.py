@@ -29,7 +29,7 @@ class Candidate(Evaluated):
       pareto: Whether no other partitioned candidate is better in both time and memory. None if it was not
         partitioned, and its bounds do not decide it.
       current: Whether it is the layout that the search began with.
-      propagated_seconds: Predicted seconds before the compile.
+      partitioned_seconds: Predicted seconds before the compile.
       before: The figures before the compile. None if it was not compiled, or not partitioned before.
       tokens_per_second: Tokens that a machine with this layout generates in a second, if `decode` is the
         program of a step: all of its examples in each run. None if unknown, and for other programs.
@@ -38,7 +38,7 @@ class Candidate(Evaluated):
     layout: dict[str, Any] | None = None
     pareto: bool | None = False
     current: bool = False
-    propagated_seconds: FiniteFloat | None = None
+    partitioned_seconds: FiniteFloat | None = field(default=None, metadata={"key": "propagated_seconds"})
     tokens_per_second: FiniteFloat | None = field(default=None, metadata=OMIT_NONE)
     before: Assessment | None = field(default=None, metadata=OMIT_NONE)
 
@@ -49,14 +49,14 @@ class Counts(Record):
 
     Attributes:
       considered: All.
-      propagated: Those that were partitioned, also if they were compiled later.
+      partitioned: Those that were partitioned, also if they were compiled later.
       excluded: Those that were not partitioned, because their bounds show that they cannot be among the best.
       compiled: Those that the compiler accepted or found too large.
       rejected: Those that cannot run.
     """
 
     considered: NonNegativeInt = 0
-    propagated: NonNegativeInt = 0
+    partitioned: NonNegativeInt = field(default=0, metadata={"key": "propagated"})
     excluded: NonNegativeInt = 0
     compiled: NonNegativeInt = 0
     rejected: NonNegativeInt = 0
@@ -114,20 +114,20 @@ class SearchResult(Record):
 def candidate(
     layout: Layout,
     cost: Evaluated,
-    propagated: Evaluated | None,
+    partitioned: Evaluated | None,
     pareto: bool | None,
     current: bool,
     tokens_per_second: float | None = None,
 ) -> Candidate:
-    """Return a candidate with its best known cost, and the time of its propagation."""
+    """Return a candidate with its best known cost, and its time before a compile."""
     return Candidate(
         **{name: getattr(cost, name) for name in Evaluated.__dataclass_fields__},
         layout=layout.to_json(),
         pareto=pareto,
         current=current,
-        propagated_seconds=None if propagated is None else propagated.seconds,
+        partitioned_seconds=None if partitioned is None else partitioned.seconds,
         tokens_per_second=tokens_per_second,
-        before=None if propagated is None or propagated is cost else propagated.assessment,
+        before=None if partitioned is None or partitioned is cost else partitioned.assessment,
     )
 
 

@@ -64,7 +64,7 @@ def kept(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
     """Keep the results of a function for short texts.
 
     Several passes over a program read each instruction, many instructions have the same attributes, and a
-    program that is propagated again for other rules has most of them again.
+    program that is partitioned again for other rules has most of them again.
     """
     short = functools.lru_cache(maxsize=_MOST_KEPT)(parse)
 

@@ -41,7 +41,7 @@ class Origin(Record):
     """
 
     mesh_axis: str
-    from_: str
+    from_: str = field(metadata={"key": "from"})
     rule: str | None = field(default=None, metadata=OMIT_NONE)
     steps: tuple[PropagationStep, ...] | None = field(default=None, metadata=OMIT_NONE)
 

@@ -220,7 +220,7 @@ class Snapshot(Record):
       findings: Problems and notes for the reviewer.
       live: Bytes that are alive on each device after a run, by owner. None if not measured.
       effects: The effect of changes of the layout. None if they were not computed.
-      propagated: The same programs after XLA's partitioner, beside those in `programs`: before a compile, and
+      partitioned: The same programs after XLA's partitioner, beside those in `programs`: before a compile and
         after the passes for other platforms (`Program.platform`). Without origins. None if they are unknown.
       other_meshes: The meshes of a job that uses several, without `mesh`. Arrays and programs on them have
         their index in `Array.mesh` and `Program.mesh`.
@@ -252,7 +252,7 @@ class Snapshot(Record):
     findings: tuple[Finding, ...] = ()
     live: tuple[LiveBytes, ...] | None = None
     effects: Effects | None = field(default=None, metadata=OMIT_NONE)
-    propagated: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE)
+    partitioned: tuple[Program, ...] | None = field(default=None, metadata=OMIT_NONE | {"key": "propagated"})
     other_meshes: tuple[Mesh, ...] = field(default=(), metadata=OMIT_DEFAULT)
     most_alive_bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     reshards: tuple[Reshard, ...] = field(default=(), metadata=OMIT_DEFAULT)
@@ -302,7 +302,7 @@ class Snapshot(Record):
                 live=self.live if index is None else None,
                 reshards=self.reshards if index is None else (),
                 effects=self.effects if index is None else None,
-                propagated=on(self.propagated or (), index) or None,
+                partitioned=on(self.partitioned or (), index) or None,
             )
             for index, mesh in self.indexed_meshes()
         )

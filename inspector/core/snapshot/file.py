@@ -38,8 +38,8 @@ def check(snapshot: Snapshot, what: str) -> None:
         _check_mesh(mesh, f"{what}: mesh")
     _check_other_meshes(snapshot, what)
     _check_arrays(snapshot, what)
-    for key in ("programs", "propagated"):
-        for i, program in enumerate(getattr(snapshot, key) or ()):
+    for key, programs in (("programs", snapshot.programs), ("propagated", snapshot.partitioned or ())):
+        for i, program in enumerate(programs):
             _check_program(program, snapshot.mesh_of(program), f"{what}: {key}[{i}]")
     for i, reshard in enumerate(snapshot.reshards):
         _check_reshard(reshard, f"{what}: reshards[{i}]")
@@ -94,7 +94,7 @@ def _check_other_meshes(snapshot: Snapshot, what: str) -> None:
     records: dict[str, Iterable[Array | Program]] = {
         "arrays": snapshot.arrays,
         "programs": snapshot.programs,
-        "propagated": snapshot.propagated or (),
+        "propagated": snapshot.partitioned or (),
     }
     for key, those in records.items():
         for i, record in enumerate(those):

@@ -157,7 +157,7 @@ class Fit:
     fits: None if unknown.
     basis: what decides. "compiler": the chip's compiler rejected or accepted all programs, and it knows more
       than our figures. "peak": the most bytes that a program has in use at one time, and its code. "parts":
-      the sum of the parts of a program whose peak is unknown. "estimate": the memory of the propagated train
+      the sum of the parts of a program whose peak is unknown. "estimate": the memory of the partitioned train
       step, because nothing was compiled. "state": the train state and the batch alone, which are too large or
       all that is known. "alive": the arrays that were alive at one time, which need more than any program.
       "unknown": nothing.

@@ -120,7 +120,7 @@ class Predicted:
         about this prediction.
       before_compile: Seconds by reason of a partitioned program; None for others.
       schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
-      propagated_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
+      partitioned_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
       at_least: Why only a lower bound is known, one clause for each reason: kernels, loops and branches whose
         cost is unknown. `seconds` is that bound, and there is no interval.
       outside: Why published runs say nothing about this program, as a clause. Its ends are bounds then.
@@ -143,7 +143,7 @@ class Predicted:
     compiled_for: str = ""
     before_compile: CoreSeconds | None = None
     schedule_seconds: float | None = None
-    propagated_seconds: float | None = None
+    partitioned_seconds: float | None = None
     at_least: tuple[str, ...] = ()
     outside: str | None = None
     least: float | None = None
@@ -218,7 +218,7 @@ def predicted(
     chip: Chip,
     links: Links | None = None,
     constants: ChipConstants | None = None,
-    propagated: Program | None = None,
+    partitioned: Program | None = None,
     platform: Platform | None = None,
 ) -> Predicted:
     """Predict one run of a program on a mesh of such chips.
@@ -226,13 +226,13 @@ def predicted(
     Args:
       links: the link of each tuple of mesh axes; by default from `mesh_links.links_of`.
       constants: those of the chip by default.
-      propagated: the same program before its compile, if it is known.
+      partitioned: the same program before its compile, if it is known.
       platform: the kind of machine for which it was compiled; by default that of the mesh.
     """
     if program.open_choices:
         return _with_open_choices(
             program,
-            lambda changed: predicted(changed, mesh, chip, links, constants, propagated, platform),
+            lambda changed: predicted(changed, mesh, chip, links, constants, partitioned, platform),
         )
     if program.before_compile:
         return before_compile(program, mesh, chip)
@@ -269,7 +269,7 @@ def predicted(
     if simulated.at_least:
         return replace(alone, seconds=least or simulated.seconds)
     in_turn = max(bounds.upper_seconds or 0.0, simulated.seconds)
-    return _with_seconds(alone, simulated.seconds, in_turn, program, mesh, propagated)
+    return _with_seconds(alone, simulated.seconds, in_turn, program, mesh, partitioned)
 
 
 def _with_seconds(
@@ -278,15 +278,15 @@ def _with_seconds(
     in_turn: float,
     program: Program,
     mesh: Mesh,
-    propagated: Program | None,
+    partitioned: Program | None,
 ) -> Predicted:
     """Return the prediction with the seconds of its schedule, and those before its compile if known.
 
     in_turn: seconds if nothing overlaps.
     """
     before = None
-    if propagated is not None and not propagated.open_choices:
-        before = before_compile(propagated, mesh, alone.chip).seconds
+    if partitioned is not None and not partitioned.open_choices:
+        before = before_compile(partitioned, mesh, alone.chip).seconds
     seconds = schedule if before is None else combined(schedule, before)
     # No step takes less than its longest term.
     seconds = max(seconds, alone.least or 0.0)
@@ -300,8 +300,8 @@ def _with_seconds(
             seconds=seconds,
             simulated=simulated,
             schedule_seconds=schedule,
-            propagated_seconds=before,
-            experts=bool(propagated and propagated.work and propagated.work.grouped),
+            partitioned_seconds=before,
+            experts=bool(partitioned and partitioned.work and partitioned.work.grouped),
         ),
         "compiled" if before is None else "left_out",
         in_turn,
@@ -492,12 +492,12 @@ def predicted_in(snapshot: Snapshot, program: Program, chip: Chip) -> Predicted:
         program,
         mesh,
         chip,
-        propagated=partitioned_for(snapshot, program, chip.kind),
+        partitioned=partitioned_for(snapshot, program, chip.kind),
         platform=platform_of(snapshot, program),
     )
 
 
-def combined(schedule: float, propagated: float, within: float | None = None) -> float:
+def combined(schedule: float, partitioned: float, within: float | None = None) -> float:
     """Return the seconds of a step from two estimates of it.
 
     If the estimate from the schedule is within a factor of the one from the partitioned program, it confirms
@@ -511,8 +511,8 @@ def combined(schedule: float, propagated: float, within: float | None = None) ->
       within: the logarithm of the factor; by default the one that was fitted to published runs.
     """
     limit = agreement() if within is None else within
-    apart = math.log(schedule / propagated)
-    return propagated * math.exp(math.copysign(max(0.0, abs(apart) - limit), apart))
+    apart = math.log(schedule / partitioned)
+    return partitioned * math.exp(math.copysign(max(0.0, abs(apart) - limit), apart))
 
 
 def on_whole_axes(program: Program, mesh: Mesh) -> Program:

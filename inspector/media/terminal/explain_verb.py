@@ -113,7 +113,7 @@ def _answer(options: argparse.Namespace, snapshot: Snapshot) -> Answer:
     by_propagation = chosen is not None and options.rules is None and chosen.origins is not None
     by_rules = given is not None and chosen is not None and chosen.logical_axes
     if chosen is not None and by_propagation and not by_rules:
-        return _propagated(chosen)
+        return _partitioned(chosen)
     if given is None and chosen is None:
         return _largest(snapshot, shared.chip_of(options, snapshot))
     if given is None:
@@ -138,7 +138,7 @@ def _largest(snapshot: Snapshot, chip: Chip | None) -> Answer:
         blocks = [text("No program has a collective.")]
     if snapshot.arrays:
         largest = max(snapshot.arrays, key=lambda array: array.bytes_per_device or 0)
-        answer = _propagated if largest.origins is not None else functools.partial(_placed, snapshot)
+        answer = _partitioned if largest.origins is not None else functools.partial(_placed, snapshot)
         plain["array"], of_array = answer(largest)
         blocks += of_array
     if not blocks:
@@ -189,7 +189,7 @@ def _rule(snapshot: Snapshot, name: str) -> Answer:
     return _dependents_json(on_rule), [causes.of_rule(on_rule)]
 
 
-def _propagated(chosen: Array) -> Answer:
+def _partitioned(chosen: Array) -> Answer:
     """Answer for an array whose sharding no rule gave, such as an activation."""
     plain = {"array": chosen.path, "origins": typed_json.encode(chosen.origins)}
     return plain, [text(chosen.path), *_origins(chosen)]

@@ -295,7 +295,7 @@ def compile_layout(
             *(finding for program in compiled for finding in program.findings()),
             *unsafe_findings(),
         ),
-        propagated=_propagated(layout, only),
+        partitioned=_partitioned(layout, only),
     )
     return replace(
         snapshot,
@@ -329,7 +329,7 @@ def _compiled(
     return compiled, watched_arrays(watched, record, model.names == "logical", list_shards=False)
 
 
-def _propagated(layout: Layout, only: Sequence[str]) -> tuple[Program, ...] | None:
+def _partitioned(layout: Layout, only: Sequence[str]) -> tuple[Program, ...] | None:
     """Return the programs before their compile, on which their predictions rest too; None if they fail."""
     with contextlib.suppress(InvalidInput):
         programs = partitioned_programs(layout, origins=False, only=only)

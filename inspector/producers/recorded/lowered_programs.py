@@ -140,3 +140,6 @@ def _value(argument: PyTree, aval: jax.core.ShapedArray) -> PyTree:
 def _bytes(value: np.ndarray) -> bytes:
     content: bytes = np.ascontiguousarray(value).tobytes()
     return content
+
+
+Recorder = LoweredRecorder  # the name that the hook looks for in the module of a recorder

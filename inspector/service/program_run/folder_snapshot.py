@@ -63,10 +63,10 @@ def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -
     meshes = MeshList(itertools.islice(on_chosen, 1))
     arrays = tuple(array for one in snapshots for array in meshes.arrays(one))
     programs_of_all = tuple(program for one in snapshots for program in meshes.programs(one))
-    propagated = tuple(
+    partitioned = tuple(
         program
         for of_program in snapshots
-        for program in meshes.programs(of_program, of_program.propagated or ())
+        for program in meshes.programs(of_program, of_program.partitioned or ())
     )
     return replace(
         snapshots[0],
@@ -74,7 +74,7 @@ def _of_programs(programs: Sequence[tuple[CompiledRecord, str]], folder: Path) -
         other_meshes=meshes.other_meshes,
         arrays=arrays,
         programs=programs_of_all,
-        propagated=propagated or None,
+        partitioned=partitioned or None,
         findings=tuple(finding for one in snapshots for finding in one.findings),
     )
 
@@ -93,8 +93,8 @@ def _named(snapshot: Snapshot, record: CompiledRecord) -> Snapshot:
         found,
         arrays=tuple(replace(array, program=record.name) for array in found.arrays),
         programs=tuple(replace(program, name=record.name) for program in found.programs),
-        propagated=found.propagated
-        and tuple(replace(program, name=record.name) for program in found.propagated),
+        partitioned=found.partitioned
+        and tuple(replace(program, name=record.name) for program in found.partitioned),
     )
 
 

@@ -241,7 +241,7 @@ class _Read:
     output_bytes: dict[str, int | None]  # by path, of all devices together
     for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
     lowered: Path | None = None
-    propagated: tuple[Program, ...] = ()
+    partitioned: tuple[Program, ...] = ()
 
 
 class RunFolder:
@@ -354,9 +354,9 @@ class RunFolder:
             assert entry.lowered is not None
             known = find_causes(found, entry.lowered.read_bytes())
             _write(known, self.path / entry.record.file)
-            entry.program, entry.propagated = (
+            entry.program, entry.partitioned = (
                 known.programs[0],
-                known.propagated or (),
+                known.partitioned or (),
             )
             entry.lowered.unlink(missing_ok=True)
         if waiting:
@@ -374,10 +374,10 @@ class RunFolder:
             own = tuple(
                 program for program in (with_times(program, profile) for program in found.programs) if program
             )
-            known = with_trips_of(found.propagated or (), entry.program, profile)
-            found = replace(found, programs=own or found.programs, propagated=known or found.propagated)
+            known = with_trips_of(found.partitioned or (), entry.program, profile)
+            found = replace(found, programs=own or found.programs, partitioned=known or found.partitioned)
             _write(found, self.path / entry.record.file)
-            entry.propagated = with_trips_of(entry.propagated, entry.program, profile)
+            entry.partitioned = with_trips_of(entry.partitioned, entry.program, profile)
             entry.program = timed
         self._write_snapshot()
 
@@ -536,23 +536,23 @@ class RunFolder:
         meshes = MeshList(self._live.meshes)
         paths = live_paths(self._live, self._outputs)
         by_live_paths: list[Program] = []
-        propagated: list[Program] = []
+        partitioned: list[Program] = []
         for entry in self._read:
             renamed = paths(entry.program, entry.mesh)
             name, mesh = entry.record.name, meshes.index_of(entry.mesh)
             # The program before a compile has the same paths.
             live, *before = (
                 replace(with_paths(program, renamed), name=name, mesh=mesh)
-                for program in (entry.program, *entry.propagated)
+                for program in (entry.program, *entry.partitioned)
             )
             by_live_paths.append(live)
-            propagated += before
+            partitioned += before
         found = replace(
             self._live,
             mesh=meshes.mesh,
             other_meshes=meshes.other_meshes,
             programs=tuple(by_live_paths),
-            propagated=tuple(propagated) or None,
+            partitioned=tuple(partitioned) or None,
             findings=(*self._live.findings, *self._notes(by_live_paths)),
             reshards=self.run.reshards,
         )

@@ -76,7 +76,7 @@ class _Entry:
     layout: Layout
     memory_key: str
     examples: float
-    propagated: Evaluated | None = None  # or its bounds
+    partitioned: Evaluated | None = None  # or its bounds
     compiled: Evaluated | None = None
     bounds: Evaluated | None = None
 
@@ -186,7 +186,7 @@ class Search:
             if figure.cost is not None:
                 listed.append(
                     candidate(
-                        *(entry.layout, figure.cost, entry.propagated),
+                        *(entry.layout, figure.cost, entry.partitioned),
                         front[figure.key],
                         figure.key == current,
                         self.goal.tokens_per_second(figure.cost, entry.layout),
@@ -237,11 +237,11 @@ class Search:
             with self._lock:
                 for layout, cost in zip(part, answer, strict=True):
                     entry = self._entries[identity(layout)]
-                    known, entry.bounds = entry.propagated, cost
+                    known, entry.bounds = entry.partitioned, cost
                     if known is None or cost.stage == "rejected":
-                        entry.propagated = cost
+                        entry.partitioned = cost
                     else:
-                        entry.propagated = replace(known, at_least=cost.at_least)
+                        entry.partitioned = replace(known, at_least=cost.at_least)
             done += len(part)
             self._report(phase, done, len(new), began)
         with self._lock:
@@ -300,7 +300,7 @@ class Search:
         with self._lock:
             for bound, key in waiting:
                 if bound > last and key != current:
-                    self._entries[key].propagated = self._entries[key].bounds
+                    self._entries[key].partitioned = self._entries[key].bounds
 
     def _partitioned(self, layout: Layout) -> _Task:
         return self._task("partition", (layout,))
@@ -310,25 +310,25 @@ class Search:
         with self._lock:
             entry = self._entries[key]
             at_least = None if entry.bounds is None else entry.bounds.at_least
-            entry.propagated = replace(cost, at_least=at_least)
+            entry.partitioned = replace(cost, at_least=at_least)
 
     def _waiting(self, keys: Iterable[str] | None = None) -> list[tuple[float, str]]:
         """Return the bounds and the keys of the candidates that are not partitioned."""
         return [
-            (least_value(entry.propagated, entry.examples, self.objective), key)
+            (least_value(entry.partitioned, entry.examples, self.objective), key)
             for key in (self._entries if keys is None else keys)
-            if (entry := self._entries[key]).propagated is not None and self._is_waiting(entry)
+            if (entry := self._entries[key]).partitioned is not None and self._is_waiting(entry)
         ]
 
     @staticmethod
     def _is_waiting(entry: _Entry) -> bool:
-        return entry.propagated is not None and entry.propagated.stage == "planned"
+        return entry.partitioned is not None and entry.partitioned.stage == "planned"
 
     def _ranked_values(self, keys: Iterable[str]) -> Iterator[float]:
         """Yield the figures of the partitioned candidates that may fit."""
         for key in keys:
             entry = self._entries[key]
-            cost = entry.propagated
+            cost = entry.partitioned
             if cost is not None and cost.stage == "propagated" and cost.allowed:
                 yield value(cost, entry.examples, self.objective)
 
@@ -356,7 +356,7 @@ class Search:
             with self._lock:
                 for key in [key for key in self._entries if key not in before]:
                     entry = self._entries[key]
-                    cost = entry.propagated
+                    cost = entry.partitioned
                     if (
                         cost is None
                         or cost.stage != "propagated"
@@ -396,7 +396,7 @@ class Search:
             for layouts, (cost,) in self._in_window(iter(chosen), submit):
                 with self._lock:
                     entry = self._entries[identity(layouts[0])]
-                    entry.compiled = _with_state(cost, entry.propagated)
+                    entry.compiled = _with_state(cost, entry.partitioned)
                 done += 1
                 self._report("compile", done, self.budget, began)
         self._finished = OUT_OF_BUDGET
@@ -404,7 +404,7 @@ class Search:
     def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
         current = identity(self.space.layout)
         own = [figure for figure in self._figures() if figure.key == current]
-        valid = [figure for figure in own if figure.propagated and figure.propagated.stage == "propagated"]
+        valid = [figure for figure in own if figure.partitioned and figure.partitioned.stage == "propagated"]
         return [*valid, *(figure for figure in chosen if figure.key != current)][: max(most, 1)]
 
     # --- Tasks ------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ class Search:
 
     def _figures(self) -> list[Figure]:
         return [
-            Figure(key, entry.propagated, entry.compiled, entry.examples, entry.memory_key)
+            Figure(key, entry.partitioned, entry.compiled, entry.examples, entry.memory_key)
             for key, entry in self._entries.items()
         ]
 
@@ -561,10 +561,10 @@ class Search:
 
     def _counts(self, entries: Iterable[_Entry]) -> Counts:
         listed = list(entries)
-        costs = [(entry.propagated, entry.compiled) for entry in listed]
+        costs = [(entry.partitioned, entry.compiled) for entry in listed]
         return Counts(
             considered=max(len(listed), self._total if self._settled is None else 0),
-            propagated=sum(1 for evaluated, _ in costs if evaluated and evaluated.stage == "propagated"),
+            partitioned=sum(1 for evaluated, _ in costs if evaluated and evaluated.stage == "propagated"),
             excluded=0
             if self._settled is None
             else sum(
@@ -591,9 +591,9 @@ class Search:
         if too_large:
             return closest_text("compiled", min(too_large), capacity)
         partitioned = [
-            figure.propagated
+            figure.partitioned
             for figure in figures
-            if figure.propagated and figure.propagated.stage == "propagated"
+            if figure.partitioned and figure.partitioned.stage == "propagated"
         ]
         peaks = [cost.peak_bytes for cost in partitioned if cost.fits is False and cost.peak_bytes]
         if peaks and len(peaks) == len(partitioned):
@@ -601,16 +601,16 @@ class Search:
         if partitioned:
             return None
         state = [
-            figure.propagated.state_bytes
+            figure.partitioned.state_bytes
             for figure in figures
-            if figure.propagated and figure.propagated.state_bytes
+            if figure.partitioned and figure.partitioned.state_bytes
         ]
         if state and min(state) > capacity:
             return closest_text("state", min(state), capacity)
         reasons = Counter(
-            figure.propagated.reason
+            figure.partitioned.reason
             for figure in figures
-            if figure.propagated is not None and figure.propagated.reason
+            if figure.partitioned is not None and figure.partitioned.reason
         )
         if not reasons:
             return "No layout can run. The reasons are unknown."

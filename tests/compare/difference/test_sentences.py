@@ -351,8 +351,8 @@ def test_propagated_programs_of_a_renamed_mesh_have_the_new_names() -> None:
     both = []
     for snapshot, axis in ((before, "model"), (after, "tensor")):
         ran_one = ran(snapshot, collective("all-reduce", (axis,), 64))
-        both.append(dataclasses.replace(ran_one, propagated=ran_one.programs))
+        both.append(dataclasses.replace(ran_one, partitioned=ran_one.programs))
     assert difference.sentences(*both, hardware.chip("v5e"))
     renamed = renamed_axes(both[0], {"model": "tensor"})
-    for programs in (renamed.programs, renamed.propagated):
+    for programs in (renamed.programs, renamed.partitioned):
         assert [one.mesh_axes for one in programs[0].collectives] == [("tensor",)]

@@ -91,7 +91,7 @@ def test_times_of_separate_runs_have_no_verdict() -> None:
 RULES = "batch=data,embed=data,expert=model,heads=model,mlp=model,vocab=model"
 
 
-def propagated(service: Inspection, model: str, axes: str, rules: str) -> Snapshot:
+def partitioned(service: Inspection, model: str, axes: str, rules: str) -> Snapshot:
     given = {"model": model, "mesh": "2x4", "axes": axes, "rules": rules, "layers": "1"}
     layout = layouts.parse(given).unwrap()
     return service.with_programs(service.plan(layout), layout)
@@ -101,9 +101,9 @@ def propagated(service: Inspection, model: str, axes: str, rules: str) -> Snapsh
 @pytest.mark.parametrize("model", ["transformer", "moe"])
 def test_axes_with_other_names_are_compared_by_role(service: Inspection, model: str) -> None:
     """Another name of an axis changes nothing, so each row is equal. The rows add up to all collectives."""
-    before = propagated(service, model, "data,model", RULES)
+    before = partitioned(service, model, "data,model", RULES)
     renamed = RULES.replace("=data", "=fsdp").replace("=model", "=tensor")
-    questions = rows(before, propagated(service, model, "fsdp,tensor", renamed))
+    questions = rows(before, partitioned(service, model, "fsdp,tensor", renamed))
     roles = [title for title in ROLES if f"Train step, {title}" in questions]
     assert {PARAMETERS, GRADIENTS, ACTIVATIONS} <= set(roles)
     assert (EXPERTS in roles) == (model == "moe")

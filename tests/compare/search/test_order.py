@@ -25,7 +25,7 @@ seconds = st.floats(1e-6, 1e3)
 sizes = st.integers(1, 2**40)
 
 
-def propagated(number: float, state: int = 1) -> Evaluated:
+def partitioned(number: float, state: int = 1) -> Evaluated:
     return Evaluated("propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state)
 
 
@@ -42,7 +42,7 @@ def figures(draw) -> list[Figure]:
     found = []
     for number in range(draw(st.integers(1, 12))):
         before = draw(
-            st.one_of(st.builds(propagated, seconds, sizes), st.just(rejected("it does not divide")))
+            st.one_of(st.builds(partitioned, seconds, sizes), st.just(rejected("it does not divide")))
         )
         after = None
         if before.stage == "propagated":
@@ -73,16 +73,16 @@ def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
 
 def test_the_front_does_not_know_what_was_not_partitioned():
     bound = Evaluated("planned", at_least=2.0, state_bytes=10)
-    known = [figure("a", propagated(1.0, state=20)), figure("b", propagated(3.0, state=5))]
+    known = [figure("a", partitioned(1.0, state=20)), figure("b", partitioned(3.0, state=5))]
     assert pareto([*known, figure("c", bound)]) == {"a": True, "b": True, "c": None}
     # A candidate that takes no longer, and needs no more, beats the bounds.
-    known.append(figure("d", propagated(2.0, state=10)))
+    known.append(figure("d", partitioned(2.0, state=10)))
     assert pareto([*known, figure("c", bound)])["c"] is False
 
 
 def test_without_a_compile_the_best_is_one_that_probably_fits():
-    large = figure("a", replace(propagated(1.0), fits=False))
-    unsure, fitting = figure("b", propagated(2.0)), figure("c", replace(propagated(3.0), fits=True))
+    large = figure("a", replace(partitioned(1.0), fits=False))
+    unsure, fitting = figure("b", partitioned(2.0)), figure("c", replace(partitioned(3.0), fits=True))
     planned = figure("d", Evaluated("planned", at_least=0.1))
     every = [planned, large, fitting, unsure]
     assert [each.key for each in ranked(every, "time")] == ["b", "c", "a", "d"]
@@ -101,7 +101,7 @@ def test_what_was_not_partitioned_cannot_be_the_best_above_any_efficiency():
     assert can_be_best([predicted("a", 1.0, 1.0), *bounds], "time", "planned")[-1].key == "1000.0"
     # The state is a bound of the memory.
     small, large = (figure(f"{n}", Evaluated("planned", state_bytes=n)) for n in (1, 4))
-    done = figure("a", propagated(1.0), compiled(1.0, peak=2))
+    done = figure("a", partitioned(1.0), compiled(1.0, peak=2))
     assert can_be_best([done, small, large], "memory", "planned") == [small]
 
 
@@ -125,17 +125,17 @@ def test_only_candidates_that_can_be_better_are_compiled(found, most):
     chosen = next_to_compile(found, "time", None, most)
     assert len(chosen) <= most
     for one in chosen:
-        assert one.compiled is None and one.propagated is not None
-        assert one.propagated.stage == "propagated"
-    waiting = [one for one in found if one.propagated.stage == "propagated" and not one.compiled]
+        assert one.compiled is None and one.partitioned is not None
+        assert one.partitioned.stage == "propagated"
+    waiting = [one for one in found if one.partitioned.stage == "propagated" and not one.compiled]
     if best is None:
         assert len(chosen) == min(most, len(waiting))
 
 
 def test_what_probably_does_not_fit_is_compiled_last():
-    too_large = figure("a", propagated(1.0, state=10), compiled(1.0, 120, fits=False), "same")
-    like_it = figure("b", propagated(1.0, state=20), None, "same")
-    other = figure("c", propagated(1.5, state=20), None, "another")
+    too_large = figure("a", partitioned(1.0, state=10), compiled(1.0, 120, fits=False), "same")
+    like_it = figure("b", partitioned(1.0, state=20), None, "same")
+    other = figure("c", partitioned(1.5, state=20), None, "another")
     assert [one.key for one in next_to_compile([too_large, like_it, other], "time", 100, 5)] == [
         "c",
         "b",
@@ -143,8 +143,8 @@ def test_what_probably_does_not_fit_is_compiled_last():
 
 
 def test_time_is_compared_for_each_example():
-    small = Figure("small", propagated(1.0), None, 8.0, "")
-    large = Figure("large", propagated(1.5), None, 16.0, "")
+    small = Figure("small", partitioned(1.0), None, 8.0, "")
+    large = Figure("large", partitioned(1.5), None, 16.0, "")
     assert [figure.key for figure in ranked([small, large], "time")] == ["large", "small"]
     assert math.isinf(value(Evaluated("propagated"), 1.0, "time"))
 
@@ -154,8 +154,8 @@ def test_estimates_for_emulated_devices_are_scaled_to_measured_steps():
         return replace(compiled(number), measured=number)
 
     estimate = Evaluated("propagated", seconds=0.5, state_bytes=1)
-    done = [figure(str(n), propagated(1.0), measured(each)) for n, each in enumerate((2.0, 8.0))]
-    assert scaled_to_measured([figure("x", estimate)])[0].propagated == estimate
+    done = [figure(str(n), partitioned(1.0), measured(each)) for n, each in enumerate((2.0, 8.0))]
+    assert scaled_to_measured([figure("x", estimate)])[0].partitioned == estimate
     (*_, other) = scaled_to_measured([*done, figure("x", estimate)])
     # Twice and eight times as long as estimated: four times on average.
     assert math.isclose(other.cost.seconds, 4 * 0.5)

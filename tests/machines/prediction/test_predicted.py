@@ -85,7 +85,7 @@ def test_without_a_schedule_or_operations_the_step_is_unknown():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "propagated", "expected"),
+    ("schedule", "partitioned", "expected"),
     [
         (1.0, 1.0, 1.0),
         (1.1, 1.0, 1.0),  # confirmed
@@ -94,8 +94,8 @@ def test_without_a_schedule_or_operations_the_step_is_unknown():
         (0.5, 1.0, 0.5 * 1.25),
     ],
 )
-def test_a_schedule_confirms_or_corrects_the_estimate_before_a_compile(schedule, propagated, expected):
-    assert combined(schedule, propagated, math.log(1.25)) == pytest.approx(expected)
+def test_a_schedule_confirms_or_corrects_the_estimate_before_a_compile(schedule, partitioned, expected):
+    assert combined(schedule, partitioned, math.log(1.25)) == pytest.approx(expected)
 
 
 def test_the_combination_is_the_most_probable_value():
@@ -103,15 +103,15 @@ def test_the_combination_is_the_most_probable_value():
     scale, deviation = 0.08, 0.12
     random.seed(7)
     for _ in range(50):
-        schedule, propagated = random.lognormvariate(0, 0.4), random.lognormvariate(0, 0.4)
+        schedule, partitioned = random.lognormvariate(0, 0.4), random.lognormvariate(0, 0.4)
         tried = [math.exp(step / 2000) for step in range(-6000, 6001)]
         best = min(
             tried,
             key=lambda one: (
-                abs(math.log(one / propagated)) / scale + math.log(one / schedule) ** 2 / 2 / deviation**2
+                abs(math.log(one / partitioned)) / scale + math.log(one / schedule) ** 2 / 2 / deviation**2
             ),
         )
-        result = combined(schedule, propagated, deviation**2 / scale)
+        result = combined(schedule, partitioned, deviation**2 / scale)
         assert result == pytest.approx(best, rel=1e-3)
 
 
@@ -128,7 +128,7 @@ SCHEDULED = Program(
 )
 
 
-def propagated(flops: float) -> Program:
+def partitioned(flops: float) -> Program:
     work = Work(flops, (MatmulFlops("bf16", flops),), None, fused_bytes=0.0)
     return Program("train_step", stage="propagated", collectives=(), work=work)
 
@@ -140,24 +140,24 @@ def test_a_snapshot_with_both_programs_is_predicted_from_both():
     schedule_alone = predicted_in(alone, SCHEDULED, chip)
     assert schedule_alone == predicted(SCHEDULED, MESH, chip)
     for flops in (1e14, 4e14, 1e15):
-        before = before_compile(propagated(flops), MESH, chip).seconds
-        both = replace(alone, propagated=(propagated(flops),))
+        before = before_compile(partitioned(flops), MESH, chip).seconds
+        both = replace(alone, partitioned=(partitioned(flops),))
         result = predicted_in(both, SCHEDULED, chip)
         assert result.seconds == pytest.approx(combined(schedule_alone.seconds, before))
         assert result.schedule_seconds == schedule_alone.seconds
-        assert result.propagated_seconds == before
+        assert result.partitioned_seconds == before
         # What is shown of the schedule adds up to the prediction.
         assert result.totals.seconds == pytest.approx(result.seconds)
         assert max(span.end for span in result.simulated.spans) == pytest.approx(result.seconds)
         assert result.interval == interval_of("v5e")
 
 
-def test_without_work_of_the_propagated_program_the_schedule_counts_alone():
+def test_without_work_of_the_partitioned_program_the_schedule_counts_alone():
     source = Source("tpu", "tpu:v5e:1x2", "2026-01-01T00:00:00Z", {})
     bare = Program("train_step", stage="propagated", collectives=())
-    both = Snapshot(source, None, MESH, (), programs=(SCHEDULED,), propagated=(bare,))
+    both = Snapshot(source, None, MESH, (), programs=(SCHEDULED,), partitioned=(bare,))
     predicted = predicted_in(both, SCHEDULED, CHIPS["v5e"])
-    assert predicted.seconds == predicted.schedule_seconds and predicted.propagated_seconds is None
+    assert predicted.seconds == predicted.schedule_seconds and predicted.partitioned_seconds is None
     assert predicted.interval == interval_of("v5e", "compiled")
 
 
@@ -166,8 +166,8 @@ def test_no_prediction_is_below_the_lower_bound(moved):
     program = replace(SCHEDULED, work=replace(SCHEDULED.work, bytes_accessed=moved))
     chip = CHIPS["v5e"]
     bound = modelled(program, MESH, chip).lower_seconds
-    for before in (None, propagated(1e12)):
-        result = predicted(program, MESH, chip, propagated=before)
+    for before in (None, partitioned(1e12)):
+        result = predicted(program, MESH, chip, partitioned=before)
         assert result.seconds >= bound
         assert result.totals.seconds == pytest.approx(result.seconds)
 
@@ -179,7 +179,7 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
         plan,
         source=replace(plan.source, kind="cpu", target="cpu"),
         programs=(compiled,),
-        propagated=plan.programs,
+        partitioned=plan.programs,
     )
     chip = CHIPS["v5e"]
     assert emulated.mesh is not None and emulated.mesh.device_kind in (None, "cpu")
@@ -187,7 +187,7 @@ def test_a_program_compiled_for_cpus_is_predicted_as_before_its_compile() -> Non
     assert predicted.seconds == before_compile(plan.programs[0], emulated.mesh, chip).seconds
     assert predicted.low is not None
     # Without the partitioned program, only the CPU's schedule is known, which has no interval.
-    assert predicted_in(replace(emulated, propagated=None), compiled, chip).low is None
+    assert predicted_in(replace(emulated, partitioned=None), compiled, chip).low is None
 
 
 @pytest.mark.parametrize("with_loop", [False, True])

@@ -123,13 +123,13 @@ def test_compute_and_hbm_terms() -> None:
     assert term_of(modelled(program(), real, chip("v5p")), "HBM").basis == ""
 
 
-def test_the_hbm_bytes_of_a_propagated_program_are_unknown() -> None:
+def test_the_hbm_bytes_of_a_partitioned_program_are_unknown() -> None:
     result = modelled(program(stage="propagated", work=work(1e12), ideal=work(1e12)), MESH, chip("v5p"))
     assert result.hbm_bytes is None and result.intensities[0].flops_per_byte is None
     assert term_of(result, "HBM").seconds is None
 
 
-def test_a_compiler_can_combine_the_collectives_of_a_propagated_program() -> None:
+def test_a_compiler_can_combine_the_collectives_of_a_partitioned_program() -> None:
     small = collective(payload=8, executions=3)
     larger = collective(payload=1000, executions=3)
     other = collective("all-gather", payload=8, executions=3)

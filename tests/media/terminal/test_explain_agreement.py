@@ -1,4 +1,4 @@
-"""`explain --agreement`: propagated against compiled collectives of one Snapshot, from a real compile."""
+"""`explain --agreement`: partitioned against compiled collectives of one Snapshot, from a real compile."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def run(tmp_path_factory):
 
 def test_a_run_contains_both_and_they_agree(run, capsys) -> None:
     snapshot = snapshots.read(run)
-    assert snapshot.propagated is not None
-    assert {program.stage for program in snapshot.propagated} == {"partitioned"}
+    assert snapshot.partitioned is not None
+    assert {program.stage for program in snapshot.partitioned} == {"partitioned"}
     capsys.readouterr()
     assert main(["explain", str(run), "--agreement", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)

@@ -149,8 +149,8 @@ def test_an_example_with_a_mistake(name: str, tmp_path: Path, monkeypatch: pytes
     planned = plan(layout, abstract_state(layout))
     assert {program.name for program in planned.programs} == {"train_step", "apply"}
     assert {"params", "batch"} <= {array.path.partition("/")[0] for array in planned.arrays}
-    propagated = partitioned_programs(layout).programs
-    by_name = {program.name: program for program in propagated}
+    partitioned = partitioned_programs(layout).programs
+    by_name = {program.name: program for program in partitioned}
     assert by_name["init"].sharding_error is None
     lines = (tmp_path / f"{model.partition(':')[0]}.py").read_text().splitlines()
     for program in (*planned.programs, by_name["train_step"], by_name["apply"]):

@@ -33,7 +33,7 @@ def found() -> inspector.Snapshot:
 
 @pytest.mark.parametrize("chip", ["v5e", "h100"])
 def test_a_recorded_loop_has_a_lower_bound_on_every_chip(found, chip: str) -> None:
-    programs = (*found.programs, *found.propagated)
+    programs = (*found.programs, *found.partitioned)
     assert len(programs) == 4 and all(len(program.open_choices) == 1 for program in programs)
     own = assess(found, hardware.chip(chip))
     assert own.evidence.platform == hardware.chip(chip).kind

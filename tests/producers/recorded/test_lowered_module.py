@@ -45,7 +45,7 @@ def test_results_are_written_over_donated_arguments(function: Any, state: Any, o
     for numbers in ((), (0,)):
         step = jax.jit(function, donate_argnums=numbers, out_shardings=ROWS if function is train else None)
         assert step.lower(state, other).compile().memory_analysis().alias_size_in_bytes in (0, donated)
-        (before, *_) = inspector.inspect(step, state, other).propagated
+        (before, *_) = inspector.inspect(step, state, other).partitioned
         peaks.append(before.memory_use.peak_bytes)
     without, with_donation = peaks
     assert without - with_donation == pytest.approx(donated, rel=0.01)

@@ -75,7 +75,7 @@ def test_conflicts_have_their_source_line_and_compiled_collectives(found: Snapsh
 
 
 def test_partitioned_and_compiled_programs_agree(found: Snapshot) -> None:
-    assert {program.name for program in found.propagated or ()} == {"step", "accumulated"}
+    assert {program.name for program in found.partitioned or ()} == {"step", "accumulated"}
 
 
 def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:

@@ -160,11 +160,11 @@ def test_each_program_has_the_axes_of_its_own_mesh(two: Any) -> None:
 def test_each_partitioned_program_has_the_mesh_of_its_compiled_one(two: Any, tmp_path: Path) -> None:
     for recorded in (two.snapshot, folder_snapshot.read(without_live_arrays(two, tmp_path))):
         meshes = {program.name: recorded.mesh_of(program) for program in recorded.programs}
-        assert {program.name: recorded.mesh_of(program) for program in recorded.propagated} == meshes
+        assert {program.name: recorded.mesh_of(program) for program in recorded.partitioned} == meshes
         assert len(set(meshes.values())) == 2
         for part in recorded.on_each_mesh():
             # Each is partitioned for each kind of machine.
-            platforms = [(program.name, program.platform) for program in part.propagated]
+            platforms = [(program.name, program.platform) for program in part.partitioned]
             assert len(platforms) == len(set(platforms))
             assert {name for name, _ in platforms} == {program.name for program in part.programs}
             assert snapshot.from_json(json.loads(snapshot.dumps(part))) == part

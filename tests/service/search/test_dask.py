@@ -88,7 +88,7 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(spa
         search(space, tmp_path, cluster.address)
     whole = search(space, tmp_path, None)
     task.close()
-    assert whole.counts.propagated
+    assert whole.counts.partitioned
 
 
 @pytest.mark.usefixtures("_impatient")

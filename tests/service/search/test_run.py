@@ -77,8 +77,8 @@ def test_the_best_candidates_come_first_and_the_others_have_bounds(space, store)
     assert all(one.fits == one.assessment.memory.fits for one in valid)
     assert result.best_candidate == next(one for one in valid if one.fits)
     counts = result.counts
-    assert counts.propagated == len(valid) and counts.compiled == 0
-    assert counts.propagated + counts.excluded + counts.rejected == len(result.candidates)
+    assert counts.partitioned == len(valid) and counts.compiled == 0
+    assert counts.partitioned + counts.excluded + counts.rejected == len(result.candidates)
     assert counts.considered == len(result.candidates)
     last = seconds[result.listed - 1]
     assert all(one.at_least <= one.seconds for one in valid if one.at_least)
@@ -102,7 +102,7 @@ def test_partitioning_all_candidates_gives_the_same_best_ones(service, store, mo
     space = space_of(layout, service.state(layout).answer())
     result = search(space, store, objective=objective)
     every = search(space, store, objective=objective, exhaustive=True)
-    assert every.counts.excluded == 0 and every.counts.propagated > result.counts.propagated
+    assert every.counts.excluded == 0 and every.counts.partitioned > result.counts.partitioned
     assert layouts_of(result)[: result.listed] == layouts_of(every)[: result.listed]
     assert [candidate.fits for candidate in result.candidates[:5]] == [
         candidate.fits for candidate in every.candidates[:5]
@@ -222,7 +222,7 @@ def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(
     assert Broken.count > 6  # it was tried again
     kept = store.usage().count
     assert kept > 0
-    assert search(space, store).counts.propagated
+    assert search(space, store).counts.partitioned
 
 
 @pytest.mark.parametrize(

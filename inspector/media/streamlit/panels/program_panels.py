@@ -52,7 +52,7 @@ def show_collectives(snapshot: Snapshot, _: Layout | None, computing: bool = Fal
     computing: whether the reasons and the conflicts of a program before a compile are not known yet.
     """
     snapshot = for_chip(snapshot, chip_choice.chosen_chip())
-    missing = unknown.no_programs(snapshot, "collectives are", propagated=True)
+    missing = unknown.no_programs(snapshot, "collectives are", partitioned=True)
     if missing is not None:
         render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
         return
@@ -230,7 +230,7 @@ def show_memory(snapshot: Snapshot, _: Layout | None) -> None:
 
 def show_time(snapshot: Snapshot, _: Layout | None) -> None:
     """Draw the measurement, then the step modelled on a chip."""
-    missing = unknown.no_programs(snapshot, "step times are", propagated=True)
+    missing = unknown.no_programs(snapshot, "step times are", partitioned=True)
     if missing is not None:
         render.show([missing])
         return

@@ -47,7 +47,7 @@ def chosen(tab: str | None) -> str | None:
 
 @contextlib.contextmanager
 def with_pending(names: Sequence[str]) -> Iterator[None]:
-    """Also offer these programs in the `with` block; one that the Snapshot lacks is propagated if chosen."""
+    """Also offer these programs in the `with` block; one that the Snapshot lacks is partitioned if chosen."""
     before = _pending.set(tuple(names))
     try:
         yield

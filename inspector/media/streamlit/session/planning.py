@@ -94,7 +94,7 @@ PATIENCE_SECONDS = 0.6
 # occupies the browser for longer.
 FIGURES_FIRST_SECONDS = 0.3
 REST_SECONDS = 0.5  # between looks at the partitioning of the other programs
-# They are propagated once the layout has been on the page for so long, because the user may be typing.
+# They are partitioned once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
 _NEWEST, _REST, _SINCE = "programs", "rest_of_programs", "rest_of_programs_since"
 

@@ -149,7 +149,7 @@ def absent(*snapshots: Snapshot) -> list[str]:
 
 
 def _programs(snapshot: Snapshot) -> set[str]:
-    """Return the names of the programs. Those of a plan may not be propagated yet."""
+    """Return the names of the programs. Those of a plan may not be partitioned yet."""
     names = {program.name for program in snapshot.programs}
     return names.union(RESERVED_PROGRAMS) if names and snapshot.source.kind == "plan" else names
 
