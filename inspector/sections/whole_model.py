@@ -61,7 +61,6 @@ _GENERIC = frozenset(
     {"kernel", "scale", "weight", "weights", "w", "value", "embedding", "table", "bias", "b"}
 )
 _LAYERS = re.compile(r"layer|block|stack|scan|stage", re.IGNORECASE)
-_EMBEDDING = re.compile(r"(?<!un)embed|(?<![a-z])(wte|wpe)(?![a-z])", re.IGNORECASE)
 _LAYER_AXES = frozenset({"layer", "layers", "blocks", "stages", "stage"})
 
 
@@ -183,11 +182,10 @@ class _Reader:
         used = (program.first_used if program is not None else None) or ()
         self._rank = {path: number for number, path in enumerate(used)}
         # The arrays of a recorded run have other paths than the inputs of its programs: the ends are alike.
-        self._rank_of_end: dict[str, int] = {}
         for number, path in enumerate(used):
             keys = _segments(path)
             for start in range(1, len(keys)):
-                self._rank_of_end.setdefault("/".join(keys[start:]), number)
+                self._rank.setdefault("/".join(keys[start:]), number)
         # The optimizer state of a parameter has its shape, and a path that ends with its path.
         self._moments: dict[str, list[Array]] = defaultdict(list)
         for array in snapshot.arrays:
@@ -229,19 +227,15 @@ class _Reader:
         return self._with_moves(groups)
 
     def _first(self, tiles: Sequence[Tile]) -> int:
-        """Return when the program first uses one of these arrays; the others follow in the order of paths.
+        """Return when the program first uses one of these arrays; the others follow in their own order.
 
-        Without a program, tables of embeddings are first.
+        A plan without programs has its arrays in the order of the code.
         """
-        most = len(self._rank)
-        if not most and len(tiles) == 1 and _EMBEDDING.search(tiles[0].paths[0]):
-            return -1
 
         def rank(path: str) -> int:
-            if path in self._rank:
-                return self._rank[path]
+            later = len(self._rank) + self._order.get(path, 0)
             end = "/".join(_segments(path)[self._depth :])
-            return self._rank_of_end.get(end, most + self._order.get(path, 0))
+            return self._rank.get(path, self._rank.get(end, later))
 
         return min(rank(path) for tile in tiles for path in tile.paths)
 

@@ -215,7 +215,7 @@ class Snapshot(Record):
       source: The origin of the Snapshot.
       layout: The inspected layout, in the form of a layout file.
       mesh: The mesh.
-      arrays: All arrays.
+      arrays: All arrays. A plan has weights and caches in the order in which the code first uses them.
       programs: All programs. Empty if nothing was compiled.
       findings: Problems and notes for the reviewer.
       live: Bytes that are alive on each device after a run, by owner. None if not measured.

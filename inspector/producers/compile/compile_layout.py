@@ -291,10 +291,7 @@ def compile_layout(
         mesh=mesh_of_record,
         arrays=(*_with_compiled_specs(planned.arrays, programs, mesh_of_record), *inside),
         programs=programs,
-        findings=(
-            *(finding for program in compiled for finding in program.findings()),
-            *unsafe_findings(),
-        ),
+        findings=(*(finding for program in compiled for finding in program.findings()), *unsafe_findings()),
         partitioned=_partitioned(layout, only),
     )
     return replace(
@@ -341,12 +338,7 @@ class AheadOfTimeProgram(CompiledProgram):
     """A program compiled for a target, or the figures of the compiler if it does not fit in memory."""
 
     def __init__(
-        self,
-        name: str,
-        report: JobReport,
-        target: Target,
-        devices: Sequence[Any],
-        moved: bool = False,
+        self, name: str, report: JobReport, target: Target, devices: Sequence[Any], moved: bool = False
     ) -> None:
         super().__init__(name, report)
         self._target = target
@@ -401,9 +393,7 @@ class AheadOfTimeProgram(CompiledProgram):
             return Program(
                 self.name,
                 memory=Memory(
-                    peak=self._short.needed,
-                    capacity=self._short.available,
-                    compiler=self._short.message,
+                    peak=self._short.needed, capacity=self._short.available, compiler=self._short.message
                 ),
                 seconds=self._seconds,
                 ideal=self._ideal,

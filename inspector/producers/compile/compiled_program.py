@@ -43,7 +43,7 @@ from inspector.producers.arrays.leaves import leaves_of, structure_of
 from inspector.producers.arrays.live_arrays import agreed, gathered
 from inspector.producers.arrays.records import bytes_per_device, memory_of, named_spec
 from inspector.producers.mlir.kernel_bodies import with_costs
-from inspector.producers.model.build import Signature
+from inspector.producers.model.build import Signature, argument_paths, first_used
 from inspector.producers.readers.profiles import kinds
 from inspector.producers.readers.profiles.events import Collector
 from inspector.producers.readers.profiles.planes import File
@@ -208,6 +208,7 @@ class CompiledProgram:
         self._executable = cast(jax.stages.Compiled, None)
         self._shardings: tuple[ProgramArray, ...] = ()
         self._ideal: Work | None = None
+        self._first_used: tuple[str, ...] = ()  # from its trace
         self._facts = program_text.ProgramFacts()
 
     @property
@@ -226,8 +227,11 @@ class CompiledProgram:
         jitted = signature.jitted()
         self._report("lower", program=self.name)
         started = time.perf_counter()
-        self._lowered = jitted.lower(*signature.arguments)
+        trace = jitted.trace(*signature.arguments)
+        self._lowered = trace.lower()
         self._seconds = replace(self._seconds, lower=time.perf_counter() - started)
+        inputs = zip(signature.inputs, signature.arguments, strict=True)
+        self._first_used = first_used(trace.jaxpr, tuple(argument_paths(inputs)))
 
     def compile(self) -> None:
         """Compile the lowered program, and compare requested and compiled shardings."""
@@ -376,7 +380,9 @@ class CompiledProgram:
             trace=self._trace,
             stage="compiled" if self._seconds.first is None else "run",
         )
-        return with_costs_of_model(self._facts.added_to(program), self._signature.kernel_costs)
+        program = self._facts.added_to(program)
+        program = replace(program, first_used=self._first_used or program.first_used)
+        return with_costs_of_model(program, self._signature.kernel_costs)
 
     def bytes_per_device(self) -> int:
         """Return the bytes that one run needs on one device, 0 if unknown."""
@@ -398,14 +404,15 @@ def _compare(
         all_wanted = [None] * structure.num_leaves
         if wanted is not None:
             all_wanted = jax.tree.leaves(jax.tree_util.tree_broadcast(wanted, value))
-        for leaf, want, have in zip(
-            leaves_of(value), all_wanted, structure.flatten_up_to(given), strict=True
+        paths = argument_paths([(name, value)])
+        for path, leaf, want, have in zip(
+            paths, leaves_of(value), all_wanted, structure.flatten_up_to(given), strict=True
         ):
             rank = len(leaf.value.shape)
             comparable = want is not None and have is not None
             yield ProgramArray(
                 role=role,
-                path="/".join(part for part in (name, leaf.path) if part not in ("state", "")),
+                path=path,
                 requested=named_spec(want, rank),
                 compiled=named_spec(have, rank),
                 same=have.is_equivalent_to(want, rank) if comparable else None,

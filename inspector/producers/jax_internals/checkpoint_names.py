@@ -100,7 +100,7 @@ def _names(
             label = f"{own}/jit({equation.params['name']})" if primitive in ("jit", "pjit") else own
             again = primitive in _REMAT and bool(equation.params.get("differentiated"))
             repeated = times * equation.params["length"] if primitive == "scan" else times
-            for inner in _inner(equation):
+            for inner in functions_of(equation):
                 values = equation.invars[-len(inner.invars) :] if primitive not in _LOOPS else ()
                 known = {
                     argument: place[value]
@@ -131,8 +131,8 @@ def _line(equation: Any) -> str | None:
     return None if frame is None else f"{os.path.basename(frame.file_name)}:{frame.start_line}"
 
 
-def _inner(equation: Any) -> Iterator[Any]:
-    """Yield the functions that an operation calls."""
+def functions_of(equation: Any) -> Iterator[Any]:
+    """Yield the functions that an operation of a jaxpr calls, as jaxprs without constants."""
     for value in equation.params.values():
         for item in value if isinstance(value, (tuple, list)) else (value,):
             if hasattr(item, "eqns"):

@@ -11,6 +11,7 @@ import jaxlib
 import optax
 from cachetools import LRUCache, cached
 from jax.sharding import AbstractMesh
+from jax.stages import Traced
 
 from inspector import layout as layouts
 from inspector.core import typed_json
@@ -28,8 +29,10 @@ from inspector.producers.model.build import (
     abstract_batch,
     abstract_key,
     abstract_outputs,
+    argument_paths,
     axis_types,
     build_model,
+    first_used,
     reading_rules,
     traced_under,
 )
@@ -73,18 +76,29 @@ def abstract_state(layout: Layout) -> AbstractState:
     with context:
         batch = jax.eval_shape(batch_function(model), key)
         state = jax.eval_shape(model.init, key, batch)
-        output = None if model.apply is None else jax.eval_shape(model.apply, state, batch)
-    return _abstract_state(layout, model, (batch, state, output))
+        # Inference uses the weights in the order of the train step, which takes longer to trace.
+        traced = jax.jit(model.apply or next(iter(model.programs.values()))).trace(state, batch)
+    output = None if model.apply is None else traced.out_info
+    return _abstract_state(layout, model, (batch, state, output), traced)
 
 
 def _abstract_state(
-    layout: Layout, model: Model, arrays: PyTree, refused: Sequence[Program] = ()
+    layout: Layout, model: Model, arrays: PyTree, traced: Traced | None, refused: Sequence[Program] = ()
 ) -> AbstractState:
-    """Return the arrays of a batch, a state and an output; those that could not be traced are None."""
+    """Return the arrays of a batch, a state and an output; those that could not be traced are None.
+
+    traced: a program, whose code gives the order of weights and caches; None if JAX refuses all.
+    """
+    batch, state, _ = arrays
     leaves = [leaf for leaf in all_leaves(model, *arrays) if hasattr(leaf.value, "shape")]
     has_types = layout.entry.own and bool(layout.explicit_axes)
-    records = tuple(_array(leaf, has_types and leaf.names is None) for leaf in leaves)
-    return AbstractState(model.names, records, versions(), tuple(refused))
+    records = [_array(leaf, has_types and leaf.names is None) for leaf in leaves]
+    paths = tuple(argument_paths((("state", state), ("batch", batch))))
+    weights = {record.path: record for record in records if record.group in ("params", "cache")}
+    used = [] if traced is None else [p for p in first_used(traced.jaxpr, paths) if p in weights]
+    in_order, moved = iter(used), {*used}
+    ordered = (weights[next(in_order)] if record.path in moved else record for record in records)
+    return AbstractState(model.names, tuple(ordered), versions(), tuple(refused))
 
 
 def abstract_mesh(layout: Layout) -> AbstractMesh:
@@ -102,7 +116,7 @@ def abstract_mesh(layout: Layout) -> AbstractMesh:
 def _own_state(layout: Layout, model: Model, key: jax.ShapeDtypeStruct) -> AbstractState:
     """Return the arrays of a user's model, traced with its mesh and its rules as in a run."""
     refused = RefusedPrograms(layout)
-    state = stepped = output = None
+    state = stepped = output = traced = None
     mesh = abstract_mesh(layout)
     given: dict[str, Given | None] = {}
     with traced_under(layout, mesh), reading_rules(layout):
@@ -119,13 +133,16 @@ def _own_state(layout: Layout, model: Model, key: jax.ShapeDtypeStruct) -> Abstr
             given = given_specs(state, model.state_specs, layout.state_specs, mesh, layout.model)
             if model.step is not None:
                 with own_code(layout.model), refused.keeping("train_step"):
-                    stepped = jax.eval_shape(model.step, state, batch)
+                    traced = jax.jit(model.step).trace(state, batch)
+                    stepped = traced.out_info
             if model.apply is not None:
                 with own_code(layout.model), refused.keeping("apply"):
                     output = abstract_outputs(layout, model.apply, state, batch)
+                    traced = traced or jax.jit(model.apply).trace(state, batch)
             for name, function in model.programs.items():
                 with own_code(layout.model), refused.keeping(name):
-                    jax.eval_shape(function, state, batch)
+                    other = jax.jit(function).trace(state, batch)
+                    traced = traced or other
     if state is not None and structure_of(again) != structure_of(state):
         raise InvalidInput(
             f"{layout.model}: init returns a different tree structure at each call: create optimizers and "
@@ -142,7 +159,7 @@ def _own_state(layout: Layout, model: Model, key: jax.ShapeDtypeStruct) -> Abstr
             f"{layout.model}: output_axes has {len(model.output_axes)} names, but must have at most one per "
             "dimension of the output, which must be one array"
         )
-    abstract_state = _abstract_state(layout, model, (batch, state, output), refused.programs)
+    abstract_state = _abstract_state(layout, model, (batch, state, output), traced, refused.programs)
     for array in abstract_state.arrays:
         _refuse_other_names(array, layout)
     return replace(abstract_state, arrays=tuple(_with_given(array, given) for array in abstract_state.arrays))

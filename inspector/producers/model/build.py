@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from flax import linen as nn
 from flax.core import meta, spmd
-from jax.extend.core import Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, Var
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from inspector.core.assumed import KernelCosts
@@ -25,10 +25,12 @@ from inspector.model import Model, PyTree
 from inspector.producers.arrays.leaves import (
     has_named_arrays,
     has_variables,
+    leaves_of,
     map_variables,
     nnx_rules,
     without_eager_sharding,
 )
+from inspector.producers.jax_internals.checkpoint_names import functions_of
 from inspector.producers.model import describe, placeholder_devices, sharding_errors
 from inspector.producers.model.describe import code_of, costs_of_kernels, own_code
 from inspector.producers.model.state_specs import given_specs, shardings_by_path, with_optimizer_axes
@@ -140,11 +142,7 @@ def traced_under(layout: Layout, mesh: Mesh | AbstractMesh) -> contextlib.Abstra
 def reading_rules(layout: Layout) -> Iterator[None]:
     """Set the layout's rules for Linen and nnx."""
     rules = linen_rules(layout)
-    with (
-        nn.logical_axis_rules(rules),
-        nnx_rules(rules),
-        without_eager_sharding(),
-    ):
+    with nn.logical_axis_rules(rules), nnx_rules(rules), without_eager_sharding():
         yield
 
 
@@ -162,20 +160,15 @@ def abstract_outputs(layout: Layout, function: Callable[..., Any], *arguments: P
     if not layout.explicit_axes:
         return jax.eval_shape(function, *arguments)
     traced = jax.jit(function).trace(*arguments)
-    types = [
-        type_.sharding if asked is None else NamedSharding(type_.sharding.mesh, asked)
-        for type_, asked in zip(traced.jaxpr.out_avals, _asked_of_jits(traced.jaxpr), strict=True)
-    ]
-    leaves = [
-        jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=sharding)
-        for type_, sharding in zip(traced.jaxpr.out_avals, types, strict=True)
-    ]
+    leaves = []
+    for type_, asked in zip(traced.jaxpr.out_avals, _asked_of_jits(traced.jaxpr.jaxpr), strict=True):
+        sharding = type_.sharding if asked is None else NamedSharding(type_.sharding.mesh, asked)
+        leaves.append(jax.ShapeDtypeStruct(type_.shape, type_.dtype, sharding=sharding))
     return jax.tree.unflatten(jax.tree.structure(traced.out_info), leaves)
 
 
-def _asked_of_jits(jaxpr: jax.extend.core.Jaxpr) -> list[PartitionSpec | None]:
+def _asked_of_jits(body: Jaxpr) -> list[PartitionSpec | None]:
     """Return the spec of each result that comes from a jitted function with `out_shardings`, else None."""
-    body = getattr(jaxpr, "jaxpr", jaxpr)
     asked: dict[Any, PartitionSpec] = {}
     for operation in body.eqns:
         shardings = operation.params.get("out_shardings", ())
@@ -191,14 +184,8 @@ def abstract_batch(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> d
     batch = jax.eval_shape(batch_function(model), abstract_key())
     if not layout.explicit_axes:
         return batch
-    return {
-        name: jax.ShapeDtypeStruct(
-            value.shape,
-            value.dtype,
-            sharding=named_sharding(model.batch_axes.get(name), model, layout, mesh),
-        )
-        for name, value in batch.items()
-    }
+    axes = {name: model.batch_axes.get(name) for name in batch}
+    return _typed(batch, {name: named_sharding(own, model, layout, mesh) for name, own in axes.items()})
 
 
 def _typed(tree: PyTree, shardings: PyTree) -> PyTree:
@@ -253,23 +240,17 @@ def _state_shardings(
                 *(model, layout, mesh),
             ),
         )
-    if layout.explicit_axes:
 
-        def of_leaf(leaf: PyTree) -> NamedSharding:
-            names = getattr(leaf, "names", None)
-            if names is None:
-                return NamedSharding(mesh, leaf.sharding.spec)
-            return named_sharding(names, model, layout, mesh)
+    def of_leaf(leaf: PyTree) -> NamedSharding:
+        names = getattr(leaf, "names", None)
+        if names is None and layout.explicit_axes:
+            return NamedSharding(mesh, leaf.sharding.spec)
+        return named_sharding(names, model, layout, mesh)
 
+    if layout.explicit_axes or (model.names != "mesh" and model.rules_semantics == "nnx"):
         return jax.tree.map(of_leaf, abstract_state, is_leaf=meta.is_axis_metadata)
     if model.names == "mesh":
         return nn.get_sharding(abstract_state, cast(Mesh, mesh))
-    if model.rules_semantics == "nnx":
-        return jax.tree.map(
-            lambda leaf: named_sharding(getattr(leaf, "names", None), model, layout, mesh),
-            abstract_state,
-            is_leaf=meta.is_axis_metadata,
-        )
     specs = nn.get_partition_spec(abstract_state)
     return nn.logical_to_mesh_sharding(specs, cast(Mesh, mesh), linen_rules(layout))
 
@@ -287,6 +268,54 @@ def named_sharding(
         spec = nn.logical_to_mesh_axes(axes, linen_rules(layout))
         return NamedSharding(mesh, spec or PartitionSpec())
     return NamedSharding(mesh, PartitionSpec(*axes))
+
+
+def argument_paths(named: Iterable[tuple[str, PyTree]]) -> Iterator[str]:
+    """Yield the path of each flattened argument or result. The name `state` is not part of paths."""
+    for name, value in named:
+        for leaf in leaves_of(value):
+            yield "/".join(part for part in (name, leaf.path) if part not in ("state", ""))
+
+
+def first_used(jaxpr: ClosedJaxpr, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of the arrays that a traced function computes with, in the order of its code.
+
+    A use is an operation on an array and another one. What is made of one array alone, such as its transpose,
+    its cast or its part for a layer, is followed as that array. Numbers do not count as arrays.
+
+    Args:
+      jaxpr: `jax.jit(function).trace(...).jaxpr`.
+      paths: those of its flattened arguments, by `argument_paths`. If JAX flattens them to others, as it does
+        with a variable that an nnx module has twice, the result is empty.
+    """
+    arguments, used = jaxpr.jaxpr.invars, dict[str, None]()
+    if len(arguments) == len(paths):
+        _note_uses(jaxpr.jaxpr, dict(zip(arguments, paths, strict=True)), used)
+    return tuple(used)
+
+
+def _note_uses(function: Jaxpr, known: dict[Any, str], used: dict[str, None]) -> list[str | None]:
+    """Add the arrays that a function uses to `used`. Return the array that each result is made of alone."""
+
+    def of(values: Iterable[Any]) -> list[str | None]:
+        return [known.get(value) if isinstance(value, Var) else None for value in values]
+
+    for operation in function.eqns if known else ():
+        given = operation.invars
+        arrays = dict.fromkeys(of(value for value in given if getattr(value.aval, "ndim", 0)))
+        inner = [body for body in functions_of(operation) if len(body.invars) <= len(given)]
+        if operation.primitive.name == "while":
+            inner = [operation.params["body_jaxpr"].jaxpr]
+        ends = [*arrays] * len(operation.outvars) if len(arrays) == 1 else []
+        for body in inner:  # of a loop, a branch or a call: its arguments are the last ones of the operation
+            own = zip(reversed(body.invars), reversed(of(given)), strict=False)
+            ends = _note_uses(body, {value: path for value, path in own if path is not None}, used)
+        if not inner and len(arrays) > 1:
+            used.update(dict.fromkeys(path for path in arrays if path is not None))
+        known |= {
+            value: path for value, path in zip(operation.outvars, ends, strict=False) if path is not None
+        }
+    return of(function.outvars)
 
 
 @dataclass(frozen=True)
@@ -350,12 +379,7 @@ def signatures(model: Model, layout: Layout, mesh: Mesh | AbstractMesh) -> tuple
     key_in = (key, NamedSharding(mesh, PartitionSpec()))
     inputs = {"state": (state, state_sharding), "batch": (batch, batch_sharding)}
     donated = ("state",) if layout.donate else ()
-    init = Signature(
-        "init",
-        model.init,
-        {"key": key_in, "batch": inputs["batch"]},
-        {"state": state_sharding},
-    )
+    init = Signature("init", model.init, {"key": key_in, "batch": inputs["batch"]}, {"state": state_sharding})
     programs = [init]
     if model.step is not None:
         outputs = {"state": state_sharding, "loss": None}

@@ -342,11 +342,7 @@ def _direction(source: OperandPlace, target: OperandPlace) -> Direction:
 _SHOWN = frozenset({
     "stablehlo.dot", "stablehlo.dot_general", "stablehlo.convolution", "sdy.sharding_constraint",
 })  # fmt: skip
-_GROUPS: dict[str, Group] = {
-    "forward": "activation",
-    "rematerialised": "activation",
-    "backward": "gradient",
-}
+_GROUPS: dict[str, Group] = {"forward": "activation", "rematerialised": "activation", "backward": "gradient"}
 _MOST = 256  # of a model that reports no values
 _NUMBER = re.compile(r"(bf|f|ui|i)(\d+)")
 _KINDS = {"bf": "bfloat", "f": "float", "ui": "uint", "i": "int"}

@@ -230,10 +230,7 @@ def _closed(sharding: sdy.TensorShardingAttr) -> sdy.TensorShardingAttr:
         for dimension in map(sdy.DimensionShardingAttr, sharding.dimension_shardings)
     ]
     return sdy.TensorShardingAttr.get(
-        sharding.mesh_or_ref,
-        dimensions,
-        list(sharding.replicated_axes),
-        list(sharding.unreduced_axes),
+        sharding.mesh_or_ref, dimensions, list(sharding.replicated_axes), list(sharding.unreduced_axes)
     )
 
 
@@ -305,10 +302,7 @@ def _call(target: str, types: list[Any], operands: list[Any], location: ir.Locat
         _CALL,
         types,
         operands,
-        {
-            "call_target_name": ir.StringAttr.get(target),
-            "has_side_effect": ir.BoolAttr.get(True),
-        },
+        {"call_target_name": ir.StringAttr.get(target), "has_side_effect": ir.BoolAttr.get(True)},
         loc=location,
     )
 

@@ -226,20 +226,13 @@ def partition(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
         program = totals.program
         if program.name == layout.step_program:
             known = PartitionedPrograms(
-                (program,),
-                only=(program.name,),
-                on_platforms=totals.on_platforms,
-                complete=False,
+                (program,), only=(program.name,), on_platforms=totals.on_platforms, complete=False
             )
             report("origins", totals=typed_json.encode(known))
 
     with shardy.paused():
         answer = partitioned_programs(
-            layout,
-            payload["origins"],
-            payload.get("only", ()),
-            payload.get("platforms", ()),
-            report_totals,
+            layout, payload["origins"], payload.get("only", ()), payload.get("platforms", ()), report_totals
         )
         return typed_json.encode(answer)
 
@@ -275,11 +268,7 @@ def partitioned_programs(
             continue
         try:
             described = propagated_program(
-                lowered,
-                setting,
-                template.logical,
-                origins and lowered.name != "init",
-                report,
+                lowered, setting, template.logical, origins and lowered.name != "init", report
             )
         except InvalidInput as error:
             failed.append((lowered.name, str(error)))
@@ -332,11 +321,7 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
 
 
 def partitioned_totals(
-    lowered: Lowered,
-    setting: Setting,
-    logical: bool,
-    peak: bool = True,
-    copy: RewritableModule | None = None,
+    lowered: Lowered, setting: Setting, logical: bool, peak: bool = True, copy: RewritableModule | None = None
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
@@ -402,7 +387,7 @@ def read_program(
         # A larger mesh can have other stages than the one that was partitioned.
         pipelines=pipelines(analysis, collectives) if mesh is setting.mesh else None,
         assumptions=ragged_rows.assumptions(module),
-        first_used=(lowered.uses[0].first_used if lowered.uses else ()) or None,
+        first_used=lowered.first_used or (lowered.uses[0].first_used if lowered.uses else ()) or None,
         residuals=kept,
         checkpoint_names=lowered.checkpoint_names if named else None,
     )
@@ -496,11 +481,7 @@ def with_causes(
     """
     program, history = partitioned.totals.program, propagated.history
     sources = Sources(
-        lowered.inputs,
-        lowered.outputs,
-        propagated.constraints,
-        lowered.logical_axes,
-        setting.rules,
+        lowered.inputs, lowered.outputs, propagated.constraints, lowered.logical_axes, setting.rules
     )
     purposes = purposes_of(partitioned.module)
     with propagated.module.context:

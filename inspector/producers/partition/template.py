@@ -12,7 +12,7 @@ lowered on the layout's own mesh, because their code may depend on it.
 import contextlib
 import functools
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
@@ -29,16 +29,22 @@ from inspector.core.memory_kinds import PINNED, UNPINNED
 from inspector.core.snapshot import CheckpointName, Program
 from inspector.core.statistics import by_key
 from inspector.layout import Layout
-from inspector.model import PyTree
 from inspector.model.built_in.watching import marking
-from inspector.producers.arrays.leaves import leaves_of
 from inspector.producers.jax_internals.checkpoint_names import checkpoint_names
 from inspector.producers.jax_internals.moved_lowering import with_whole_specs
 from inspector.producers.mlir import xla_partitioner
 from inspector.producers.mlir.locations import SourceLine, lines_at, named_at
 from inspector.producers.mlir.walk import operations
 from inspector.producers.model.abstract import abstract_mesh
-from inspector.producers.model.build import Signature, build_model, reading_rules, signatures, traced_under
+from inspector.producers.model.build import (
+    Signature,
+    argument_paths,
+    build_model,
+    first_used,
+    reading_rules,
+    signatures,
+    traced_under,
+)
 from inspector.producers.model.describe import code_of
 from inspector.producers.model.sharding_errors import RefusedPrograms
 from inspector.producers.partition import shardy
@@ -123,6 +129,8 @@ class Lowered:
       offloads: whether arguments or results are in host memory.
       kernel_costs: those that the model states.
       checkpoint_names: those in its code. None if its trace is unknown.
+      first_used: the paths of the inputs that it computes with, in the order of its code. Empty if its trace
+        is unknown.
       donated: number of each result that its code writes over an argument, with that of the argument.
       uses: the uses of its inputs, the same on every mesh. Empty until a partitioned text was read.
     """
@@ -135,6 +143,7 @@ class Lowered:
     offloads: bool = False
     kernel_costs: KernelCosts = ()
     checkpoint_names: tuple[CheckpointName, ...] | None = None
+    first_used: tuple[str, ...] = ()
     donated: Mapping[int, int] = field(default_factory=dict)
     uses: list[ArgumentUses] = field(default_factory=list, compare=False)
 
@@ -332,13 +341,15 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
         if logical:
             note_logical_axes(module.operation)
     results = lowered.out_info
-    inputs = tuple(_paths(zip(signature.inputs, signature.arguments, strict=True)))
-    outputs = tuple(_paths(zip(signature.outputs, (results,) if len(wanted) == 1 else results, strict=True)))
+    inputs = tuple(argument_paths(zip(signature.inputs, signature.arguments, strict=True)))
+    ends = (results,) if len(wanted) == 1 else results
+    outputs = tuple(argument_paths(zip(signature.outputs, ends, strict=True)))
     names = dict(shardy.names_of_arguments(module, inputs, outputs)) if logical else {}
     kinds = {getattr(leaf, "memory_kind", None) for leaf in jax.tree.leaves((wanted, shardings))}
     offloads = not kinds.isdisjoint((PINNED, UNPINNED))
     costs, named = signature.kernel_costs, checkpoint_names(traced.jaxpr)
-    return Lowered(signature.name, module, inputs, outputs, names, offloads, costs, named)
+    used = first_used(traced.jaxpr, inputs)
+    return Lowered(signature.name, module, inputs, outputs, names, offloads, costs, named, used)
 
 
 def note_logical_axes(module: ir.Operation) -> None:
@@ -364,9 +375,3 @@ def _lowered_for_a_platform(traced: jax.stages.Traced, name: str) -> jax.stages.
         except (ValueError, NotImplementedError) as error:
             reason = reason or str(error).strip().partition("\n")[0]
     raise InvalidInput(f"JAX cannot lower {name} without devices: {reason}")
-
-
-def _paths(named: Iterable[tuple[str, PyTree]]) -> Iterator[str]:
-    for name, value in named:
-        for leaf in leaves_of(value):
-            yield "/".join(part for part in (name, leaf.path) if part not in ("state", ""))

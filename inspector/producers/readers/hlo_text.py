@@ -169,11 +169,7 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(
-    path: Path,
-    what: str,
-    step: int | None = None,
-    report: Report = no_report,
-    mesh: NamedMesh | None = None,
+    path: Path, what: str, step: int | None = None, report: Report = no_report, mesh: NamedMesh | None = None
 ) -> Snapshot:
     """Return a Snapshot of the programs of a text, or of the final texts of a folder.
 

@@ -73,12 +73,7 @@ def partition_lowered(payload: dict[str, Any], report: JobReport) -> dict[str, A
             raise InvalidInput(f"the lowered program is not on the mesh {mesh_text(mesh)}")
         single = on_first_mesh(module, meshes)
         partitioned = partitioned_module(
-            single,
-            payload["name"],
-            mesh,
-            payload["inputs"],
-            payload["outputs"],
-            tuple(payload["platforms"]),
+            single, payload["name"], mesh, payload["inputs"], payload["outputs"], tuple(payload["platforms"])
         )
         program = replace(partitioned.program, ideal=program_text.ideal_work(hlo_text(single)))
     return typed_json.encode(PartitionedPrograms((program,), on_platforms=partitioned.on_platforms))
