@@ -225,7 +225,7 @@ def _sent(
         if collective.conditional and collective.executions != 0
     )
     names = and_text(list(branches)[:3])
-    less = [f"the branches around {names} count as taken each time"] if branches else []
+    less = [f"the largest of the branches around {names} counts as taken each time"] if branches else []
     devices = program.devices_on(mesh)
     least, most = range_of_run(program.collectives, devices)
     if bytes_text(least) != bytes_text(most):

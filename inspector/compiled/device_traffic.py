@@ -13,7 +13,7 @@ import numpy as np
 
 from inspector.core.collectives import OPERATIONS, Route
 from inspector.core.snapshot import Collective, Mesh
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.core.traffic import total_of_taken, wire_bytes_of_run
 from inspector.core.typed_json import LARGEST
 
 ASSUMED = "ring algorithm assumed"
@@ -108,8 +108,9 @@ def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarra
     A device that is not the source of a pair, or whose pair has itself as target, sends nothing. A device
     outside of the groups sends nothing.
     """
-    sent = np.zeros(devices)
+    by_branch: dict[tuple[str, ...], np.ndarray] = defaultdict(lambda: np.zeros(devices))
     for collective in collectives:
+        sent = by_branch[collective.within]
         size = _sent(collective) or 0
         pairs, groups = collective.source_target_pairs, collective.device_groups
         senders: Iterable[int] | None = None
@@ -121,7 +122,7 @@ def sent_by_device(collectives: Iterable[Collective], devices: int) -> np.ndarra
             sent += size
         else:
             sent[[device for device in senders if device < devices]] += size
-    return sent
+    return total_of_taken(by_branch.items(), np.zeros(devices), np.maximum.reduce)
 
 
 def range_of_run(collectives: Sequence[Collective], devices: int | None) -> Range:

@@ -1,25 +1,26 @@
 """The bytes that collectives send in one run of a program: sums by operation, mesh axes and network."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from inspector.core.formatting import mesh_axes_text, some_text
 from inspector.core.snapshot import Collective
-from inspector.core.statistics import sum_known
 
 Axes: TypeAlias = tuple[str, ...] | None
 
 
 Key = TypeVar("Key")
+Amount = TypeVar("Amount", bound=Any)
 
 
 @dataclass(frozen=True)
 class Traffic:
     """The collectives of one operation along the same mesh axes, summed over one run of the program.
 
-    Bytes are those of the device that sends most of the row, with every branch of a conditional taken.
+    Bytes are those of the device that sends most of the row. Of the branches of a conditional, the largest
+    counts as taken each time (`total_of_taken`): also for `executions` and the payload.
     `of_busiest` are those of the device that sends most in all rows, so these add up. A sum is None if
     one of its terms is unknown, `mesh_axes` is None if the axes are. `network` is that of the collectives, if
     rows are by network. `axis_parts` are the parts of mesh axes along which they send, if `mesh_axes` are
@@ -52,18 +53,13 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
         parts = collective.axis_parts if collective.mesh_axes is None else None
         key = (collective.mesh_axes, parts, collective.op, collective.network if networks_apart else None)
         groups.setdefault(key, []).append(collective)
-    # The parts of a combined collective are one instruction.
-    once = {
-        key: {(one.computation, one.name) if one.parts else id(one): one for one in group}
-        for key, group in groups.items()
-    }
     rows = [
         Traffic(
             axes,
             op,
-            len(once[key := (axes, parts, op, network)]),
-            _total((collective.executions, 1) for collective in once[key].values()),
-            _total((collective.executions, collective.payload_bytes) for collective in group),
+            len(_instructions(group)),
+            executions_of(group),
+            _total((collective, collective.executions, collective.payload_bytes) for collective in group),
             wire_bytes_of_run(*group),
             any(collective.conditional for collective in group),
             network,
@@ -150,10 +146,47 @@ def wire_bytes_of_run(*collectives: Collective) -> int | None:
 
     Return None if they are unknown.
     """
-    total = _total((collective.executions, collective.wire_bytes_per_device) for collective in collectives)
+    total = _total((one, one.executions, one.wire_bytes_per_device) for one in collectives)
     if total is None or all(collective.source_target_pairs is None for collective in collectives):
         return total
     return sum(sent_by_busiest({None: collectives}).values())
+
+
+def executions_of(collectives: Iterable[Collective]) -> int | None:
+    """Return how often one run executes these instructions, parts of one only once; None if unknown."""
+    return _total((one, one.executions, 1) for one in _instructions(collectives))
+
+
+def _instructions(collectives: Iterable[Collective]) -> list[Collective]:
+    """Return a collective for each instruction: the parts of a combined one are one."""
+    every = {(one.computation, one.name) if one.parts else id(one): one for one in collectives}
+    return [*every.values()]
+
+
+def total_of_taken(
+    terms: Iterable[tuple[Sequence[str], Amount]], zero: Amount, largest: Callable[[list[Amount]], Amount]
+) -> Amount:
+    """Return the sum of amounts; of branches that exclude each other, only of the largest.
+
+    Args:
+      terms: each amount with the branches around it, as `Collective.within`.
+      largest: returns the largest of some sums.
+
+    >>> terms = [((), 1), (("conditional.2:0",), 3), (("conditional.2:1",), 4), (("conditional.2:1",), 5)]
+    >>> total_of_taken(terms, 0, max)
+    10
+    """
+    total, conditionals = zero, dict[str, dict[str, list[tuple[Sequence[str], Amount]]]]()
+    for within, amount in terms:
+        branches = [place for place in within if ":" in place]
+        if not branches:
+            total = total + amount
+            continue
+        of_conditional = conditionals.setdefault(branches[0].partition(":")[0], {})
+        of_conditional.setdefault(branches[0], []).append((branches[1:], amount))
+    for taken in conditionals.values():
+        total = total + largest([total_of_taken(inside, zero, largest) for inside in taken.values()])
+    return total
 
 
 def sent_of_busiest(groups: Sequence[Sequence[Collective]]) -> list[int | None]:
@@ -167,21 +200,32 @@ def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int
 
     In a collective-permute, only sources send, and none that is its own target. Unknown bytes do not count.
     """
-    by_all = dict.fromkeys(groups, 0)
-    by_pairs: dict[tuple[tuple[int, int], ...], Counter[Key]] = defaultdict(Counter)
+    by_all: Counter[tuple[tuple[str, ...], Key]] = Counter()
+    by_pairs: dict[tuple[tuple[int, int], ...], Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
     for key, collectives in groups.items():
         for collective in collectives:
             size = (collective.executions or 0) * (collective.wire_bytes_per_device or 0)
-            if collective.source_target_pairs is None:
-                by_all[key] += size
-            elif size:
-                by_pairs[collective.source_target_pairs][key] += size
-    by_source: dict[int, Counter[Key]] = defaultdict(Counter)
+            pairs = collective.source_target_pairs
+            if size:
+                (by_all if pairs is None else by_pairs[pairs])[collective.within, key] += size
+    by_source: dict[int, Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
     for pairs, sizes in by_pairs.items():
         for device in {source for source, target in pairs if source != target}:
             by_source[device].update(sizes)
-    most = max(by_source.values(), key=Counter.total, default=Counter[Key]())
-    return {key: size + most[key] for key, size in by_all.items()}
+    every = [
+        total_of_taken(
+            [(within, Counter({key: size})) for (within, key), size in (by_all + sizes).items()],
+            Counter[Key](),
+            _most,
+        )
+        for sizes in by_source.values() or [Counter()]
+    ]
+    most = _most(every)
+    return {key: most[key] for key in groups}
+
+
+def _most(counters: list[Counter[Key]]) -> Counter[Key]:
+    return max(counters, key=Counter.total)
 
 
 def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
@@ -192,14 +236,14 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
     inside = [collective for collective in collectives if collective.executions_per_iteration is not None]
     if not inside:
         return None
-    return _total(
-        (collective.executions_per_iteration, collective.wire_bytes_per_device) for collective in inside
-    )
+    return _total((one, one.executions_per_iteration, one.wire_bytes_per_device) for one in inside)
 
 
-def _total(terms: Iterable[tuple[int | None, int | None]]) -> int | None:
+def _total(terms: Iterable[tuple[Collective, int | None, int | None]]) -> int | None:
     """Return the sum of executions × amount; an instruction that never runs adds 0."""
-    return sum_known(
-        0 if executions == 0 else None if executions is None or amount is None else executions * amount
-        for executions, amount in terms
-    )
+    amounts = [
+        (one.within, 0 if times == 0 else None if times is None or amount is None else times * amount)
+        for one, times, amount in terms
+    ]
+    known = [(within, amount) for within, amount in amounts if amount is not None]
+    return total_of_taken(known, 0, max) if len(known) == len(amounts) else None

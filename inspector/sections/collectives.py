@@ -12,11 +12,11 @@ from inspector.core.formatting import and_text, bytes_text, counted, exact_bytes
 from inspector.core.meshes import mesh_title
 from inspector.core.program_names import run_of, title, who_runs
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.core.statistics import sum_known
 from inspector.core.traffic import (
     Axes,
     Traffic,
     axes_text,
+    executions_of,
     lines_text,
     sent_by_busiest,
     sent_of_busiest,
@@ -151,22 +151,28 @@ def moves(
 def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
     over = Code(_axes(row.collectives[0]))
     count = len({(part.computation, part.name) for part in row.collectives})
-    runs = sum_known(
-        collective.executions for collective in {(o.computation, o.name): o for o in row.collectives}.values()
-    )
-    times = f", {counted(runs, 'execution')}" if runs is not None and runs != count else ""
+    runs, branch = executions_of(row.collectives), any(part.conditional for part in row.collectives)
+    times = f", {_up_to(branch)}{counted(runs, 'execution')}" if runs is not None and runs != count else ""
     return (
         Strong(counted(count, row.collectives[0].op)),
         " over ",
         over,
         times,
-        _elsewhere(row.sent, row.most),
+        _elsewhere(row.sent, row.most, branch),
     )
 
 
-def _elsewhere(sent: int | None, most: int | None) -> str:
-    """Return what another device sends more in a row than the device that sends most in all; "" for none."""
-    return f", up to {bytes_text(most)} on another device" if (most or 0) > (sent or 0) else ""
+def _up_to(branch: bool) -> str:
+    return "up to " if branch else ""
+
+
+def _elsewhere(sent: int | None, most: int | None, branch: bool) -> str:
+    """Return what a row sends more elsewhere than the device that sends most in all; "" for none.
+
+    branch: whether a branch of a conditional contains it, of which another one can count as taken.
+    """
+    where = "on another device or in another branch" if branch else "on another device"
+    return f", up to {bytes_text(most)} {where}" if (most or 0) > (sent or 0) else ""
 
 
 def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
@@ -208,7 +214,7 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
     rows = traffic(collectives)
     by_axes = grouped(rows)
     parts: list[Inline] = [
-        f"{who} runs {and_text([_count_text(op, rows) for op in dict.fromkeys(r.op for r in rows)])}"
+        f"{who} runs {and_text([_count_text(op, collectives) for op in dict.fromkeys(r.op for r in rows)])}"
     ]
     for number, axis in enumerate(
         dict.fromkeys(axis for traffics in by_axes.values() for axis in traffics[0].mesh_axes or ())
@@ -223,7 +229,7 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
         parts.append(": the bytes that leave each device are unknown")
     else:
         branches = any(collective.conditional for collective in collectives)
-        bound = "at least " if uncounted else "up to " if branches else ""
+        bound = "at least " if uncounted else _up_to(branches)
         sent_range = range_text(*range_of_run(known, devices))
         parts += [f": {bound}", Strong(sent_range), " leave each device"]
     largest = max(sent, key=sent.__getitem__)
@@ -241,7 +247,9 @@ def headline(name: str, collectives: Sequence[Collective], devices: int | None =
         parts.append(f"; {counted(uncounted, 'collective')} with unknown bytes")
     conditional = sum(collective.conditional for collective in collectives)
     if conditional:
-        parts.append(f"; {counted(conditional, 'collective')} in branches, counted as taken")
+        parts.append(
+            f"; {counted(conditional, 'collective')} in branches, of which the largest count as taken"
+        )
     return (*parts, ".")
 
 
@@ -261,7 +269,8 @@ def each(program: Program, collectives: Sequence[Collective]) -> Table:
         collectives,
         {
             "Op": lambda collective: (
-                collective.op + _elsewhere(sent[id(collective)], wire_bytes_of_run(collective))
+                collective.op
+                + _elsewhere(sent[id(collective)], wire_bytes_of_run(collective), collective.conditional)
             ),
             Column("On the wire", "bytes", _OF_BUSIEST): lambda collective: sent[id(collective)],
             "Mesh axes": _axes,
@@ -321,7 +330,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
     groups = "Unknown groups of devices"
     if collective.groups is not None and collective.group_size is not None:
         groups = f"{counted(collective.groups, 'group')} of {counted(collective.group_size, 'device')}"
-    up_to = "up to " if collective.conditional else ""
+    up_to = _up_to(collective.conditional)
     times = f"{up_to}{runs} {'execution' if collective.executions == 1 else 'executions'}"
     sent, period = wire_bytes_of_run(collective), "in one run"
     if collective.executions_per_iteration is not None:
@@ -507,7 +516,7 @@ def _by_axes(
         rows,
         {
             "Mesh axes": axes_text,
-            "Op": lambda row: row.op + _elsewhere(row.of_busiest, row.wire_bytes_per_device),
+            "Op": lambda row: row.op + _elsewhere(row.of_busiest, row.wire_bytes_per_device, row.conditional),
             Column("On the wire, per device", "bytes", _OF_BUSIEST): lambda row: row.of_busiest,
             **fewest,
             **_of_iteration(rows, lambda row: row.wire_bytes_per_iteration),
@@ -529,11 +538,11 @@ def _of_iteration(
     return {Column("In one iteration", "bytes", meaning): sent}
 
 
-def _count_text(op: str, rows: Iterable[Traffic]) -> str:
-    executions = [row.executions for row in rows if row.op == op]
-    if None in executions:
+def _count_text(op: str, collectives: Iterable[Collective]) -> str:
+    of_op = [collective for collective in collectives if collective.op == op]
+    if (executions := executions_of(of_op)) is None:
         return f"an unknown number of {op}s"
-    return counted(sum(count for count in executions if count is not None), op)
+    return _up_to(any(collective.conditional for collective in of_op)) + counted(executions, op)
 
 
 def _axes(collective: Collective) -> str:

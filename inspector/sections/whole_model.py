@@ -31,7 +31,7 @@ from inspector.core.snapshot import Array, Collective, Mesh, Phase, Program, Sna
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays, state_totals
-from inspector.core.traffic import wire_bytes_of_iteration, wire_bytes_of_run
+from inspector.core.traffic import executions_of, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
     Dimension,
@@ -479,7 +479,7 @@ class _Reader:
                     subject=subject,
                     phases=tuple(phase for phase in PHASES if phase in phases and phase != "unknown"),
                     bytes=wire_bytes_of_run(*ranked),
-                    executions=sum_known(member.executions for member in by_name.values()),
+                    executions=executions_of(by_name.values()),
                     collectives=tuple(by_name),
                     because=tuple(sources),
                     reason=whys.pop() if len(whys) == 1 else None,

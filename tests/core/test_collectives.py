@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core.snapshot import Collective, CollectivePart
-from inspector.core.traffic import Traffic, parts_of, sent_by_busiest, traffic, wire_bytes_of_run
+from inspector.core.traffic import (
+    Traffic,
+    executions_of,
+    parts_of,
+    sent_by_busiest,
+    traffic,
+    wire_bytes_of_run,
+)
 
 
 def collective(op: str, axes: tuple[str, ...] | None, times: int | None, payload: int | None, **other):
@@ -56,29 +64,40 @@ def test_the_parts_of_a_collective_send_no_more_than_it(sizes, payload: int, wir
 PAIRS = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), unique_by=(lambda p: p[0], lambda p: p[1]))
 
 
-SENDS = st.tuples(st.sampled_from("xyz"), st.integers(0, 99), st.one_of(st.none(), PAIRS))
+WITHIN = [(), ("c.1:0",), ("c.1:1",), ("c.1:1", "w.1", "c.2:0"), ("c.1:1", "w.1", "c.2:1"), ("w.2", "c.3:0")]
+SENDS = st.tuples(
+    st.sampled_from("xyz"), st.integers(0, 99), st.one_of(st.none(), PAIRS), st.sampled_from(WITHIN)
+)
 
 
 @given(st.lists(SENDS, max_size=8))
 def test_a_sum_is_that_of_one_device_and_only_sources_of_a_permute_send(sends) -> None:
-    """Counted again device by device."""
+    """Counted again for each device and each choice of a branch of every conditional."""
     groups: dict[str, list[Collective]] = {axis: [] for axis in "xyz"}
-    by_device = [dict.fromkeys("xyz", 0) for _ in range(9)]  # the last one is in no pair
-    for axis, size, pairs in sends:
+    choices = [*itertools.product(("c.1:0", "c.1:1"), ("c.2:0", "c.2:1"), ("c.3:0", "c.3:1"))]
+    # The last device is in no pair.
+    by_device = {key: dict.fromkeys("xyz", 0) for key in itertools.product(range(9), choices)}
+    times = dict.fromkeys(choices, 0)
+    for axis, size, pairs, within in sends:
         known = None if pairs is None else tuple(pairs)
         op = "all-reduce" if known is None else "collective-permute"
-        groups[axis].append(collective(op, (axis,), 2, size, source_target_pairs=known))
-        for device, own in enumerate(by_device):
-            if pairs is None or any(source == device != target for source, target in pairs):
-                own[axis] += 2 * size
+        branches = {"source_target_pairs": known, "within": within, "conditional": bool(within)}
+        groups[axis].append(collective(op, (axis,), 2, size, **branches))
+        for choice in choices:
+            taken = {place for place in within if ":" in place} <= {*choice}
+            times[choice] += 2 * taken
+            for device in range(9):
+                if taken and (pairs is None or any(source == device != target for source, target in pairs)):
+                    by_device[device, choice][axis] += 2 * size
     everything = [member for members in groups.values() for member in members]
     for row in traffic(everything):
         assert 0 <= (row.of_busiest or 0) <= (row.wire_bytes_per_device or 0)
     assert sum(row.of_busiest or 0 for row in traffic(everything)) == wire_bytes_of_run(*everything)
     sent = sent_by_busiest(groups)
-    most = max(sum(own.values()) for own in by_device)
-    assert sum(sent.values()) == most and sent in by_device
+    most = max(sum(own.values()) for own in by_device.values())
+    assert sum(sent.values()) == most and sent in by_device.values()
+    assert executions_of(everything) == max(times.values())
     assert wire_bytes_of_run(*(member for members in groups.values() for member in members)) == most
     for axis, members in groups.items():
         assert sum(row.wire_bytes_per_device or 0 for row in traffic(members)) >= sent[axis]
-        assert wire_bytes_of_run(*members) == max(own[axis] for own in by_device)
+        assert wire_bytes_of_run(*members) == max(own[axis] for own in by_device.values())

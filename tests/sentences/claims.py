@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import math
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -551,9 +552,16 @@ def largest_part(evidence: Evidence, *, size: str, **_rest: str) -> bool:
 
 
 def in_branch(evidence: Evidence, *, program: str, sent: str, **_rest: str) -> bool:
+    """Accept the bytes outside of the branches with those of the largest branch of one conditional."""
+
+    def taken(collectives: tuple[Collective, ...]) -> int:
+        sums = Counter[str]()
+        for one in collectives:
+            sums[one.computation if one.branch else ""] += one.sent * (one.executions or 0)
+        return sums.pop("", 0) + max(sums.values(), default=0)
+
     return any(
-        any(one.branch for one in module.collectives)
-        and close(sent, sum(one.sent * (one.executions or 0) for one in module.collectives))
+        any(one.branch for one in module.collectives) and close(sent, taken(module.collectives))
         for module in modules_of(evidence, program)
     )
 

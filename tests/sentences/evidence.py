@@ -57,6 +57,7 @@ class Collective:
     branch: bool
     made: frozenset[str] = frozenset()
     read: frozenset[str] = frozenset()
+    computation: str = ""
 
     @property
     def size(self) -> int:
@@ -181,6 +182,7 @@ class Module:
                         branch,
                         frozenset(self._made(name, line, {})),
                         frozenset(self._read(name, head[1], set())),
+                        name,
                     )
                 )
         return tuple(found)

@@ -10,7 +10,7 @@ _SIZE = r"(?:at least )?[\d.,]+ (?:B|KiB|MiB|GiB)(?: \([\d,]+ bytes\))?"
 _TIME = r"(?:< )?[\d.,]+ (?:ns|µs|ms|s|min)"
 _NAME = r"[^\s,:]+(?: at [\w.]+:\d+)?(?: \(\d+\))?"
 _COLLECTIVE = r"(?:ragged-)?all-[a-z-]*?[a-z]|reduce-scatter|collective-permute|collective-broadcast"
-_ONE_COUNT = rf"[\d,]+ (?:{_COLLECTIVE})s?"
+_ONE_COUNT = rf"(?:up to )?[\d,]+ (?:{_COLLECTIVE})s?"
 _PART = rf"(?:\d+ parts of )?[a-z][\w +×]*? (?:{_SIZE})"  # of a bar
 FIELDS = {
     "size": _SIZE,

@@ -6,7 +6,7 @@ from inspector.checks.audit.context import LEAST_SHARE, AuditContext, finding
 from inspector.core.formatting import bytes_text
 from inspector.core.program_names import subject
 from inspector.core.snapshot import Collective, Finding, Program
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.core.traffic import executions_of, wire_bytes_of_run
 from inspector.machines.hardware import CHIPS, Torus
 from inspector.machines.prediction.collective_cost import START_SECONDS
 
@@ -24,15 +24,16 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program that sends many messages of at most half of `LATENCY_BYTES`."""
     for program in context.snapshot.programs:
         small = [c for c in program.collectives or () if _is_small(c, program)]
-        messages = sum(collective.executions or 0 for collective in small)
+        messages = executions_of([c for c in small if c.executions is not None]) or 0
         everything = wire_bytes_of_run(*program.collectives or ()) or 0
         if messages < max(_LEAST_MESSAGES, LEAST_SHARE * everything / LATENCY_BYTES):
             continue
         largest = max(small, key=lambda collective: collective.payload_bytes or 0)
         which = ", the largest" if len({collective.source for collective in small}) > 1 else ""
         at = f"{which} at {largest.source}" if largest.source else ""
+        up_to = "up to " if any(collective.conditional for collective in small) else ""
         message = (
-            f"{subject(program.name)} sends {messages} messages of at most "
+            f"{subject(program.name)} sends {up_to}{messages} messages of at most "
             f"{bytes_text(largest.payload_bytes)} to neighbors{at}. Until one arrives, the slowest "
             f"link of a TPU sends {bytes_text(int(LATENCY_BYTES))}: they cost time by their number, not by "
             "their size."

@@ -13,7 +13,7 @@ from inspector.core.formatting import and_text, counted, exact_bytes_text, mesh_
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.core.totals import STATE_GROUPS
-from inspector.core.traffic import Traffic, parts_of, traffic
+from inspector.core.traffic import Traffic, parts_of, total_of_taken, traffic
 from inspector.machines.prediction import memory
 
 LEVELS = ("note", "warning", "error")  # the least serious first
@@ -169,7 +169,9 @@ def collectives(fields: PolicyTable) -> Check:
                 for collective in selected
                 if None not in (collective.executions, getattr(collective, field))
             ]
-            total = sum((collective.executions or 0) * getattr(collective, field) for collective in known)
+            total = total_of_taken(
+                [(one.within, (one.executions or 0) * getattr(one, field)) for one in known], 0, max
+            )
             others = [collective for collective in selected if collective not in known]
             if total > limit:
                 up_to = "up to " if any(collective.conditional for collective in known) else ""
