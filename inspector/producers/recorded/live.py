@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BY_ARGUMENT, BY_VARIABLE, BY_OUTPUT, BY_ORDER = "argument", "variable", "output", "order"
 
 Signature = tuple[Any, ...]
+_Address = tuple[int, int, int]  # device, address (0: unknown) and bytes
 
 # A program that ends waits this long, all in all, for arrays that are still computed or copied.
 _MOST_SECONDS = 1.0
@@ -64,6 +65,38 @@ class LiveArrays:
         self._numbers: dict[Signature, int] = {}
         self._seen: dict[int, Any] = {}  # id -> weak reference to an array of the last capture
         self.share_of_new = 1.0
+        self._most_alive = 0  # on one device, at any count
+        self._addresses: dict[int, tuple[Any, frozenset[_Address]]] = {}  # id -> weak reference, addresses
+
+    def most_alive(self) -> int:
+        """Count the live arrays, and return the most bytes on one device at any count: a lower bound.
+
+        Each memory counts once. Without an address, an array could be in the memory of others of its size.
+        """
+        live = [array for array in jax.live_arrays() if not array.is_deleted()]
+        alone = Counter[Any]()  # as if each array had its own memory
+        for array in live:
+            alone.update(dict.fromkeys(array.sharding.addressable_devices, _shard_bytes(array)))
+        if max(alone.values(), default=0) <= self._most_alive:
+            return self._most_alive
+        known, self._addresses = self._addresses, {}
+        for array in live:
+            reference, addresses = known.get(id(array), (None, frozenset()))
+            if reference is None or reference() is not array or not all(place for _, place, _ in addresses):
+                addresses = _addresses(array) if array.sharding.memory_kind != PINNED else frozenset()
+            self._addresses[id(array)] = weakref.ref(array), addresses
+        held = set().union(*(addresses for _, addresses in self._addresses.values()))
+        equal = {(device, size) for device, place, size in held if place}
+        memory = {
+            (device, place or -size): size
+            for device, place, size in held
+            if place or (device, size) not in equal
+        }
+        totals = Counter[int]()
+        for (device, _), size in memory.items():
+            totals[device] += size
+        self._most_alive = max(self._most_alive, *totals.values(), 0)
+        return self._most_alive
 
     def compiled(
         self, name: str, executable: MeshExecutable, paths: ArgumentPaths, trees: Iterable[tuple[str, Any]]
@@ -209,51 +242,28 @@ def _held_signature(aval: jax.core.ShapedArray, sharding: Sharding) -> Signature
     return (tuple(aval.shape), aval.dtype, sharding)
 
 
-def most_alive() -> int:
-    """Return the bytes of the live arrays in the memory of the device with the most, without records."""
-    live = [array for array in jax.live_arrays() if not array.is_deleted()]
-    sizes: Counter[Any] = Counter()
-    for array in _without_views(live, final=False):
-        if array.sharding.memory_kind != PINNED:
-            sizes[array.sharding] += _shard_bytes(array)
-    held: Counter[Any] = Counter()
-    for sharding, size in sizes.items():
-        held.update(dict.fromkeys(sharding.addressable_devices, size))
-    return max(held.values(), default=0)
-
-
 def _without_views(live: list[Any], final: bool) -> list[Any]:
     """Leave out the arrays that hold no memory of their own. Of arrays with one memory, the oldest stays.
 
     JAX makes such arrays on one device when a program reads `addressable_shards`, as Orbax does, and when it
     prints an array or copies it to the host or to another mesh. `jax.device_put` makes one if each device
-    has its shard already. Reading the address of a shard makes one, too. So while the program runs, only
-    arrays are read that have such views already. At its end, their data is waited for.
+    has its shard already. At the end of the program, data that is still computed is waited for.
     """
     until = time.monotonic() + _MOST_SECONDS
     sizes = Counter(map(_shard_bytes, live))
-    held: set[tuple[int, int, int] | None] = set()
+    held: set[_Address] = set()
     views: set[int] = set()
     oldest_first = [array for array in reversed(live) if sizes[_shard_bytes(array)] > 1]
     # An array on several devices can consist of arrays on one device each, which are older.
     for array in sorted(oldest_first, key=lambda array: len(array.sharding.device_set) == 1):
-        alone = len(array.sharding.device_set) == 1
-        has_views = arrays.has_host_copy(array) or "addressable_shards" in vars(array)
-        if not (alone or final or has_views) or not (array.is_ready() or (final and _ready_by(until, array))):
-            continue
-        addresses = {_address(part) for part in ([array] if alone else arrays.parts(array))}
-        if None not in addresses and addresses <= held:
+        while final and not array.is_ready() and time.monotonic() < until:
+            time.sleep(0.002)
+        addresses = _addresses(array)
+        if addresses <= held and all(address for _, address, _ in addresses):
             views.add(id(array))
         else:
             held |= addresses
     return [array for array in live if id(array) not in views]
-
-
-def _ready_by(until: float, array: Any) -> bool:
-    """Wait for the data of an array until a time of `time.monotonic`, and return whether it is there."""
-    while not (ready := array.is_ready()) and time.monotonic() < until:
-        time.sleep(0.002)
-    return bool(ready)
 
 
 def _shard_bytes(array: jax.Array) -> int:
@@ -261,14 +271,19 @@ def _shard_bytes(array: jax.Array) -> int:
     return elements * int(array.dtype.itemsize)
 
 
-def _address(array: jax.Array) -> tuple[int, int, int] | None:
-    """Return the device, the address and the bytes of an array on one device, None if it has no address."""
+def _addresses(array: Any) -> frozenset[_Address]:
+    """Return where the data of an array is; without addresses if it is not ready. Empty if it is deleted."""
+    alone = len(array.sharding.device_set) == 1
     try:
-        address = array.unsafe_buffer_pointer()
+        parts = ([array] if alone else arrays.parts(array)) if array.is_ready() else ()
+        if parts:
+            return frozenset(
+                (*(d.id for d in p.devices()), p.unsafe_buffer_pointer(), p.nbytes) for p in parts
+            )
     except Exception:  # deleted meanwhile, or a backend without addresses
-        return None
-    device: Any = next(iter(array.sharding.device_set))
-    return (device.id, address, array.nbytes) if address else None
+        if array.is_deleted():
+            return frozenset()
+    return frozenset((device.id, 0, _shard_bytes(array)) for device in array.sharding.addressable_devices)
 
 
 def _parts(outputs: Sequence[tuple[Signature, str, str]], depth: int) -> list[list[Any]]:

@@ -33,7 +33,7 @@ from inspector.producers.capture.capture import capture_compiled
 from inspector.producers.jax_internals import custom_partitions, programs
 from inspector.producers.mlir import walk
 from inspector.producers.recorded.last_error import last_error, lost_sharding
-from inspector.producers.recorded.live import LiveArrays, most_alive
+from inspector.producers.recorded.live import LiveArrays
 from inspector.producers.recorded.own_names import (
     ArgumentPaths,
     argument_paths,
@@ -121,7 +121,6 @@ class Recorder:
         self._executables: dict[int, Any] = {}  # id of XLA's object -> weak reference to JAX's
         self._live = LiveArrays()
         self._written_bytes = 0
-        self._most_alive = 0  # on one device, at any reading or count
         self._counting = 0.0  # seconds of CPU, on counting live bytes
         self._written: tuple[dict[str, Any], Snapshot] | None = None  # the last record of live arrays
         self._read_bytes = 0  # at the last reading
@@ -293,7 +292,7 @@ class Recorder:
         """
         started = time.thread_time()
         if self._counting <= _FREE_SECONDS + _MOST_SHARE * time.process_time():
-            self._most_alive = max(self._most_alive, most_alive())
+            self._live.most_alive()
             self._counting += time.thread_time() - started
 
     def _read_live(self, when: str, trees: Sequence[tuple[str, PyTree]] = (), final: bool = False) -> None:
@@ -309,7 +308,6 @@ class Recorder:
             snapshot, names = self._live.captured(trees, final)
             if snapshot is not None:
                 size = sum(array.bytes or 0 for array in snapshot.arrays)
-                self._most_alive = max(self._most_alive, most_alive())
                 # At the end, as many as at the last reading are still in use.
                 goes_on = size >= self._read_bytes / 2 if final else self._live.share_of_new > 0.5
                 self._read_bytes = size
@@ -318,8 +316,9 @@ class Recorder:
                     meta = {"when": when, "at": now - self._started, "names": names._asdict(), "bytes": size}
                     self._written = {**meta, "devices": jax.device_count(), "alive": -1}, snapshot
             # Later readings can be of too few arrays to be written.
-            if self._written is not None and self._written[0]["alive"] < self._most_alive:
-                self._written[0]["alive"] = self._most_alive
+            alive = self._live.most_alive()
+            if self._written is not None and self._written[0]["alive"] < alive:
+                self._written[0]["alive"] = alive
                 self._write_json("arrays.json", *self._written)
         finally:
             self._lock.release()

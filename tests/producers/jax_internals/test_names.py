@@ -246,10 +246,15 @@ def test_arrays_consist_of_arrays_on_one_device_each() -> None:
     devices = jax.devices()[:4]
     sharding = NamedSharding(Mesh(np.array(devices), ("x",)), PartitionSpec("x"))
     value = jax.device_put(jnp.arange(8.0), sharding)
-    assert value._committed and not arrays.has_host_copy(value)
-    assert [part.devices() for part in arrays.parts(value)] == [{device} for device in devices]
-    np.asarray(value)
-    assert arrays.has_host_copy(value)
+    whole = jax.device_put(np.arange(8.0, dtype=np.float32), NamedSharding(sharding.mesh, PartitionSpec()))
+    before = len(jax.live_arrays())
+    for array in (value, whole):
+        assert [part.devices() for part in arrays.parts(array)] == [{device} for device in devices]
+    assert len(jax.live_arrays()) == before
+    assert value._committed
+    assert [part.unsafe_buffer_pointer() for part in arrays.parts(value)] == [
+        shard.data.unsafe_buffer_pointer() for shard in value.addressable_shards
+    ]
 
 
 def test_typed_keys_have_the_shape_and_sharding_of_their_data() -> None:

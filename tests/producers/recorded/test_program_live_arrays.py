@@ -171,6 +171,36 @@ def test_the_shards_that_a_program_looked_at_are_counted_once() -> None:
     assert [one.shape for one in snapshot.arrays if one.shape in ((56, 48), (28, 12))] == [alone.shape]
 
 
+def test_the_memory_of_a_device_is_counted_once() -> None:
+    """JAX's addresses of the shards give the sum, after a capture, views, aliases, deletes and donations."""
+    live = LiveArrays()
+    free = (live.most_alive(), live.most_alive())
+    kept = [put((1024, 512), "data", "model") for _ in range(3)] + [put((512, 128), "model")]
+    kept += [jax.device_put(kept[0], NamedSharding(Mesh(MESH.devices, ("a", "b")), PartitionSpec("a", "b")))]
+    kept += [shard.data for shard in kept[1].addressable_shards]
+    gone = [put((1024, 512), "data", "model") for _ in range(2)]
+    gone[0].delete()
+    kept += [jax.jit(lambda x: x + 1, donate_argnums=0)(gone[1])]
+    jax.block_until_ready(kept)
+    assert gone[1].is_deleted()
+    live.captured((("kept", kept),), final=True)
+    counted = live.most_alive()
+    memory = {
+        (shard.device.id, shard.data.unsafe_buffer_pointer()): shard.data.nbytes
+        for array in jax.live_arrays()
+        for shard in array.addressable_shards
+        if shard.data.nbytes
+    }
+    totals = [sum(size for (one, _), size in memory.items() if one == device.id) for device in jax.devices()]
+    assert free[0] == free[1] < max(totals) == counted
+    assert sum(array.nbytes for array in kept) > 8 * counted > 4 * 2**20
+    # Copies of arrays that are not ready could be the same memory, and count at most once.
+    slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jax.numpy.sin(x @ x.T @ x), x))(kept[0])
+    alias = jax.device_put(slow, NamedSharding(Mesh(MESH.devices, ("a", "b")), PartitionSpec("a", "b")))
+    most = live.most_alive()
+    assert most <= max(totals) + slow.nbytes // 8 and alias.shape == slow.shape
+
+
 def test_an_argument_of_the_first_run_is_no_result() -> None:
     def solve(y: Any) -> Any:
         return y * 2
