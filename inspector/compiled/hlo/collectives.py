@@ -60,34 +60,35 @@ def collectives(
     if not instructions:
         return ()
     room = room or Room()
-    depths = _depths(dict.fromkeys(computation for computation, _ in instructions))
-    return tuple(
-        replace(
-            _collective(analysis, computation, instruction, mesh, room),
-            depth=depths.get((computation.name, instruction.name)),
-        )
+    found = {
+        (computation.name, instruction.name): _collective(analysis, computation, instruction, mesh, room)
         if instruction.opcode in BY_OPCODE
         else _between_slices(analysis, between[computation.name, instruction.name], mesh, room)
         for computation, instruction in instructions
         if (computation.name, instruction.name) not in analysis.chains.carried_on
-    )
+    }
+    depths = _depths(dict.fromkeys(computation for computation, _ in instructions), found)
+    return tuple(replace(collective, depth=depths.get(key)) for key, collective in found.items())
 
 
-def _depths(computations: Iterable[Computation]) -> dict[tuple[str, str], int]:
-    """Return `Collective.depth` of collectives, but none in a computation with too many kinds of them."""
+def _depths(
+    computations: Iterable[Computation], found: Mapping[tuple[str, str], Collective]
+) -> dict[tuple[str, str], int]:
+    """Return `Collective.depth` of collectives, across all mesh axes in a computation with too many kinds."""
     depths: dict[tuple[str, str], int] = {}
     for computation in computations:
-        kinds = {
-            instruction.name: (BY_OPCODE[instruction.opcode].name, _written(instruction))
+        kinds: dict[str, tuple[object, ...]] = {
+            instruction.name: (collective.op, collective.mesh_axes)
             for instruction in computation.instructions
             if instruction.opcode in BY_OPCODE
+            and (collective := found.get((computation.name, instruction.name)))
         }
         if len({*kinds.values()}) > _MOST_KINDS:
-            continue
+            kinds = {name: kind[:1] for name, kind in kinds.items()}
         # Of each value, by kind: the longest chain of collectives that it needs.
-        chains: dict[str | None, Mapping[tuple[str, str], int]] = {}
+        chains: dict[str | None, Mapping[tuple[object, ...], int]] = {}
         for instruction in computation.instructions:
-            needed: Mapping[tuple[str, str], int] = {}
+            needed: Mapping[tuple[object, ...], int] = {}
             for chain in filter(None, map(chains.get, operand_names(instruction))):
                 if needed and needed is not chain:
                     chain = {**needed, **{kind: max(n, needed.get(kind, 0)) for kind, n in chain.items()}}

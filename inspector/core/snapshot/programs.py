@@ -140,7 +140,7 @@ class Collective(Record):
       use: Where it runs, or what its result is for: the condition of a loop, with other collectives in the
         loop or without, a callback on the host, or a sum over the iterations of a loop. None if this was not
         looked for.
-      depth: Number of collectives with its operation and devices that have to end before it, one by one,
+      depth: Number of collectives with its operation and mesh axes that have to end before it, one by one,
         in one run of its computation. Those of one depth can be combined. None if unknown.
       operation: The operation that the flow of data proves to need it: that makes the partial results which
         it combines, or that reads what it moves; `return` if only results of the program do. None if none

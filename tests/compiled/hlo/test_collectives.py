@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from inspector.compiled import hlo
 from inspector.compiled.hlo.replica_groups import axes_of_groups, axes_of_pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from inspector.core.snapshot import Collective, Mesh, MeshAxis, Program
+from inspector.machines.hardware import CHIPS
+from inspector.machines.prediction.step_model import modelled
 from tests.compiled.hlo import given, own_programs
 
 
@@ -453,26 +456,50 @@ def test_axes_of_pairs() -> None:
     assert axes_of_pairs(((0, 8),), GRID) is None
 
 
-@for_all(
-    st.lists(st.tuples(st.sampled_from(["{0,1}", "{1,0}", None]), st.sets(st.integers(0, 9))), max_size=10)
+# The same groups of GRID in different words, by mesh axes.
+WRITTEN = {
+    ("model",): ("{{0,1,2,3},{4,5,6,7}}", "[2,4]<=[8]", "{{7,6,5,4},{0,1,2,3}}"),
+    ("data",): ("{{0,4},{1,5},{2,6},{3,7}}", "[4,2]<=[2,4]T(1,0)"),
+}
+OPS = {"all-reduce": ", use_global_device_ids=true, to_apply=%add", "all-to-all": ""}
+STEPS = st.one_of(
+    st.none(),
+    st.tuples(
+        st.sampled_from(tuple(OPS)),
+        st.sampled_from([(axes, text) for axes, texts in WRITTEN.items() for text in texts]),
+    ),
 )
-def test_the_depth_is_the_longest_path_of_equal_collectives(nodes: list[tuple[str | None, set[int]]]) -> None:
-    """An instruction has groups, or none if it is an addition, and the earlier ones that it adds."""
-    sources = [[number for number in needs if number < place] for place, (_, needs) in enumerate(nodes)]
-    lines = []
-    for place, (groups, _) in enumerate(nodes):
-        operands = ", ".join(f"%v{number}" for number in sources[place]) or "%p"
-        lines.append(
-            f"%v{place} = f32[8] fusion({operands}), kind=kLoop"
-            if groups is None
-            else f"%v{place} = f32[8] all-reduce({operands}), replica_groups={{{groups}}}, to_apply=%add"
-        )
-    body = "\n".join(("%p = f32[8] parameter(0)", *lines))
-    (module,) = hlo.parse(f"HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n{body}\n}}\n")
 
-    def before(place: int, groups: str | None) -> int:
-        own = [before(number, groups) + (nodes[number][0] == groups) for number in sources[place]]
+
+@for_all(st.lists(st.tuples(STEPS, st.sets(st.integers(0, 9))), max_size=10))
+def test_the_depth_is_the_longest_path_of_equal_collectives(nodes: list[Any]) -> None:
+    """An instruction has an operation and groups, or is an addition, and the earlier ones that it adds.
+
+    A prediction combines those of one depth: to no fewer than the longest path along these mesh axes.
+    """
+    sources = [[number for number in needs if number < place] for place, (_, needs) in enumerate(nodes)]
+    lines, kinds = [], []
+    for place, (step, _) in enumerate(nodes):
+        operands = ", ".join(f"%v{number}" for number in sources[place]) or "%p"
+        kinds.append(step and (step[0], step[1][0]))
+        if step is None:
+            lines.append(f"%v{place} = f32[8] fusion({operands}), kind=kLoop")
+            continue
+        op, (_, groups) = step
+        options = f"channel_id={place + 1}, replica_groups={groups}{OPS[op]}"
+        lines.append(f"%v{place} = f32[8] {op}({operands}), {options}")
+    body = "\n".join(("%p = f32[8] parameter(0)", *lines))
+    head = "HloModule m, num_partitions=8"
+    (module,) = hlo.parse(f"{head}\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n{body}\n}}\n")
+
+    def chain(place: int, wanted: list[Any]) -> int:
+        own = (chain(number, wanted) + (kinds[number] in wanted) for number in sources[place])
         return max(own, default=0)
 
-    expected = {f"v{place}": before(place, groups) for place, (groups, _) in enumerate(nodes) if groups}
-    assert {c.name: c.depth for c in hlo.collectives(module)} == expected
+    found = hlo.collectives(module, GRID)
+    expected = {f"v{place}": chain(place, [kind]) for place, kind in enumerate(kinds) if kind}
+    assert {c.name: c.depth for c in found} == expected
+    for term in modelled(Program("f", collectives=found), GRID, CHIPS["v5e"]).terms:
+        wanted = [(op, term.axes) for op in OPS]
+        if places := [place for place, kind in enumerate(kinds) if kind in wanted]:
+            assert max(chain(place, wanted) for place in places) < term.messages <= len(places)
