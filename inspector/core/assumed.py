@@ -172,9 +172,10 @@ def _with_kernels(program: Program, kernels: Mapping[str, Cost]) -> Program:
         dtypes[calls.name] = calls.dtype or _WIDE
         flops, moved = cost.flops * calls.calls, cost.bytes * calls.calls - (calls.bytes or 0.0)
         products = (MatmulFlops(dtypes[calls.name], flops),)
+        flops -= calls.flops or 0.0
         work = work and _with_part(work, WorkPart(calls.within, flops, products, moved, moved, 0.0))
     if work is not None:
-        uncounted = tuple(sorted({calls.name for calls in left}))
+        uncounted = tuple(sorted({calls.name for calls in left if calls.flops is None}))
         work = replace(work, kernels=tuple(left), not_counted=uncounted)
 
     def stated(operation: ScheduledOperation) -> ScheduledOperation:

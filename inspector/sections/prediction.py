@@ -75,7 +75,10 @@ def needs(program: Program, chips: Sequence[str]) -> list[dict[str, str]]:
         else:
             states = "the share of executions that take this branch; without it, a bound"
             rows.append({"option": f"--branch {choice.label}=SHARE", "states": states})
-    for target in () if program.work is None else program.work.not_counted:
+    work = program.work
+    for target in (
+        () if work is None else sorted({*work.not_counted, *(calls.name for calls in work.kernels)})
+    ):
         states = "the cost of this kernel, which the program's text lacks; without it, a lower bound"
         rows.append({"option": f"--kernel-cost {target}=FLOPS,BYTES", "states": states})
     return rows

@@ -62,7 +62,7 @@ class ProgramAmounts:
       traffic: bytes of HBM that are read and written, by the dimensions of the array; None if unknown.
       fusions: products and fusions that run.
       given: logical axes of the dimensions of each argument, result and constraint.
-      not_counted: custom calls whose FLOPs are unknown.
+      not_counted: kernels whose time is unknown.
       contractions: its matrix products, with the logical axes that the program gives to their arrays.
     """
 

@@ -49,6 +49,7 @@ _SOLVERS: tuple[tuple[re.Pattern[str], Callable[[int, int], float]], ...] = tupl
     )
 )
 _TRIANGULAR = re.compile(r"__cublas\$triangularSolve|\w+_[sdcz]?trsm\w*")
+_SOLVING = frozenset({"cholesky", "triangular-solve"})  # opcodes
 _SEARCHES = re.compile(r"TopK|__gpu\$TopK|PartialReduce|ApproxTopK")
 _SORTS = re.compile(r"__cub\$DeviceRadixSort\w*")
 # Threefry-2x32 of 20 rounds: per pair of words an addition, a rotation (3) and an exclusive or for each
@@ -73,12 +74,13 @@ def searches(instruction: Instruction) -> bool:
 
 
 def is_solver(instruction: Instruction) -> bool:
-    """Return whether a call factorizes or solves.
+    """Return whether an operation factorizes or solves.
 
     Its steps depend on each other, and some iterate, so it runs at an unknown share of the peak.
     """
     target = instruction.target
-    return any(names.fullmatch(target) for names in (_TRIANGULAR, *(names for names, _ in _SOLVERS)))
+    solvers = (_TRIANGULAR, *(names for names, _ in _SOLVERS))
+    return instruction.opcode in _SOLVING or any(names.fullmatch(target) for names in solvers)
 
 
 def flops(instruction: Instruction, operands: Sequence[Shape | None]) -> int | None:
@@ -154,6 +156,8 @@ def name_of(instruction: Instruction) -> str:
     """Return the name of the kernel that a custom call runs: its own, or else the target of the call."""
     target = instruction.target
     if not _COMPILERS.fullmatch(target):
+        if instruction.opcode != "custom-call":
+            return instruction.opcode
         return target or "a custom call without a target"
     written = _NAMED.search(instruction.attributes_text)
     path = instruction.metadata.get("op_name", "").split("/")

@@ -101,7 +101,7 @@ def work_of_all_devices(module: Module) -> Work:
         flops.add(run.times, _times(ways, amount.flops.value))
         for dtype, total in amount.products.items():
             products.setdefault(dtype, _Total()).add(run.times, _times(ways, total.value))
-        not_counted.update(kernel.name for kernel in amount.kernels)
+        not_counted.update(_not_counted(amount.kernels.items()))
     return Work(flops.figure, _matmul(products), None, tuple(sorted(not_counted)))
 
 
@@ -220,7 +220,7 @@ class _Sum:
 
 
 class _Kernel(NamedTuple):
-    """A kernel whose FLOPs are unknown. `dtype` is the type of its operands."""
+    """A kernel whose time is unknown. `dtype` is the type of its operands."""
 
     name: str
     target: str
@@ -230,13 +230,15 @@ class _Kernel(NamedTuple):
 
 @dataclass(slots=True)
 class _Calls:
-    """The executions of a kernel, and the bytes of all of them."""
+    """The executions of a kernel, and the FLOPs and bytes of all of them."""
 
     count: _Total = field(default_factory=_Total)
+    flops: _Total = field(default_factory=_Total)
     bytes: _Total = field(default_factory=_Total)
 
     def add(self, times: int | None, calls: _Calls) -> None:
         self.count.add(times, calls.count.value)
+        self.flops.add(times, calls.flops.value)
         self.bytes.add(times, calls.bytes.value)
 
 
@@ -249,7 +251,12 @@ class _Run(_Sum):
     calls: list[str] = field(default_factory=list)
     fuses: list[str] = field(default_factory=list)
     loops: bool = False
-    kernels: dict[_Kernel, _Calls] = field(default_factory=dict)  # whose FLOPs are unknown
+    kernels: dict[_Kernel, _Calls] = field(default_factory=dict)  # whose time is unknown
+
+
+def _not_counted(kernels: Iterable[tuple[_Kernel, _Calls]]) -> set[str]:
+    """Return the names of the kernels whose FLOPs are unknown."""
+    return {kernel.name for kernel, calls in kernels if calls.flops.value is None}
 
 
 def _parts(parts: Mapping[tuple[str, ...] | None, _Sum]) -> tuple[WorkPart, ...]:
@@ -304,12 +311,12 @@ class WorkCount:
             total.flops.figure,
             _matmul(total.products),
             total.hbm.figure,
-            tuple(sorted({kernel.name for kernel, _ in kernels})),
+            tuple(sorted(_not_counted((kernel, calls) for (kernel, _), calls in kernels.items()))),
             instructions.figure,
             _boundary(entry).figure,
             parts=_parts(parts),
             kernels=tuple(
-                KernelCalls(*kernel, within or (), calls.count.figure, calls.bytes.figure)
+                KernelCalls(*kernel, within or (), calls.count.figure, calls.bytes.figure, calls.flops.figure)
                 for (kernel, within), calls in kernels.items()
             ),
         )
@@ -353,9 +360,7 @@ class WorkCount:
             return None, run.bytes.value, kernel
         flops = sum(part.flops for part in matmul)
         dtype = max(matmul, key=lambda part: part.flops).dtype if matmul else ""
-        solver = instruction.opcode == "custom-call" and kernel_costs.is_solver(instruction)
-        name = kernel_costs.name_of(instruction) if solver else None
-        return MatmulFlops(dtype, flops), run.bytes.value, name
+        return MatmulFlops(dtype, flops), run.bytes.value, None
 
     def alone(self, computation: Computation, instruction: Instruction) -> _Run:
         """Return the FLOPs of one execution, without the computations that the instruction calls."""
@@ -445,17 +450,18 @@ class WorkCount:
     def _counted(
         self, run: _Run, computation: Computation, instruction: Instruction
     ) -> tuple[int | None, _Calls | None]:
-        """Return the FLOPs of one execution, and the calls of the kernel to which they belong if unknown."""
+        """Return the FLOPs of one execution, and the calls of its kernel if the time of this is unknown."""
         matmul = product(computation, instruction)
         if matmul is None:
-            flops = others(computation, instruction, self._once)
-            if flops is not None or instruction.opcode != "custom-call":
-                return flops, None
-            if not _computes(instruction):
-                return 0, None
+            flops, custom = others(computation, instruction, self._once), instruction.opcode == "custom-call"
+            counts = 0 if flops is None and custom else flops
+            unknown = flops is None and custom and _computes(instruction)
+            if not unknown and not kernel_costs.is_solver(instruction):
+                return counts, None
             calls = run.kernels.setdefault(self._kernel(computation, instruction), _Calls())
             calls.count.add(1, 1)
-            return 0, calls
+            calls.flops.add(1, flops)
+            return counts, calls
         dtype = matmul.dtype if matmul.flops is not None else None
         run.products.setdefault(dtype, _Total()).add(1, matmul.flops)
         return matmul.flops, None

@@ -263,7 +263,7 @@ class KernelWork(Record):
 
 @dataclass(frozen=True)
 class KernelCalls(Record):
-    """The calls of a custom kernel whose FLOPs are unknown.
+    """The calls of a kernel whose time does not follow from its FLOPs: they are unknown, or it solves.
 
     Attributes:
       name: Name of the kernel, or else the target of its calls.
@@ -273,6 +273,7 @@ class KernelCalls(Record):
       within: As for a collective. Empty if the calls are in no loop of unknown trip count and no branch.
       calls: Number of executions, if what it is within runs once. None if unknown.
       bytes: Bytes of the operands and results of all of them in the device's memory. None if unknown.
+      flops: Floating-point operations of all of them, such as those of a solver. None if unknown.
     """
 
     name: str
@@ -282,6 +283,7 @@ class KernelCalls(Record):
     within: tuple[str, ...]
     calls: Amount | None
     bytes: Amount | None
+    flops: Amount | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

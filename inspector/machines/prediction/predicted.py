@@ -334,7 +334,7 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
             f"on data, and a program that was compiled for {largest.compiled_for} gives no bound"
         )
         return replace(largest, seconds=None, at_least=(), unknown=(why,))
-    reasons = [f"the loop {choice.label} counts once: its trip count is unknown" for choice in loops]
+    reasons = [f"the trip count of the loop {choice.label} is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]
     iterations = {choice.name: _iteration(all_taken, choice, largest, predict) for choice in loops}
@@ -640,7 +640,7 @@ def grouped_seconds(program: Program, chip: Chip) -> tuple[float, float]:
 
 
 def _uncounted(program: Program) -> dict[str, float]:
-    """Return the bytes of the kernels whose FLOPs are unknown, by name and line; 0 for unknown ones."""
+    """Return the bytes of the kernels whose time is unknown, by name and line; 0 for unknown ones."""
     work = program.work
     if work is None:
         return {}

@@ -24,7 +24,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.compiled.op_name import parse_op_name, without_layer_numbers
-from inspector.core.formatting import seconds_text, share_text
 from inspector.core.snapshot import (
     Collective,
     Phase,
@@ -198,16 +197,9 @@ def simulate(
 
 
 def kernels_text(totals: CoreSeconds) -> tuple[str, ...]:
-    """Return a clause for each kernel whose FLOPs are unknown: its share of a step, the largest first."""
-    ranked = sorted(totals.kernels.items(), key=lambda pair: -pair[1])
-    shares = {
-        name: share_text(seconds / totals.seconds if totals.seconds else None) for name, seconds in ranked
-    }
-    return tuple(
-        f"{name} counts with its bytes alone, {seconds_text(seconds)} or {shares[name]} of what is known, "
-        "because how long it computes is unknown"
-        for name, seconds in ranked
-    )
+    """Return a clause for each kernel whose time is unknown, the one with the most bytes first."""
+    ranked = sorted(totals.kernels, key=lambda name: -totals.kernels[name])
+    return tuple(f"how long {name} computes is unknown" for name in ranked)
 
 
 def scaled(simulated: Simulated, factor: float) -> Simulated:

@@ -258,7 +258,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> ProgramAmounts 
         None if fused is None else dict(traffic),
         0.0 if fused is None else float(fused.fusions),
         known.given,
-        hlo.work(module, analysis).not_counted,
+        tuple(sorted({calls.name for calls in hlo.work(module, analysis).kernels})),
         known.contractions,
     )
 

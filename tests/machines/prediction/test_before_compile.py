@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from inspector.compiled import hlo
+from inspector.compiled.hlo.analysis import Analysis, open_choices
 from inspector.core.assumed import Assumed, assume
 from inspector.core.snapshot import (
     KernelWork,
@@ -286,3 +291,33 @@ def test_an_upper_bound_holds_all_iterations_of_loops_with_a_limit(payload: int,
     for trips in (1, 2, 7, 20):
         stated = assume(solver, Assumed({name: trips * limits[name] // 20 for name in within}))
         assert predicted(stated, test_fitting.MESH, test_fitting.CHIP).seconds <= bounds.most
+
+
+@pytest.mark.parametrize("name", ["eigh", "cholesky", "qr", "svd", "inv", "solve", "matrix_power", "norm"])
+def test_a_step_has_an_upper_end_only_without_calls_of_lapack(name: str) -> None:
+    """Also if a loop of unknown trip count, whose condition limits it, is around the call."""
+    solve = {
+        "matrix_power": lambda x: x @ x,
+        "solve": lambda x: jax.scipy.linalg.solve_triangular(x, x),
+    }.get(name, getattr(jnp.linalg, name))
+
+    def step(x):
+        def body(state):
+            y = jax.tree.leaves(solve(state[0]))[0]
+            return state[0] + y.sum(), state[1] + 1
+
+        return jax.lax.while_loop(lambda state: (state[0][0, 0] < 1) & (state[1] < 9), body, (x, 0))
+
+    x = jnp.eye(64)
+    for function in (solve, step):
+        text = jax.jit(function).lower(x).compile().as_text()
+        (module,) = hlo.parse(text)
+        analysis = Analysis(module)
+        program = Program("f", stage="partitioned", collectives=(), work=hlo.work(module, analysis))
+        program = replace(program, open_choices=open_choices(analysis))
+        found = predicted(program, test_fitting.MESH, test_fitting.CHIP)
+        called = {*re.findall(r'custom_call_target="((?:lapack|blas)_\w+)"', text)}
+        assert bool(called) == (name not in ("matrix_power", "norm"))
+        if function is solve or called:
+            assert bool(found.at_least) == bool(called) == any(name in str(found.at_least) for name in called)
+        assert ((found.high or found.most) is None) == bool(called)
