@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,7 @@ from tests.hostile.growing import GROWING
 _LEAST = 60  # parts of the smallest file
 _SIZES = (1, 4, 16, 64)
 _SECONDS = 0.15  # of CPU; less is noise
+_TRIES = 3
 _MOST_GROWTH = 10.0  # for four times the size; a quadratic reader takes sixteen times as long
 # One of each reader; the others are nightly.
 _QUICK = ("runs", "instructions", "parameters", "moments", "programs of a Snapshot", "_sharding", "golden",
@@ -43,11 +46,21 @@ def seconds(name: str, count: int, folder: Path) -> float:
 
 
 def assert_linear(seconds: Callable[[int], float]) -> None:
+    """Measure each size, again if it took too long: other processes only add to the time of a core."""
     seconds(_LEAST)  # imports
-    least, *rest = (seconds(_LEAST * size) for size in _SIZES)
-    for more in rest:
-        assert more <= _MOST_GROWTH * max(least, _SECONDS), (least, rest)
-        least = more
+    gc.collect()
+    gc.freeze()  # what earlier tests left is not traversed again and again
+    try:
+        known: list[float] = []
+        for size in _SIZES:
+            most = _MOST_GROWTH * max(known[-1], _SECONDS) if known else math.inf
+            times = [seconds(_LEAST * size)]
+            while times[-1] > most and len(times) < _TRIES:
+                times.append(seconds(_LEAST * size))
+            known.append(min(times))
+            assert known[-1] <= most, known
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(
