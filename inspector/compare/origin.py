@@ -35,14 +35,15 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
 def parameters(snapshot: Snapshot) -> int | None:
     """Return the number of parameters of the model, or None if it is unknown.
 
-    In a program of a user, names prove nothing: all that it takes as parameters must be used as weights. An
-    array that no program takes, such as a copy of the initial values, is none of them.
+    In a program of a user, names and types prove nothing. All that it takes as parameters must be used as
+    weights, or be trained; then only those with gradients count. An array that no program takes, such as a
+    copy of the initial values, is none of them.
     """
     counted = [array for array in snapshot.arrays if array.group == "params"]
     if snapshot.layout is None and (uses := _uses(snapshot)):
-        counted = [array for array in counted if array.path in uses]
-        if any(uses[array.path] != "weight" for array in counted):
+        if any(uses.get(array.path, "weight") != "weight" for array in counted) and not trains_some(snapshot):
             return None
+        counted = [array for array in counted if uses.get(array.path) == "weight"]
     return sum_known(array.elements for array in counted)
 
 
@@ -50,9 +51,8 @@ def trains_some(snapshot: Snapshot) -> bool:
     """Return whether a program that updates its weights has other floating-point arrays of unknown use."""
     uses = _uses(snapshot)
     return "moment" in uses.values() and any(
-        array.path in uses and uses[array.path] is None and "float" in array.dtype
+        uses.get(array.path, "") is None and array.group in ("other", "params") and "float" in array.dtype
         for array in snapshot.arrays
-        if array.group == "other"
     )
 
 

@@ -3,7 +3,9 @@
 The names of a user's arguments say little: parameters can be in `state`, `model` or `args/0`. Their use says
 more. A weight is an operand of matrix products, and a train step returns it updated. A moment of an optimizer
 is updated, is in no product, and the new weight is computed from it elementwise. A cache gets other data
-at an index and is an operand of a matrix product, in a program without a backward pass.
+at an index and is an operand of a matrix product, in a program without a backward pass. Data is multiplied
+with a weight, and again in the backward pass for the gradient of that weight, or has the indices of rows of
+a weight. Frozen weights and running statistics are not updated by gradients and have no use.
 
 The text is read once, forwards. Each value has the arguments that it follows from elementwise, and whether it
 contains anything else. A use is recorded only if the text proves it; all others are unknown.
@@ -43,11 +45,15 @@ class _Flow:
     follows: the arguments that it follows from through elementwise arithmetic and moves.
     alone: whether it has no other data than those and constants.
     wrote: the arguments of `follows` into which other data was written at an index.
+    backward: whether it has data that the backward pass computed.
+    repeats: the argument that it repeats along new dimensions.
     """
 
     follows: frozenset[int] = frozenset()
     alone: bool = True
     wrote: frozenset[int] = frozenset()
+    backward: bool = False
+    repeats: frozenset[int] = frozenset()
 
 
 _CONSTANT = _Flow()
@@ -108,7 +114,7 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
     given = {parameter.number or 0: parameter.shape for parameter in parameters}
-    decided = _Uses(reader.products, reader.tables, given, flows, shapes, arguments)
+    decided = _Uses(reader, given, flows, shapes, arguments)
     uses = decided.by_number()
     return ArgumentUses(
         {arguments[number]: use for number, use in uses.items()},
@@ -122,15 +128,18 @@ class _Uses:
 
     def __init__(
         self,
-        products: Sequence[_Product],
-        tables: frozenset[int],
+        reader: _Reader,
         given: Mapping[int, Shape | None],
         returned: Sequence[_Flow],
         shapes: Sequence[Shape | None],
         paths: Sequence[str],
     ) -> None:
-        self._products = products
-        self._tables = tables
+        self._products, self._looked_up, self._statistics = (
+            reader.products,
+            reader.looked_up,
+            reader.statistics,
+        )
+        self._tables = frozenset(table for table, _ in self._looked_up)
         self._given = given
         self._paths = paths
         # Result number → arguments of the same type that it follows from.
@@ -142,12 +151,16 @@ class _Uses:
             n for place, flow in enumerate(returned) for n in flow.wrote & self._from[place]
         )
         self._renewed = _renewed(self._from)
+        self._learns = frozenset(
+            n for place, flow in enumerate(returned) if flow.backward for n in self._from[place]
+        )
+        self._trains = any(product.backward for product in self._products)
 
     def by_number(self) -> dict[int, ArgumentUse]:
         """Return the uses by the number of the argument."""
-        updated = frozenset(n for followed in self._from.values() for n in followed) - self._wrote
+        updated = frozenset[int]().union(*self._from.values()) - self._wrote
         forward, any_pass = self._against_computed(False), self._against_computed(True)
-        trains = any(product.backward for product in self._products)
+        trains = self._trains
         read = frozenset(n for product in self._products for flow in product[:2] for n in flow.follows)
         caches = frozenset(n for n in self._wrote & read if not trains and self._rank(n) >= 2)
         # A batch meets computed values only in the backward pass, and no step returns it updated.
@@ -156,6 +169,8 @@ class _Uses:
         if not weights:
             weights = self._in_trees((forward | self._tables) - caches - updated)
         weights = frozenset(n for n in weights if self._is_floating(n)) - caches
+        averages = self._averages(updated, weights)
+        weights -= averages
         followers = Counter(n for followed in self._from.values() for n in followed)
         # A moment is in the new moment and weight, an average of weights in the new average alone.
         moments = frozenset(
@@ -168,31 +183,39 @@ class _Uses:
         uses: dict[int, ArgumentUse] = dict.fromkeys(caches, "cache")
         uses |= dict.fromkeys(moments - weights, "moment")
         uses |= dict.fromkeys(weights, "weight")
-        uses = self._with_neighbors(uses, updated)
+        uses = self._with_neighbors(uses, updated, averages)
         return uses | self._data(uses, updated)
 
     def of_results(self, uses: Mapping[int, ArgumentUse]) -> dict[int, ArgumentUse]:
         """Return the uses of results that are new weights or moments. A weight follows from both."""
         found: dict[int, ArgumentUse] = {}
+        averages = self._averages(
+            frozenset[int]().union(*self._from.values()),
+            frozenset(number for number, use in uses.items() if use == "weight"),
+        )
         for place, followed in self._from.items():
             renewed = self._renewed.get(place)
             own = {uses.get(number) for number in (followed if renewed is None else (renewed,))}
-            if own & {"weight", "moment"}:
+            if own & {"weight", "moment"} and not followed & averages:
                 found[place] = "weight" if "weight" in own else "moment"
         return found
 
+    def _averages(self, updated: frozenset[int], weights: frozenset[int]) -> frozenset[int]:
+        """Return the updated arrays that follow from a weight that does not follow from them."""
+        places = {n: {place for place, own in self._from.items() if n in own} for n in updated}
+        return frozenset(n for n in updated if any(places[n] < places[w] for w in weights & updated))
+
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
-        """Return the arrays of arguments of the function that are neither state nor a random key."""
-        # An array multiplied with computed values in a forward pass can be a weight that is not updated.
-        weights = self._against_computed(False) | self._tables
-        roots = {self._root(number) for number in (*uses, *updated, *self._wrote, *weights)}
-        if "weight" not in uses.values() and "cache" not in uses.values():
-            return {}
-        return {
-            number: "data"
-            for number in range(len(self._paths))
-            if self._root(number) not in roots and self._rank(number) > 0 and not self._may_be_key(number)
+        """Return arrays that are multiplied with a weight or look up its rows, next to no state."""
+        weights = {number for number, use in uses.items() if use == "weight"}
+        pairs = [pair for p in self._products for pair in ((p.left, p.right, p), (p.right, p.left, p))]
+        of_gradients = {n for one, _, p in pairs if p.backward for n in _argument(one)}
+        given = {
+            n for one, w, p in pairs if not p.backward and _argument(w) & weights for n in _argument(one)
         }
+        given = given & of_gradients | {n for table, at in self._looked_up if table in weights for n in at}
+        state = {self._root(number) for number in (*uses, *updated, *self._wrote)}
+        return {n: "data" for n in sorted(given) if self._root(n) not in state and self._rank(n) > 0}
 
     def _against_computed(self, backward: bool) -> frozenset[int]:
         """Return the arguments that are multiplied with computed values."""
@@ -226,28 +249,38 @@ class _Uses:
         return frozenset(n for numbers in roots.values() if len(numbers) > 1 for n in numbers)
 
     def _with_neighbors(
-        self, uses: dict[int, ArgumentUse], updated: frozenset[int]
+        self, uses: dict[int, ArgumentUse], updated: frozenset[int], averages: frozenset[int]
     ) -> dict[int, ArgumentUse]:
-        """Add arrays, such as biases, whose neighbors in the tree all have one use."""
-        below: dict[tuple[str, ...], set[ArgumentUse]] = {}
+        """Add arrays, such as biases, whose neighbors in the tree all have one use.
+
+        A train step updates them with gradients. A running mean or variance is not updated so, and is
+        subtracted or under a square root where it is used. A scalar needs a moment, too.
+        """
+        below: dict[tuple[str, ...], set[ArgumentUse | None]] = {}
         changes: dict[tuple[str, ...], set[bool]] = {}
-        for number, use in uses.items():
+        for number, use in (*uses.items(), *((number, None) for number in averages)):
             keys = self._keys(number)
             for end in range(1, len(keys)):
                 below.setdefault(keys[:end], set()).add(use)
                 changes.setdefault(keys[:end], set()).add(number in updated)
         added: dict[int, ArgumentUse] = {}
         for number in range(len(self._paths)):
-            if number in uses or not self._is_floating(number) or self._rank(number) < 1:
+            if number in uses or number in averages or not self._is_floating(number):
+                continue
+            if number in self._statistics if not self._trains else number in updated - self._learns:
+                continue
+            if self._rank(number) < 1 and not any(
+                number in own and len(own) > 1 for own in self._from.values()
+            ):
                 continue
             keys = self._keys(number)
             for end in range(len(keys) - 1, 0, -1):
                 known = below.get(keys[:end])
                 if known is None:
                     continue
-                same = len(known) == 1 and changes[keys[:end]] == {number in updated}
-                if same and "cache" not in known:
-                    added[number] = next(iter(known))
+                (use, *others), same = known, changes[keys[:end]] == {number in updated}
+                if same and not others and use is not None and use != "cache":
+                    added[number] = use
                 break
         return uses | added
 
@@ -262,11 +295,6 @@ class _Uses:
     def _rank(self, number: int) -> int:
         shape = self._given.get(number)
         return 0 if shape is None else len(shape.dimensions)
-
-    def _may_be_key(self, number: int) -> bool:
-        """Return whether an argument can be one of JAX's random keys: two or four words."""
-        shape = self._given.get(number)
-        return shape is None or (shape.dtype == "u32" and shape.dimensions[-1:] in ((2,), (4,)))
 
     def _is_floating(self, number: int) -> bool:
         shape = self._given.get(number)
@@ -306,7 +334,8 @@ class _Reader(Forward[_Flow]):
         super().__init__(module)
         self._limit = StepLimit(module, _MIN_STEPS, _STEPS_PER_INSTRUCTION)
         self.products: list[_Product] = []
-        self.tables: frozenset[int] = frozenset()
+        self.looked_up: list[tuple[int, frozenset[int]]] = []  # a table, and the indices of its rows
+        self.statistics: set[int] = set()
         self.first_used: dict[int, None] = {}  # in this order
 
     def unknown(self, instruction: Instruction | None) -> _Flow:
@@ -328,6 +357,14 @@ class _Reader(Forward[_Flow]):
     def transfer(
         self, computation: Computation, instruction: Instruction, operands: list[Tree[_Flow]]
     ) -> Tree[_Flow]:
+        value, shape = self._computed(instruction, operands), instruction.shape
+        if isinstance(value, tuple):
+            return value
+        # A comparison, such as whether gradients are finite, is no gradient.
+        backward = any(flow.backward for flow in leaves(*operands)) or _is_backward(instruction)
+        return replace(value, backward=backward and not (shape is not None and shape.dtype == "pred"))
+
+    def _computed(self, instruction: Instruction, operands: list[Tree[_Flow]]) -> Tree[_Flow]:
         row = opcodes.TABLE[instruction.opcode]
         does = row.does
         if does in WITHOUT_DATA:
@@ -340,6 +377,8 @@ class _Reader(Forward[_Flow]):
         if does in MOVES or does in ELEMENTWISE:
             if does in ELEMENTWISE and not all(array.alone for array in arrays):
                 self._use(arrays)
+            if instruction.opcode in ("subtract", "negate", "sqrt", "rsqrt"):
+                self.statistics.update(_argument(arrays[-1]) | arrays[-1].repeats)
             return _together(arrays[row.data])
         if does == "collective":
             return self._collective(instruction, operands)
@@ -348,15 +387,15 @@ class _Reader(Forward[_Flow]):
         if does == "product" or (does == "custom" and _is_product(instruction.target)):
             self._use(arrays)
             if len(arrays) >= 2:
-                backward = TRANSPOSED.search(instruction.metadata.get("op_name", ""))
-                self.products.append(_Product(arrays[0], arrays[1], backward is not None))
+                self.products.append(_Product(arrays[0], arrays[1], _is_backward(instruction)))
         elif does == "gather" and not _are_constant(arrays[1:2]):
             self._use(arrays[:1])
-            self.tables |= _argument(arrays[0])
+            self.looked_up += [(table, arrays[1].follows) for table in _argument(arrays[0])]
         elif does == "broadcast":
             if not _adds_a_dimension(instruction):
                 return arrays[0]
             self._use(arrays)
+            return _CONSTANT if _are_constant(arrays) else replace(_COMPUTED, repeats=_argument(arrays[0]))
         return _CONSTANT if _are_constant(arrays) else _COMPUTED
 
     def _use(self, operands: Sequence[_Flow]) -> None:
@@ -403,6 +442,10 @@ class _Reader(Forward[_Flow]):
         return _COMPUTED
 
 
+def _is_backward(instruction: Instruction) -> bool:
+    return TRANSPOSED.search(instruction.metadata.get("op_name", "")) is not None
+
+
 def _adds_a_dimension(broadcast: Instruction) -> bool:
     shape = broadcast.shape
     kept = broadcast.attributes.get("dimensions", "{}").strip("{}").split(",")
@@ -419,10 +462,12 @@ def _are_constant(flows: Sequence[_Flow]) -> bool:
 
 def _together(flows: Sequence[_Flow]) -> _Flow:
     """Return the flow of a value that is computed from several elementwise."""
+    if len(flows) == 1:
+        return flows[0]
     follows = frozenset[int]().union(*(flow.follows for flow in flows))
     alone = all(flow.alone for flow in flows) and len(follows) <= 1
     wrote = frozenset[int]().union(*(flow.wrote for flow in flows))
-    return _Flow(follows, alone, wrote)
+    return _Flow(follows, alone, wrote, any(flow.backward for flow in flows))
 
 
 def _either(flows: Sequence[_Flow]) -> _Flow:

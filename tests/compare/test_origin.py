@@ -31,3 +31,15 @@ def test_frozen_weights_are_not_trained() -> None:
         snapshot = _snapshot(*arrays, adapter="weight", moment=moment, base=base)
         assert origin.parameters(snapshot) == 4
         assert origin.trains_some(snapshot) is some
+
+
+def test_an_average_of_weights_is_not_trained() -> None:
+    """Flax calls the parameters of a teacher `Param`, but only the student has moments."""
+    arrays: tuple[tuple[str, Group, int], ...] = (
+        ("student", "params", 4), ("moment", "opt_state", 4), ("teacher", "params", 4),
+    )  # fmt: skip
+    cases: tuple[tuple[ArgumentUse | None, int | None], ...] = (("moment", 4), (None, None))
+    for moment, count in cases:
+        snapshot = _snapshot(*arrays, student="weight", moment=moment, teacher=None)
+        assert origin.parameters(snapshot) == count
+        assert origin.trains_some(snapshot) is (count is not None)

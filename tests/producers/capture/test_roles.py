@@ -138,8 +138,8 @@ def test_a_cache_is_no_train_state(mesh, kind: str) -> None:
         placed(mesh, (8,), dtype="int32"),
     )
     result = groups(inspect(jax.jit(decode, donate_argnums=0), *arguments))
-    # `q` meets the updated cache, which proves no role.
-    assert result == {"kept": "cache", "q": "other", "new": "batch", "at": "batch"}
+    # `q` meets the updated cache, and a cache can also get rows and indices that are no data: no proof.
+    assert result == {"kept": "cache", "q": "other", "new": "other", "at": "other"}
 
 
 def test_a_matrix_that_gets_blocks_at_fixed_places_is_no_cache(mesh) -> None:
@@ -282,3 +282,64 @@ def test_the_caches_of_a_loop_over_layers_are_caches(mesh, dtype: str) -> None:
     step = jax.jit(decode, donate_argnums=1)
     result = groups(inspect(step, *arrays, placed(mesh, (8, DEPTH), "fsdp"), placed(mesh, (), dtype="int32")))
     assert result["cache"] == "cache"
+
+
+def test_only_what_gradients_train_is_a_weight_and_only_what_it_multiplies_is_data(mesh) -> None:
+    """The gradients of JAX decide: those of the average, the statistics and the frozen weights are zero."""
+    state = {
+        "net": {"w": placed(mesh, (DEPTH, DEPTH)), "bias": placed(mesh, (DEPTH,)), "scale": placed(mesh, ())},
+        "teacher": {"w": placed(mesh, (DEPTH, DEPTH)), "bias": placed(mesh, (DEPTH,))},
+    }
+    state["net"]["mean"] = placed(mesh, (DEPTH,))
+    state["trace"] = dict(state["net"])
+    del state["trace"]["mean"]
+    frozen = {"int": placed(mesh, (DEPTH, DEPTH), "fsdp", dtype="int8"), "w": placed(mesh, (DEPTH, DEPTH))}
+    u = placed(mesh, (DEPTH,))
+
+    def loss(state, frozen, u, x):
+        net, teacher = state["net"], state["teacher"]
+        h = jnp.tanh(x @ net["w"] / (u @ net["w"]).sum() + net["bias"]) * net["scale"]
+        seen = h.mean(0)
+        h = (h - jax.lax.stop_gradient(net["mean"])) @ (frozen["int"].astype("float32") * 1e-3) @ frozen["w"]
+        soft = jax.lax.stop_gradient(jnp.tanh(jnp.tanh(x @ teacher["w"] + teacher["bias"]) @ teacher["w"]))
+        return jnp.mean((h - soft) ** 2), seen
+
+    def step(state, frozen, u, x):
+        gradients, seen = jax.grad(loss, has_aux=True, allow_int=True)(state, frozen, u, x)
+        learnt = {key: gradients["net"][key] for key in state["trace"]}
+        trace = jax.tree.map(lambda m, g: 0.9 * m + g, state["trace"], learnt)
+        net = {key: state["net"][key] - 0.1 * trace[key] for key in trace}
+        net["mean"] = 0.9 * state["net"]["mean"] + 0.1 * seen
+        teacher = {key: 0.99 * value + 0.01 * net[key] for key, value in state["teacher"].items()}
+        return {"net": net, "teacher": teacher, "trace": trace}, net["w"].T @ u
+
+    x = placed(mesh, (16, DEPTH), "fsdp")
+    snapshot = inspect(jax.jit(step, donate_argnums=(0, 2)), state, frozen, u, x)
+    result = groups(snapshot)
+    random = np.random.default_rng(0)
+    values = jax.tree.map(
+        lambda leaf: jnp.asarray(random.normal(size=leaf.shape) * 9, leaf.dtype), (state, frozen, u, x)
+    )
+    gradients, _ = jax.grad(loss, has_aux=True)(*values)
+    trained = {f"state/net/{key}" for key, leaf in gradients["net"].items() if np.any(leaf)}
+    assert not any(map(np.any, jax.tree.leaves(gradients["teacher"])))
+    assert {path for path, group in result.items() if group == "params"} == trained
+    assert {path for path, group in result.items() if group == "batch"} == {"x"}
+    outputs = {a.path: a.group for a in snapshot.arrays if "/output/0/teacher" in a.path}
+    assert outputs and set(outputs.values()).isdisjoint({"params", "opt_state"})
+    assert {path for path, group in result.items() if group == "opt_state"} == {
+        path.replace("net", "trace") for path in trained
+    }
+
+
+def test_the_statistics_of_a_batch_norm_are_no_parameters(mesh) -> None:
+    layer = {"w": placed(mesh, (DEPTH, DEPTH))} | {k: placed(mesh, (DEPTH,)) for k in ("mean", "var", "bias")}
+
+    def apply(layers, x):
+        for own in layers:
+            x = jnp.tanh((x @ own["w"] - own["mean"]) * jax.lax.rsqrt(own["var"] + 1e-5) + own["bias"])
+        return x
+
+    result = groups(inspect(apply, [layer] * 3, placed(mesh, (16, DEPTH), "fsdp")))
+    parameters = {f"layers/{n}/{key}" for n in range(3) for key in ("w", "bias")}
+    assert {path for path, group in result.items() if group == "params"} == parameters
