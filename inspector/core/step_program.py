@@ -16,14 +16,22 @@ def step_program(snapshot: Snapshot) -> Program | None:
     It is the train step, else the inference, else the decode step. Of other programs, such as those of a
     user's script, whose names say nothing, it is the one whose measured steps take longest together, else the
     one with the most FLOPs on a device, and the first one if no FLOPs are known. A loop of unknown trip count
-    counts with one iteration.
+    counts with one iteration. FLOPs are those before any compile, if they are recorded, so that
+    it is the same program on each chip.
     """
     if snapshot.source.file is None:
         for name in STEPS:
             if (program := snapshot.program(name)) is not None:
                 return program
     others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
-    return max(others, key=lambda one: (measured_seconds(one), known_flops(one) or 0.0), default=None)
+    before = {
+        (one.name, one.mesh): one for one in snapshot.partitioned or () if one.platform is None and one.work
+    }
+
+    def rank(one: Program) -> tuple[float, float]:
+        return measured_seconds(one), known_flops(before.get((one.name, one.mesh), one)) or 0.0
+
+    return max(others, key=rank, default=None)
 
 
 def known_flops(program: Program) -> float | None:

@@ -87,7 +87,7 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     count = len(once(about.snapshot))
     if program is None or count < 2:
         return
-    why = "with the most FLOPs"
+    why = f"with the most FLOPs{' before a compile' if about.recorded.partitioned else ''}"
     if measured_seconds(program):
         why = "whose measured steps take longest"
     elif known_flops(program) is None:
