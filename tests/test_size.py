@@ -18,7 +18,7 @@ MOST_LINES = {
     "machines": 6195,
     "media": 14988,
     "model": 428,
-    "producers": 22055,
+    "producers": 22060,
     "sections": 9341,
     "service": 7102,
     "testing": 281,

@@ -567,10 +567,15 @@ def _own_sharding(argument: PyTree) -> str:
 
 
 def _sharding_text(sharding: Any) -> str:
-    spec = getattr(sharding, "spec", None)
-    if spec is None:
+    """Return a sharding in words. Equivalent ones, for which JAX compiles once, have the same words."""
+    if not isinstance(sharding, NamedSharding):
         devices = len(sharding.device_set)
         return type(sharding).__name__ + (f" on {devices} devices" if devices > 1 else "")
-    mesh = " ".join(f"{name}={size}" for name, size in sharding.mesh.shape.items())
+    sizes = sharding.mesh.shape
+    axes = [tuple(name for name in names or () if sizes[name] > 1) for names in spec_of(sharding.spec, 0)]
+    while axes and not axes[-1]:
+        axes.pop()
+    spec = sharding.spec.update(partitions=axes)
+    mesh = " ".join(f"{name}={size}" for name, size in sizes.items())
     memory = "" if sharding.memory_kind in (None, "device") else f", {sharding.memory_kind}"
     return f"{spec} on {mesh}{memory}"

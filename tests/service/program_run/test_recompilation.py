@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from inspector.core import program_run
 from inspector.core.program_run import CompileReason
+from inspector.producers.recorded.recorder import _sharding_text
 from inspector.service.program_run.records import reasons
 from tests.service.program_run.test_program_run import RUN, call
 
@@ -95,3 +99,12 @@ def test_other_devices_and_another_static_part_of_a_pytree_are_reasons(tmp_path:
         (), (CompileReason("devices", None, "[0, 1, 2, 3]", "[4, 5, 6, 7]"),), (),
         (CompileReason("structure", "layer"),),
     ]  # fmt: skip
+
+
+def test_shardings_that_jax_calls_equivalent_are_no_reason() -> None:
+    mesh = jax.make_mesh((4, 1, 2), ("data", "one", "model"), axis_types=(AxisType.Auto,) * 3)
+    entries = (None, "data", "one", ("data",), ("data", "model"), ("model", "data"), ("one", "data"), ())
+    specs = [(), *((entry,) for entry in entries), *((entry, None) for entry in entries), (None, "model")]
+    shardings = [NamedSharding(mesh, PartitionSpec(*spec)) for spec in specs]
+    for one, other in itertools.product(shardings, repeat=2):
+        assert (_sharding_text(one) == _sharding_text(other)) is one.is_equivalent_to(other, 2)
