@@ -26,7 +26,7 @@ from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
 from inspector.core.statistics import statistics
 from inspector.core.step_program import step_program
 from inspector.core.totals import state_totals
-from inspector.core.traffic import sent_by_busiest, traffic, wire_bytes_of_iteration, wire_bytes_of_run
+from inspector.core.traffic import least_bytes, sent_by_busiest, traffic, wire_bytes_of_iteration
 from inspector.layout.plan import rejection
 from inspector.machines import targets
 from inspector.machines.evidence import evidence_of, evidence_on, for_chip, platform_on
@@ -215,7 +215,7 @@ def _sent(
         return None, None, "the collectives of the program were not counted"
     unknown = [row.op for row in traffic(program.collectives) if row.wire_bytes_per_device is None]
     by_axes: dict[str, list[Collective]] = {}
-    for collective in sorted(program.collectives, key=lambda one: -(wire_bytes_of_run(one) or 0)):
+    for collective in sorted(program.collectives, key=least_bytes, reverse=True):
         named = collective.axis_parts if collective.mesh_axes is None else collective.mesh_axes
         by_axes.setdefault(UNKNOWN_AXES if named is None else "+".join(named), []).append(collective)
     sent = {axes: size for axes, size in sent_by_busiest(by_axes).items() if size}

@@ -43,7 +43,7 @@ class Traffic:
 
 
 def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> tuple[Traffic, ...]:
-    """Return the traffic by mesh axes and operation, most wire bytes first and unknown bytes last.
+    """Return the traffic by mesh axes and operation, first what sends most in one run, at least.
 
     Args:
       networks_apart: make a separate row for the collectives between TPU slices.
@@ -72,10 +72,11 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
         )
     ]
 
-    def rank(row: Traffic) -> tuple[bool, int]:
-        return row.wire_bytes_per_device is None, -(row.wire_bytes_per_device or 0)
+    def rank(row: Traffic) -> tuple[int, bool]:
+        sent = row.wire_bytes_per_device
+        return sent or row.wire_bytes_per_iteration or 0, sent is not None
 
-    return tuple(sorted(rows, key=rank))
+    return tuple(sorted(rows, key=rank, reverse=True))
 
 
 def axes_text(collective: Collective | Traffic) -> str:
@@ -237,6 +238,17 @@ def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
     if not inside:
         return None
     return _total((one, one.executions_per_iteration, one.wire_bytes_per_device) for one in inside)
+
+
+def least_bytes(*collectives: Collective) -> int:
+    """Return the bytes that a device sends in one run, at least: what sends most is the largest by this.
+
+    A loop whose trip count is unknown counts with one iteration, other unknown bytes count 0.
+    """
+    known = wire_bytes_of_run(*collectives)
+    times = ((one, one.executions, one.executions_per_iteration or 0) for one in collectives)
+    terms = ((one, n if n is not None else least, one.wire_bytes_per_device or 0) for one, n, least in times)
+    return known if known is not None else _total(terms) or 0
 
 
 def _total(terms: Iterable[tuple[Collective, int | None, int | None]]) -> int | None:

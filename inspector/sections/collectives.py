@@ -17,6 +17,7 @@ from inspector.core.traffic import (
     Traffic,
     axes_text,
     executions_of,
+    least_bytes,
     lines_text,
     sent_by_busiest,
     sent_of_busiest,
@@ -130,7 +131,7 @@ def moves(
     least: the share of all bytes from which a reason has a row.
     """
     ranked = reasons.shared(program)
-    whole = sum(row.sent or 0 for row in ranked)
+    whole = sum(row.least for row in ranked)
     shown = [row for row in ranked if row.sent is None or row.sent >= least * whole][:most]
     if not computing and all(row.reason is None for row in ranked):
         return ()
@@ -139,6 +140,7 @@ def moves(
         shown,
         {
             Column("Sent", "bytes", _OF_BUSIEST): lambda row: row.sent,
+            **_of_iteration(shown, lambda row: wire_bytes_of_iteration(*row.collectives)),
             "Collectives": _alike_text,
             "Why": lambda row: _why_text(row, "computing" if computing else "unknown"),
         },
@@ -460,19 +462,15 @@ def modules_text(collective: Collective, most: int = 1) -> str:
 
 
 def matching(collectives: Sequence[Collective], axes: Iterable[str] = ()) -> list[Collective]:
-    """Return the collectives over one of these mesh axes, most bytes first; of all without any.
-
-    Collectives with unknown traffic come last.
-    """
+    """Return the collectives over one of these mesh axes, most bytes first; of all without any."""
     axes = set(axes)
     kept = [
         collective
         for collective in collectives
         if not axes or axes & (set(collective.mesh_axes) if collective.mesh_axes else {UNKNOWN_AXES})
     ]
-    sent = [wire_bytes_of_run(collective) for collective in kept]
-    order = sorted(range(len(kept)), key=lambda at: -1 if (wire := sent[at]) is None else wire, reverse=True)
-    return [kept[at] for at in order]
+    rank = {id(one): (least_bytes(one), wire_bytes_of_run(one) is not None) for one in kept}
+    return sorted(kept, key=lambda one: rank[id(one)], reverse=True)
 
 
 def _figures(

@@ -41,7 +41,7 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
         return ()
     others = not_compared(snapshot)
     found = pairs(rows)
-    blocks: list[Block] = [*headline(found)] if found or not others else []
+    blocks: list[Block] = [*headline(found, not others)] if found or not others else []
     if others:
         names = and_text([title(name) for name in others])
         why = "partitioned or compiled collectives are unknown"
@@ -53,8 +53,11 @@ def sections(snapshot: Snapshot) -> tuple[Section, ...]:
     return (Section("propagated-traffic", HEADING, tuple(blocks)),)
 
 
-def headline(pairs: Sequence[TrafficPair]) -> tuple[Block, ...]:
-    """Return the number of equal sums over mesh axes, and the others with both amounts and their reasons."""
+def headline(pairs: Sequence[TrafficPair], complete: bool) -> tuple[Block, ...]:
+    """Return the number of equal sums over mesh axes, and the others with both amounts and their reasons.
+
+    complete: whether all programs are compared.
+    """
     if not pairs:
         return (text("Neither the partitioned nor the compiled programs send anything."),)
     known = [pair for pair in pairs if pair.known]
@@ -67,7 +70,7 @@ def headline(pairs: Sequence[TrafficPair]) -> tuple[Block, ...]:
             " are what was expected before the compile, within 1%. The others:",
         )
         blocks += (said, Listing(tuple(map(_difference, others))))
-    elif len(known) == len(pairs):
+    elif complete and len(known) == len(pairs):
         blocks.append(
             text("Each compiled program sends over each of its mesh axes what was expected, within 1%.")
         )

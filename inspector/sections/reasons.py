@@ -20,7 +20,14 @@ from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
-from inspector.core.traffic import axes_text, inputs_of, outputs_of, sent_of_busiest, wire_bytes_of_run
+from inspector.core.traffic import (
+    axes_text,
+    inputs_of,
+    least_bytes,
+    outputs_of,
+    sent_of_busiest,
+    wire_bytes_of_run,
+)
 
 GATHERED = "gathered (as all-reduce, twice the bytes)"
 # What asks for a sharding, by its name in JAX.
@@ -45,12 +52,14 @@ class Shared:
       reason: a sentence, None if it is unknown.
       sent: bytes that leave the device that sends most in all rows, in one run; None if they are unknown.
       most: bytes of the device that sends most of this row.
+      least: `sent`, or what it is at least.
     """
 
     collectives: tuple[Collective, ...]
     reason: str | None
     sent: int | None
     most: int | None
+    least: int
 
 
 _Part = tuple[str, str, tuple[CollectivePart, ...] | None]
@@ -70,11 +79,12 @@ def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | 
     rows = []
     for members, sent in zip(alike.values(), sent_of_busiest([*alike.values()]), strict=True):
         sentence = _reason(program, members[0], resolved[id(members[0])], True, members)
-        rows.append(Shared(tuple(members), sentence, sent, wire_bytes_of_run(*members)))
+        least = sent if sent is not None else least_bytes(*members)
+        rows.append(Shared(tuple(members), sentence, sent, wire_bytes_of_run(*members), least))
     of_parts = {
         (part.computation, part.name, part.parts): row.reason for row in rows for part in row.collectives
     }
-    return program, sorted(rows, key=lambda row: (row.sent or 0, row.most or 0), reverse=True), of_parts
+    return program, sorted(rows, key=lambda row: (row.least, row.most or 0), reverse=True), of_parts
 
 
 def shared(program: Program) -> list[Shared]:

@@ -31,7 +31,7 @@ from inspector.core.snapshot import Array, Collective, Mesh, Phase, Program, Sna
 from inspector.core.statistics import sum_known
 from inspector.core.step_program import step_program
 from inspector.core.totals import STATE_GROUPS, counted_arrays, state_totals
-from inspector.core.traffic import executions_of, wire_bytes_of_iteration, wire_bytes_of_run
+from inspector.core.traffic import executions_of, least_bytes, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.figures.whole_model.picture import draw
 from inspector.figures.whole_model.record import (
     Dimension,
@@ -461,7 +461,7 @@ class _Reader:
         moves = []
         for ((subject, op, axes, network), _), members in alike.items():
             assert self._program is not None
-            ranked = sorted(members, key=lambda member: -(wire_bytes_of_run(member) or 0))
+            ranked = sorted(members, key=lambda member: -least_bytes(member))
             by_name = {member.name: member for member in ranked}  # a combined collective has several parts
             sources = dict.fromkeys(
                 label
@@ -487,7 +487,7 @@ class _Reader:
                     once=() if apart else _gathered_once(members),
                 )
             )
-        return tuple(sorted(moves, key=lambda move: -(move.bytes or 0)))
+        return tuple(sorted(moves, key=lambda move: -(move.bytes or move.of_iteration or 0)))
 
     def _activation(self, group: TileGroup) -> Tile | None:
         """Return the activation that most modules of a group have, such as the residual stream."""

@@ -9,7 +9,9 @@ import pytest
 from inspector.compare.partitioned_traffic import MEANINGS, REASONS, compared, not_compared, pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, Program, Snapshot, Source
+from inspector.media.terminal import render
 from inspector.sections import partitioned_traffic
+from tests.figures.samples import mesh
 
 DOT = "jit(step)/jvp(MLP)/Dense_0/dot_general"
 OTHER = "jit(step)/jvp(MLP)/Dense_1/dot_general"
@@ -64,7 +66,23 @@ def test_unknown_bytes_are_no_agreement() -> None:
     assert (pair.compiled, pair.agrees, pair.known) == (None, False, False)
     # Nothing is known to differ either.
     assert (rows[0].reasons, pair.reasons) == ((), ())
-    assert "Each compiled program" not in str(partitioned_traffic.headline([pair]))
+    assert "Each compiled program" not in str(partitioned_traffic.headline([pair], True))
+
+
+def test_each_program_sends_what_was_expected_only_if_each_is_compared() -> None:
+    """A program whose partitioned collectives are unknown is named as not compared."""
+    on = mesh(fsdp=8)
+    same = Program("apply", collectives=(collective(),))
+    for unread in (False, True):
+        other = Program("merge", collectives=None if unread else (collective(),))
+        every = tuple(replace(one, stage="propagated") for one in (same, other))
+        snapshot = Snapshot(Source("run", "cpu", ""), on, None, (), (same, other), partitioned=every)
+        said = render.text(
+            [block for section in partitioned_traffic.sections(snapshot) for block in section.blocks]
+        )
+        assert ("Each compiled program sends" in said) is not unread
+        assert ("The sums that are known are what was expected" in said) is unread
+        assert ("Not compared" in said) is unread
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.compiled.device_traffic import device_traffic
 from inspector.core.snapshot import Program, Snapshot, Source
-from inspector.media.terminal import render
+from inspector.media.terminal import explain_verb, render
+from inspector.producers.capture.capture import capture_compiled
 from inspector.sections import collectives
 from inspector.sections.section import Section, Table
 from tests.core.test_collectives import collective
@@ -35,6 +43,38 @@ def test_rows_by_mesh_axes_keep_unknown_values() -> None:
         ("unknown axes", "all-gather", None, None, 1, None, "no"),
     )
     assert "unknown axes  all-gather" in render.text([table])
+
+
+def test_what_sends_most_counts_one_iteration_of_a_loop_without_a_trip_count() -> None:
+    """The order is that of the compiled text, by the bytes of the results: one iteration is the least."""
+    devices = np.array(jax.devices()[:4])
+    by = {axes: NamedSharding(Mesh(devices, ("x",)), PartitionSpec(*axes)) for axes in (("x",), ())}
+
+    @jax.jit
+    def search(small: Any, large: Any) -> Any:
+        def body(carry: Any) -> Any:
+            gathered = jax.lax.with_sharding_constraint(carry * 2, by[()])
+            return jax.lax.with_sharding_constraint(gathered @ gathered, by["x",])
+
+        looped = jax.lax.while_loop(lambda carry: carry[0, 0] < 1e6, body, large)
+        return looped, jax.lax.with_sharding_constraint(small, by[()])
+
+    arguments = [jax.device_put(np.ones(shape, np.float32), by["x",]) for shape in ((16,), (64, 64))]
+    compiled = search.lower(*arguments).compile()
+    found = capture_compiled(compiled, name="search")
+    (program,) = found.programs
+    moved = {
+        name: 4 * math.prod(map(int, shape.split(",")))
+        for name, shape in re.findall(r"%(all-gather[.\w-]*) = f32\[([\d,]+)\]", compiled.as_text())
+    }
+    assert len(set(moved.values())) > 1 and program.collectives
+    assert {one.executions for one in program.collectives if one.name in moved} == {None, 1}
+    ranked = [one.name for one in collectives.matching(program.collectives) if one.name in moved]
+    assert [moved[name] for name in ranked] == sorted(moved.values(), reverse=True)
+    rows = collectives.moves(program)
+    assert isinstance(rows[0], Table) and rows[0].rows[0][:2] == (None, max(moved.values()) * 3 // 4)
+    plain, _ = explain_verb._largest(found, None)
+    assert plain["collective"]["name"] == max(moved, key=moved.__getitem__)
 
 
 def test_devices_that_send_less_are_a_range() -> None:

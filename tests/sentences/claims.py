@@ -290,6 +290,11 @@ def without_count(evidence: Evidence, *, program: str = "", **_rest: str) -> boo
     return any(one.executions is None for module in modules for one in module.collectives)
 
 
+def partly_compared(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a loop without a count, and a custom call, whose module has no record of its partition."""
+    return without_count(evidence) or any("custom-call(" in module.text for module in evidence.modules)
+
+
 def runs_none(evidence: Evidence, *, program: str = "", **_rest: str) -> bool:
     modules = modules_of(evidence, program) if program else evidence.modules
     return (

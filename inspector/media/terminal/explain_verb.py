@@ -13,7 +13,7 @@ from inspector.core.rules import Rule, written
 from inspector.core.rules.entries import ledger_of
 from inspector.core.rules.written import recorded
 from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.core.traffic import least_bytes
 from inspector.layout import rule_files
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
@@ -127,7 +127,7 @@ def _largest(snapshot: Snapshot, chip: Chip | None) -> Answer:
     plain: dict[str, Any] = {"collective": None, "array": None}
     blocks: list[Block] = []
     sent = [
-        (wire_bytes_of_run(collective) or 0, f"{program.name}/{collective.name}")
+        (least_bytes(collective), f"{program.name}/{collective.name}")
         for program in main_first(snapshot)
         for collective in program.collectives or ()
     ]

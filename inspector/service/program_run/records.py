@@ -573,7 +573,7 @@ class RunFolder:
             return ()
         message = (
             f"These arrays were captured {live.when}, {live.at:.1f} s after the start. When the program "
-            "ended, it had freed most of its arrays, or Python called no exit functions."
+            "ended, it had freed more than half of their bytes, or Python called no exit functions."
         )
         notes = [Finding("note", FREED, message)]
         assert self._live is not None
