@@ -9,7 +9,7 @@ from typing import Literal
 
 from inspector.core import output, strict_json, typed_json
 from inspector.core.errors import InvalidInput, file_name, shown
-from inspector.core.formatting import and_text, numbered
+from inspector.core.formatting import and_text, counted, numbered
 from inspector.core.snapshot import Reshard, Spec
 from inspector.core.source_files import is_library
 from inspector.core.typed_json import (
@@ -287,6 +287,13 @@ class ProgramRun(Record):
         if self.command[:1] == ("-m",):
             return self.command[1] if len(self.command) > 1 else None
         return Path(self.command[0]).name if self.command else None
+
+    @property
+    def not_recorded(self) -> tuple[str, ...]:
+        """A clause about the operations that were compiled outside of any jit; empty without any."""
+        verb = "is" if self.operations == 1 else "are"
+        clause = f"{counted(self.operations, 'compiled operation')} outside of jit {verb} not recorded"
+        return (clause,) if self.operations else ()
 
 
 def write(run: ProgramRun, folder: str | os.PathLike[str]) -> None:

@@ -132,7 +132,7 @@ def line(run: ProgramRun) -> str:
     ended = "running" if run.ended is None else f"ended with {run.ended} after {seconds_text(run.seconds)}"
     again = sum(bool(program.reasons) for program in run.programs)
     compiled = counted(len(run.programs), "compiled program") + (f", {again} of them again" if again else "")
-    return " · ".join([ended, compiled, *([run.error.sentence] if run.error else [])])
+    return " · ".join([ended, compiled, *run.not_recorded, *([run.error.sentence] if run.error else [])])
 
 
 def questions(run: ProgramRun) -> Block:

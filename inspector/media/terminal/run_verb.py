@@ -264,6 +264,7 @@ def _summary(run: ProgramRun, folder: Path, variables: Mapping[str, str], profil
     else:
         arrays = sum(run.live.names.values()) if run.live is not None else 0
         result = f"recorded {counted(len(run.programs), 'program')} and {counted(arrays, 'live array')}"
+        result = "; ".join([result, *run.not_recorded])
     ended = "" if run.ended == "exit 0" else f"; the program ended with {run.ended}"
     problems = "; parts could not be recorded, see problems.txt" if run.problems else ""
     if run.questions:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,24 @@ def test_compiled_text_names_the_lines_of_the_program_as_without_a_recorder(tmp_
     recorded = call(tmp_path, *RUN, "prints.py")
     assert "prints.py" in direct.stdout
     assert recorded.stdout == direct.stdout
+
+
+@pytest.mark.nightly
+def test_operations_outside_of_jit_are_the_compiles_that_are_not_recorded(tmp_path: Path) -> None:
+    """Counted again in the log of JAX."""
+    script = (
+        "import jax, jax.numpy as jnp\n"
+        "jax.config.update('jax_log_compiles', True)\n"
+        "x = jax.jit(lambda x: x + 1)(jnp.arange(8.0))\n"
+        "print(x.mean(), jnp.sort(x))\n"
+    )
+    (tmp_path / "eager.py").write_text(script)
+    compiles = call(tmp_path, "eager.py").stderr.count("Finished XLA compilation of")
+    ended = call(tmp_path, *RUN, "eager.py")
+    run = program_run.read(tmp_path / "recorded")
+    assert len(run.programs) == 1 and run.operations == compiles - 1 > 1
+    assert f"; {compiles - 1} compiled operations outside of jit are not recorded" in ended.stderr
+    assert replace(run, operations=0).not_recorded == ()
 
 
 def test_live_arrays_are_those_of_jax(trained: Any) -> None:
