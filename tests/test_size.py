@@ -8,7 +8,7 @@ from tests.paths import ROOT
 MOST_LINES = {
     "": 47,
     "assessment": 1485,
-    "checks": 4461,
+    "checks": 4462,
     "compare": 7581,
     "compiled": 13339,
     "core": 8633,
@@ -19,7 +19,7 @@ MOST_LINES = {
     "media": 14989,
     "model": 428,
     "producers": 22060,
-    "sections": 9352,
+    "sections": 9353,
     "service": 7102,
     "testing": 281,
 }

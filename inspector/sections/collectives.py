@@ -178,15 +178,16 @@ def _elsewhere(sent: int | None, most: int | None, branch: bool) -> str:
 
 
 def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
-    """Return the reason, then its source lines: on a narrow page, a separate column would be cut off.
+    """Return the reason, then the lines that send most: on a narrow page, a column would be cut off.
 
     missing: the text for a reason that is not known.
     """
     parts: list[Inline] = [row.reason or missing]
-    lines = dict.fromkeys(
-        (collective.source, collective.library_source) for collective in row.collectives if collective.source
-    )
-    for source, library in [*lines][:_MOST_SOURCES]:
+    lines = Counter[tuple[str, str | None]]()
+    for collective in row.collectives:
+        if collective.source:
+            lines[collective.source, collective.library_source] += wire_bytes_of_run(collective) or 0
+    for (source, library), _ in lines.most_common(_MOST_SOURCES):
         parts += [" ", Code(source)]
         if library is not None:
             parts += [", through ", Code(library)]

@@ -128,3 +128,16 @@ def test_filters_keep_any_match_and_put_unknown_traffic_last() -> None:
         "all-gather",
         "all-to-all",
     }
+
+
+def test_the_lines_of_a_reason_are_ordered_by_their_bytes() -> None:
+    sizes = {"a.py:1": (2, 1), "b.py:2": (1, 64), "c.py:3": (40, 1), "d.py:4": (1, 8)}
+    parts = [
+        replace(collective("all-reduce", ("data",), times, payload), name=source, source=source)
+        for source, (times, payload) in sizes.items()
+    ]
+    (table, *_) = collectives.moves(Program("step", collectives=tuple(parts)), computing=True)
+    text = render.text([table])
+    ranked = sorted(sizes, key=lambda source: -sizes[source][0] * sizes[source][1])
+    assert [source for source in ranked[:2] if source in text] == ranked[:2]
+    assert text.index(ranked[0]) < text.index(ranked[1]) and ranked[-1] not in text

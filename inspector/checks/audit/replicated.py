@@ -187,9 +187,10 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     if code in (PARAMETER, OTHER):
         message = f"{fold_text(folded)} is {everywhere}: {_reason(folded.first, context)}."
     elif parameter is None:
-        same = [array for array in context.of_group("params") if array.shape == folded.first.shape]
-        shape = and_text([other.path for other in fold(same)], "or") or "no parameter"
-        message = f"Optimizer state {fold_text(folded)} is {everywhere}. It has the shape of {shape}."
+        arrays = [other for other in context.snapshot.arrays if other.shape == folded.first.shape]
+        same = [other.path for other in fold(arrays) if folded.first not in other.arrays][:2]
+        alike = f" It has the shape of {and_text(same)}." if same else ""
+        message = f"Optimizer state {fold_text(folded)} is {everywhere}.{alike}"
     else:
         message = (
             f"Optimizer state of {folded.path} ({counted(folded.count, 'array')}) is {everywhere}, as is the "

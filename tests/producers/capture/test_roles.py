@@ -343,3 +343,17 @@ def test_the_statistics_of_a_batch_norm_are_no_parameters(mesh) -> None:
     result = groups(inspect(apply, [layer] * 3, placed(mesh, (16, DEPTH), "fsdp")))
     parameters = {f"layers/{n}/{key}" for n in range(3) for key in ("w", "bias")}
     assert {path for path, group in result.items() if group == "params"} == parameters
+
+
+@pytest.mark.parametrize("anchored", [True, False])
+def test_a_moment_without_a_parameter_is_compared_with_all_arrays(mesh, anchored: bool) -> None:
+    def array(*shape: int) -> jax.Array:
+        return jax.device_put(jnp.ones(shape), NamedSharding(mesh, P()))
+
+    state = {"params": {"w": array(4, 128, 256)}, "opt_state": {"trace": array(128, 256)}}
+    state |= {"anchor": array(128, 256)} if anchored else {}
+    messages = [one.message for one in audit.audited(capture(state)).findings if "trace" in (one.array or "")]
+    assert messages
+    for message in messages:
+        assert ("It has the shape of anchor." in message) is anchored
+        assert anchored or "shape" not in message
