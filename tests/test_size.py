@@ -19,7 +19,7 @@ MOST_LINES = {
     "media": 14989,
     "model": 428,
     "producers": 22060,
-    "sections": 9353,
+    "sections": 9362,
     "service": 7102,
     "testing": 281,
 }

@@ -95,7 +95,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
             f"needs {amounts} by the figures below."
         )
     rest = f"{bytes_text(excess)} too much" if excess > 0 else f"it fits, with {bytes_text(-excess)} to spare"
-    return f"{subject(program)}{_emulated(snapshot)} needs {amounts}: {rest}.{_largest(fit)}"
+    return f"{_needs(fit, snapshot, amounts)}: {rest}.{_largest(fit)}"
 
 
 def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
@@ -109,7 +109,15 @@ def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
         )
     if fit.basis in ("state", "alive"):
         return f"{_held(fit, snapshot)} alone need at least {needed} on one device."
-    return f"{subject(program)}{_emulated(snapshot)} needs {needed} on one device.{_largest(fit)}"
+    return f"{_needs(fit, snapshot, needed)} on one device.{_largest(fit)}"
+
+
+def _needs(fit: Fit, snapshot: Snapshot, amounts: str) -> str:
+    """Return what a program needs. A compiler can reserve more than what is in use at the peak."""
+    program, on = fit.program or "a program", _emulated(snapshot)
+    if fit.basis == "peak":
+        return f"At its peak, {noun(program)}{on} uses {amounts}"
+    return f"{subject(program)}{on} needs {amounts}"
 
 
 def _held(fit: Fit, snapshot: Snapshot) -> str:
@@ -272,7 +280,7 @@ def _value_name(value: LiveValue) -> str:
 
 
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:
-    """Return (figure of the compiler, bytes) of one program, and its need last."""
+    """Return (figure of the compiler, bytes) of one program, their sum, and what is in use at the peak."""
     parts: list[tuple[str, int | None]] = []
     for whole, inside in (("Arguments", program.arguments), ("Outputs", program.outputs)):
         parts.append((whole, sum_known(part.bytes for part in inside)))
@@ -282,7 +290,8 @@ def rows(program: Breakdown) -> list[tuple[str, int | None]]:
         parts.append(("Constants", program.constants))
     parts += [("Aliased, counted once", program.aliased)]
     code = ("Code" if program.code_on_device else "Code, in host memory", program.code)
-    found = [*parts, code, ("Needed", program.needed)]
+    found = [*parts, code, ("Reserved", program.total)]
+    found += [] if program.peak is None else [("Peak", program.needed)]
     return found if program.host is None else [*found, ("In host memory", program.host)]
 
 
@@ -327,9 +336,9 @@ def _numbers(programs: Sequence[Breakdown]) -> Folded:
     note = [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
-    # A part that a program does not have is 0.
+    # A part that a program does not have is 0, a peak that is not in its figures is unknown.
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (name, *(numbers.get(name, 0) for numbers in listed)) for name in names
+        (name, *(numbers.get(name, None if name == "Peak" else 0) for numbers in listed)) for name in names
     )
     headings = columns("Part", *(Column(title(program.program), "bytes") for program in programs))
     table = Table("memory_table", headings, cells)
