@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from inspector.core.typed_json import FiniteFloat, NonNegativeInt, PositiveInt, Record
 
+# A larger tolerance hides a forgotten sum over two devices, which changes a result by about a half.
+MEANINGFUL = 0.25
+
 
 @dataclass(frozen=True)
 class UnequalReplicas(Record):
@@ -50,6 +53,11 @@ class ComparedValue(Record):
     factor: FiniteFloat | None
     unequal: UnequalReplicas | None
     differs: bool
+
+    @property
+    def unchecked(self) -> bool:
+        """Return whether the value agrees within a tolerance that hides real differences."""
+        return not self.differs and self.tolerance > MEANINGFUL
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,17 @@ class ComparedProgram(Record):
         return tuple(value for value in self.values if value.differs)
 
     @property
+    def unchecked(self) -> tuple[ComparedValue, ...]:
+        """Return the results that rounding changes so much that equal ones say nothing."""
+        return tuple(value for value in self.values if value.unchecked)
+
+    @property
+    def largest(self) -> ComparedValue | None:
+        """Return the first result that differs, else the checked one with the largest difference, if any."""
+        checked = [value for value in self.values if not value.unchecked]
+        return max(self.differing[:1] or checked, key=lambda value: value.difference or 0.0, default=None)
+
+    @property
     def differs(self) -> bool:
         """Return whether a result of the program, or one inside it, differs."""
         return self.first is not None or bool(self.differing)
@@ -129,6 +148,6 @@ class SameResults(Record):
         """Return False if a program differs, None if one cannot be compared, True otherwise."""
         if any(program.differs for program in self.programs):
             return False
-        if any(program.reason is not None for program in self.programs):
+        if any(program.reason is not None or program.unchecked for program in self.programs):
             return None
         return True

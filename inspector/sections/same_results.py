@@ -2,6 +2,7 @@
 
 from inspector.core.formatting import and_text, counted
 from inspector.core.same_results import (
+    MEANINGFUL,
     ComparedProgram,
     ComparedValue,
     FirstOperation,
@@ -22,9 +23,8 @@ from inspector.sections.section import (
     text,
 )
 
-# A larger tolerance hides a forgotten sum over two devices, which changes a result by about a half.
-_MEANINGFUL = 0.25
 _MOST_RESULTS = 20  # of one program in a table
+_MOST_PATHS = 3  # of results that cannot be checked
 
 
 def section(results: SameResults) -> Section:
@@ -35,18 +35,12 @@ def section(results: SameResults) -> Section:
             blocks.append(notice("error", *_of_program(program)))
         elif program.reason is not None:
             blocks.append(notice("unknown", Code(program.name), f" cannot be checked: {program.reason}."))
+        if program.unchecked:
+            blocks.append(notice("unknown", *_unchecked(program)))
     blocks.append(_programs(results))
     for number, program in enumerate(results.programs):
         if program.differing:
             blocks += _results(program, number)
-    loose = [
-        value for program in results.programs for value in program.values if value.tolerance > _MEANINGFUL
-    ]
-    if loose:
-        amount = counted(len(loose), "result")
-        have = "has a tolerance" if len(loose) == 1 else "have tolerances"
-        rounding = "rounding errors in the arguments and sums change as much"
-        blocks.append(text(f"{amount} {have} above {_MEANINGFUL}: {rounding}.", quiet=True))
     if results.unsharded:
         count = counted(results.unsharded, "program")
         runs = "runs" if results.unsharded == 1 else "run"
@@ -56,7 +50,7 @@ def section(results: SameResults) -> Section:
 
 def _summary(results: SameResults) -> Block:
     checked = [program for program in results.programs if program.reason is None]
-    values = [value for program in checked for value in program.values]
+    values = [value for program in checked for value in program.values if not value.unchecked]
     differing = [program.name for program in results.programs if program.differs]
     if differing:
         which = f"{len(differing)} of {len(results.programs)} sharded programs differ"
@@ -66,17 +60,32 @@ def _summary(results: SameResults) -> Block:
             which = f"1 of {len(results.programs)} sharded programs differs"
         return notice("error", Strong(f"{which} from the same program on one device."))
     amount = f"{counted(len(checked), 'program')}, {counted(len(values), 'result')}"
-    if len(checked) < len(results.programs):
-        count = len(results.programs) - len(checked)
-        rest = f" The others compute the same as on one device: {amount}." if checked else ""
-        which = f"{counted(count, 'sharded program')} cannot be checked."
-        return notice("warning", Strong(which), rest)
-    largest = max((value.difference or 0.0 for value in values), default=0.0)
+    largest = max((program.largest.difference or 0.0 for program in checked if program.largest), default=0.0)
+    if results.same is None:
+        programs = len(results.programs) - len(checked)
+        unchecked = sum(len(program.unchecked) for program in checked)
+        counts = [(programs, "sharded program"), (unchecked, "result")]
+        which = and_text([counted(count, what) for count, what in counts if count])
+        equal = f" The others compute the same as on one device: {amount}, largest relative difference "
+        return notice(
+            "warning", Strong(f"{which} cannot be checked."), f"{equal}{largest:.1g}." if values else ""
+        )
     return notice(
         "success",
         Strong("The sharded program computes the same as on one device"),
         f": {amount}, largest relative difference {largest:.1g}.",
     )
+
+
+def _unchecked(program: ComparedProgram) -> list[Inline]:
+    """Return which results rounding changes too much, the first ones by their paths."""
+    paths = [Code(value.path or "result") for value in program.unchecked]
+    listed = [part for path in paths[:_MOST_PATHS] for part in (", ", path)][1:]
+    rest = len(paths) - _MOST_PATHS
+    more = f" and {rest} more" if rest > 0 else ""
+    why = f"{more} cannot be checked: rounding errors in the arguments and sums change"
+    which = "it" if len(paths) == 1 else "each of them"
+    return [Code(program.name), ": ", *listed, f"{why} {which} by more than {MEANINGFUL:.0%}."]
 
 
 def _of_program(program: ComparedProgram) -> list[Inline]:
@@ -141,10 +150,10 @@ def _programs(results: SameResults) -> Table:
             Column(
                 "Largest difference",
                 help="Norm of the difference relative to the norm of the result; of integers, the share of "
-                "unequal elements. That of the result nearest to or furthest above its tolerance.",
-            ): lambda program: _number(program.values[0]) if program.values else None,
+                "unequal elements. That of the first result that differs, else of those that can be checked.",
+            ): lambda program: _number(program.largest) if program.largest else None,
             Column("Tolerance", help="What rounding explains."): lambda program: (
-                f"{program.values[0].tolerance:.1g}" if program.values else None
+                f"{program.largest.tolerance:.1g}" if program.largest else None
             ),
             "Answer": _answer,
         },
@@ -154,7 +163,9 @@ def _programs(results: SameResults) -> Table:
 
 def _answer(program: ComparedProgram) -> Mark:
     if not program.differs:
-        checked = program.reason is None
+        if program.unchecked and program.largest:
+            return Mark(f"{len(program.unchecked)} of {program.results} not checked", "unknown")
+        checked = program.reason is None and not program.unchecked
         return Mark("same", "success") if checked else Mark("not checked", "unknown")
     values = [*program.differing, *([program.first.value] if program.first else [])]
     copies = any(value.unequal is not None for value in values)

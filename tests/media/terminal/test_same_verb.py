@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from inspector.core import typed_json
-from inspector.core.same_results import SameResults
+from inspector.core.same_results import ComparedProgram, ComparedValue, SameResults
+from inspector.media.terminal import render
+from inspector.sections import same_results
 from tests.media.terminal.command import inspector
 from tests.paths import ROOT
 from tests.service.program_run.test_program_run import call
@@ -73,3 +75,21 @@ def test_bad_input_is_one_line(
     (line,) = ended.stderr.splitlines()
     assert line.startswith("sharding-inspector: ")
     assert ended.stdout == ""
+
+
+def test_a_result_that_rounding_changes_completely_is_not_called_the_same() -> None:
+    """Half of a value is as near as its tolerance allows, which is what a forgotten sum leaves."""
+
+    def value(path: str, difference: float, tolerance: float) -> ComparedValue:
+        differs = difference > tolerance
+        return ComparedValue(path, "float32", (), difference, tolerance, None, None, None, None, differs)
+
+    loose, tight, wrong = value("loose", 0.5, 4.9), value("tight", 0.006, 0.06), value("wrong", 9.0, 4.9)
+    for values, same in (((tight,), True), ((loose, tight), None), ((wrong, loose, tight), False)):
+        program = ComparedProgram("step", "step at a.py:1", 8, len(values), values)
+        results = SameResults("a.py", (program,))
+        assert results.same is same
+        printed = render.text(same_results.section(results).blocks)
+        assert ("loose cannot be checked" in printed) is (loose in values)
+        assert program.largest == (wrong if same is False else tight)
+        assert same is False or printed.count("0.006") == 2  # the sentence and the table
