@@ -2,19 +2,20 @@
 
 The text of a compiled program does not say where shardings come from. Its instructions keep the names of the
 operations and the arrays that they serve, as partitioned ones do. So a compiled collective has the origins of
-the partitioned one that sends the same bytes for the same operation. If there is none, because a compiler has
-merged or changed it, it has those over its mesh axes that share an operation or an array with it. The path
-over the operations is then left out.
+the partitioned one for the same operation and line that sends the same bytes, or that has the same place in
+the flow of data. If several could be the one, such as those of equal layers, it has what all of them have in
+common. If a compiler has merged collectives, it has those over its mesh axes that share an operation or an
+array with it. The path over the operations is then left out.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from inspector.compiled.matched_conflicts import matched_conflicts
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, CollectivePart, Conflict, Origin, Program
+from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
 
 
 def with_origins(compiled: Sequence[Program], partitioned: Sequence[Program]) -> tuple[Program, ...]:
@@ -36,8 +37,10 @@ def _with_causes(program: Program, collectives: tuple[Collective, ...], before: 
     operations: dict[Hashable, set[str | None]] = defaultdict(set)
     for other in before.collectives or ():
         operations[_serves(other, other.op_name)].add(other.operation)
+    orders = _orders(collectives), _orders(before.collectives or ())
+    ordered = {kind for kind, order in orders[0].items() if order == orders[1].get(kind)}
     matched = tuple(
-        _with_operation(_with_origins(collective, known), operations) for collective in collectives
+        _with_operation(_with_origins(collective, known, ordered), operations) for collective in collectives
     )
     conflicts = program.conflicts
     if conflicts is None and before.conflicts is not None:
@@ -95,22 +98,39 @@ def _places(collective: Collective) -> Iterator[Hashable]:
     yield from collective.arrays or ()
 
 
-def _with_origins(collective: Collective, known: Mapping[Hashable, Sequence[Collective]]) -> Collective:
+def _orders(collectives: Sequence[Collective]) -> Mapping[Hashable, Counter[Hashable]]:
+    """Return by operation and mesh axes the places in the flow of data of the collectives for each name."""
+    orders: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
+    for one in collectives:
+        orders[one.op, one.mesh_axes][one.op_name, one.depth] += 1
+    return orders
+
+
+def _with_origins(
+    collective: Collective, known: Mapping[Hashable, Sequence[Collective]], ordered: Set[Hashable]
+) -> Collective:
     axes = frozenset(collective.axis_names)
     if collective.origins is not None or not axes:
         return collective
     near = {id(other): other for place in _places(collective) for other in known.get(place, ())}
     near = {key: other for key, other in near.items() if axes & frozenset(other.axis_names)}
     same = [other for other in near.values() if _kind(other.op) == _kind(collective.op)]
-    exact = next((other for other in same if _same(other) == _same(collective)), None)
-    if exact is not None:
-        return replace(collective, origins=exact.origins)
-    origins: dict[tuple[str, str], Origin] = {}
-    for other in same or near.values():
-        for origin in other.origins or ():
-            if origin.mesh_axis in axes:
-                origins.setdefault((origin.mesh_axis, origin.from_), replace(origin, steps=None))
-    return replace(collective, origins=tuple(origins.values())) if origins else collective
+    alike = [other for other in same if (other.op, other.op_name) == (collective.op, collective.op_name)]
+    exact = [other for other in alike if _same(other) == _same(collective)]
+    candidates = exact or alike
+    candidates = [other for other in candidates if other.source == collective.source] or candidates
+    if (collective.op, collective.mesh_axes) in ordered:
+        candidates = [other for other in candidates if other.depth == collective.depth] or candidates
+    if len(candidates) == 1 and exact:
+        return replace(collective, origins=candidates[0].origins)
+    merged = not candidates or (not exact and len(parse_op_name(collective.op_name)) > 1)
+    sets = [
+        {(origin.mesh_axis, origin.from_): replace(origin, steps=None) for origin in other.origins or ()}
+        for other in (same or near.values() if merged else candidates)
+    ]
+    found = [origin for one in sets for origin in one.items() if origin[0][0] in axes]
+    proved = dict(found if merged else [pair for pair in found if all(pair[0] in one for one in sets)])
+    return replace(collective, origins=tuple(proved.values())) if proved else collective
 
 
 def _serves(collective: Collective, op_name: str | None) -> Hashable:

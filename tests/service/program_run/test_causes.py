@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,7 @@ def test_repeated_computation_and_parts_of_axes(found: Snapshot) -> None:
 # It interrupts the search for causes, as Ctrl-C does. This process has no JAX, because the program is forked.
 INTERRUPTED = """
 import sys
+import re
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from inspector.core.program_run import ProgramRun
@@ -160,3 +162,52 @@ def test_the_activations_of_a_recorded_program_have_the_names_in_its_code(tmp_pa
     kept = {row.label: (row.place, row.count, row.bytes) for row in known.rows if row.named}
     assert kept["up"] == ("device", 3, 3 * 2 * 64 * 4)  # of 16 rows, a device has 2
     assert kept["down"][0] == "recomputed"
+
+
+LAYERS = """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+cut = lambda *spec: NamedSharding(mesh, P(*spec))
+layers = [
+    (
+        jax.device_put(jnp.ones((64, 128), jnp.bfloat16), cut(None, "model")),
+        jax.device_put(jnp.ones((128, 64), jnp.bfloat16), cut("model", None)),
+    )
+    for _ in range(3)
+]
+
+
+@jax.jit
+def apply(layers, x):
+    for up, down in layers:
+        x = x + jnp.tanh(x @ up) @ down
+    return x
+
+
+x = jax.device_put(jnp.ones((16, 64), jnp.bfloat16), cut())
+apply(layers, x)
+print(apply.lower(layers, x).compile().as_text())
+"""
+
+
+def test_equal_collectives_of_layers_come_from_the_weights_of_their_own_layer(tmp_path: Path) -> None:
+    """A collective is of the last layer of which the compiled text needs an argument for it."""
+    (tmp_path / "layers.py").write_text(LAYERS)
+    ended = call(tmp_path, *RUN, "layers.py")
+    program = folder_snapshot.read(tmp_path / "recorded").program("apply")
+    assert ended.returncode == 0 and program is not None and program.collectives, ended.stderr
+    layers: dict[str, int] = {}  # by value: the last layer of which it needs an argument
+    for line in ended.stdout.partition("\nENTRY ")[2].splitlines()[1:]:
+        name, _, rest = line.strip().removeprefix("ROOT ").partition(" = ")
+        argument = re.search(r'op_name="layers\[(\d)\]', rest) if " parameter(" in rest else None
+        needs = [
+            layers.get(operand, -1) for operand in re.findall(r"%[\w.-]+", rest.partition("metadata=")[0])
+        ]
+        layers[name] = int(argument[1]) if argument else max(needs, default=-1)
+    own = {}
+    for collective in program.collectives:
+        own[collective.name] = {origin.from_.split("/")[-2] for origin in collective.origins or ()}
+    assert own == {name: {str(layers[f"%{name}"])} for name in own}
+    assert len(own) == 3 and len({*map(str, own.values())}) == 3
