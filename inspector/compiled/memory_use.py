@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from inspector.compiled.hlo import collective_parts
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.attention_kernels import PlannedKernel
 from inspector.compiled.hlo.dataflow import CallFrame, Value
@@ -17,7 +18,15 @@ from inspector.compiled.hlo.opcodes import WRITES
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.core.array_groups import USE_GROUPS
 from inspector.core.array_roles import group_of_input
-from inspector.core.snapshot import ArgumentUse, GroupUse, LiveValue, MemoryUse, Phase, UseGroup
+from inspector.core.snapshot import (
+    ArgumentUse,
+    CollectivePart,
+    GroupUse,
+    LiveValue,
+    MemoryUse,
+    Phase,
+    UseGroup,
+)
 from inspector.core.typed_json import LARGEST
 
 _KEY = re.compile(
@@ -164,6 +173,7 @@ class _Use:
         self._module = analysis.module
         self._uses = uses
         self._instructions = live.instructions
+        self._parts: dict[str, tuple[CollectivePart, ...] | None] = {}
         self._all = live.buffers
         self._buffers = buffers
         parameters = {buffer.parameter for buffer in live.buffers if buffer.parameter is not None}
@@ -356,7 +366,7 @@ class _Use:
         empty: Mapping[str, str] = {}
         metadata = next((fields for fields in named if "/" in fields.get("op_name", "")), empty)
         argument = buffer.parameter is not None
-        shape = buffer.shape
+        shape, part = buffer.shape, self._part(buffer)
         data = shape.bytes if shape is not None else None
         return LiveValue(
             instructions[0].name,
@@ -365,9 +375,21 @@ class _Use:
             padding=max(buffer.bytes - (data or 0), 0),
             shape="" if shape is None else str(shape),
             path=self._path(buffer),
-            op_name=None if argument else metadata.get("op_name") or None,
-            source=None if argument else self._module.source(metadata),
+            op_name=None if argument else part.op_name if part else metadata.get("op_name") or None,
+            source=None if argument else part.source if part else self._module.source(metadata),
         )
+
+    def _part(self, buffer: Buffer) -> CollectivePart | None:
+        """Return the part of a combined collective whose result a buffer has, or None."""
+        name, instruction = self._instructions[buffer.first]
+        if instruction.does != "collective" or instruction.name != buffer.value:
+            return None
+        if instruction.name not in self._parts:
+            computation = self._module.by_name[name]
+            self._parts[instruction.name] = collective_parts.parts(self._analysis, computation, instruction)
+        parts = self._parts[instruction.name]
+        # A start has the operands before the results.
+        return parts[buffer.part % len(parts)] if parts else None
 
 
 def _peak(buffers: Sequence[Buffer]) -> int:

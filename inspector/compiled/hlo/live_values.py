@@ -47,6 +47,7 @@ class Buffer:
     Attributes:
       shape: Shape of its largest value. None if unknown.
       value: Name of the instruction with this value as result, or as part of its result.
+      part: Number of this value among the arrays of that result.
       first: Position of the first instruction that writes it.
       last: Position of the last instruction that uses it.
       writers: Positions of the instructions that write it.
@@ -67,6 +68,7 @@ class Buffer:
     result: int | None = None
     constant: bool = False
     inside: bool = False
+    part: int = 0
 
     @property
     def bytes(self) -> int:
@@ -293,10 +295,11 @@ class LiveValueReader(Forward[int]):
 
     def _new(self, shape: Shape | None, value: str) -> Tree[int]:
         """Return the tree of new values of a shape, which the instruction `value` has as its result."""
+        start = len(self._same)
 
         def buffer(part: Shape | None) -> int:
             self._same.append(len(self._same))
-            self._buffers.append(Buffer(part, value))
+            self._buffers.append(Buffer(part, value, part=len(self._buffers) - start))
             return len(self._same) - 1
 
         return tree_of(shape, buffer)
@@ -317,7 +320,7 @@ class LiveValueReader(Forward[int]):
         kept.writers = sorted({*kept.writers, *gone.writers})
         kept.readers = sorted({*kept.readers, *gone.readers})
         if gone.bytes > kept.bytes:
-            kept.shape, kept.value = gone.shape, gone.value
+            kept.shape, kept.value, kept.part = gone.shape, gone.value, gone.part
         if kept.parameter is None:
             kept.parameter = gone.parameter
         if kept.result is None:

@@ -79,6 +79,30 @@ def test_what_the_code_combines_has_its_own_lines() -> None:
     }
 
 
+def test_buffers_of_a_combined_collective_have_their_own_lines() -> None:
+    """The trace of JAX says which line makes a result of which shape."""
+
+    def step(x):
+        first = jax.lax.psum(x * 2, "x")
+        second = jax.lax.psum(x[:, :600] + 1, "x")
+        third = jax.lax.psum(x[:, :700] - 1, "x")
+        return (first @ first.T).sum() + (second @ second.T).sum() + (third @ third.T).sum()
+
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=P("x"), out_specs=P())
+    x = jax.ShapeDtypeStruct((16, 800), "float32")
+    (program,) = capture_compiled(jax.jit(mapped).lower(x).compile()).programs
+    (combined,) = [one for one in program.collectives or () if len(one.parts or ()) > 1]
+    assert program.memory_use is not None
+    lines = {value.shape: value.source for value in program.memory_use.values if value.name == combined.name}
+    (inner,) = [equation.params["jaxpr"] for equation in jax.make_jaxpr(mapped)(x).eqns]
+    sums = [equation for equation in inner.eqns if equation.primitive.name.startswith("psum")]
+    first = step.__code__.co_firstlineno + 1
+    shapes = [",".join(map(str, equation.outvars[0].aval.shape)) for equation in sums[:3]]
+    expected = {f"f32[{shape}]": f"test_collective_parts.py:{n}" for n, shape in enumerate(shapes, first)}
+    assert len(lines) > 1 and lines.items() <= expected.items()
+
+
 def test_what_parts_send_adds_up() -> None:
     collective = collective_of(REDUCED)
     sent = parts_of(collective)
