@@ -232,7 +232,6 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
     ]
     if program.code_on_device:
         named.append((CODE, program.code))
-    # The unexplained rest is negative if a compiler packs an array tighter than its dtype.
     parts = [(name, size) for name, size in named if size is not None and size > 0]
     if program.total is None and not parts and program.peak and program.peak > 0:
         return [(NEEDED, program.peak)]
@@ -520,6 +519,8 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
         if (group, in_host) in sizes
     ]
     rest = None if counted is None else counted - sum(part.bytes or 0 for part in parts)
+    if rest is not None and rest < 0:  # more than the whole: a compiler packs an array tighter than its dtype
+        return (GroupBytes(None, 0, counted),)
     return (*parts, *([] if rest == 0 else [GroupBytes(None, 0, rest)]))
 
 

@@ -130,7 +130,7 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
         arrays=tuple(arrays),
         programs=programs,
     )
-    paths = live_paths(there)
+    paths, values = live_paths(there), {array.path: array for array in target.arrays}
     missing = len(live.arrays) - len(arrays)
     message = (
         f"{counted(missing, 'live array')} on devices that no program was compiled for are left out: their "
@@ -138,7 +138,9 @@ def _on_target(live: Snapshot, target: Snapshot, devices: Mapping[int, int]) -> 
     )
     return replace(
         there,
-        programs=tuple(with_paths(program, paths(program, there.mesh_of(program))) for program in programs),
+        programs=tuple(
+            with_paths(program, paths(program, there.mesh_of(program), values)) for program in programs
+        ),
         findings=(*target.findings, *([Finding("note", LEFT_OUT, message)] if missing else ())),
     )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 import shutil
 import time
 from collections import Counter, defaultdict, deque
@@ -36,6 +37,7 @@ from inspector.core.snapshot import (
     Mesh,
     MeshAxis,
     Program,
+    ProgramArray,
     Reshard,
     ReshardedArrays,
     Seconds,
@@ -238,7 +240,7 @@ class _Read:
     record: CompiledRecord
     program: Program
     mesh: snapshot.Mesh | None
-    output_bytes: dict[str, int | None]  # by path, of all devices together
+    values: dict[str, Array]  # its inputs and outputs by path
     for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
     lowered: Path | None = None
     partitioned: tuple[Program, ...] = ()
@@ -436,18 +438,12 @@ class RunFolder:
             done.unlink(missing_ok=True)
         program = found.programs[0]
         lowered = path.with_name(f"{path.stem}{LOWERED}")
-        sizes = {array.path: array.bytes for array in found.arrays}
-        outputs = {
-            sharding.path: sizes.get(sharding.path)
-            for sharding in program.shardings
-            if sharding.role == "output"
-        }
         return _Read(
             meta,
             record,
             program,
             found.mesh_of(program),
-            outputs,
+            {array.path: array for array in found.arrays},
             later,
             lowered if lowered.exists() else None,
         )
@@ -538,7 +534,7 @@ class RunFolder:
         by_live_paths: list[Program] = []
         partitioned: list[Program] = []
         for entry in self._read:
-            renamed = paths(entry.program, entry.mesh)
+            renamed = paths(entry.program, entry.mesh, entry.values)
             name, mesh = entry.record.name, meshes.index_of(entry.mesh)
             # The program before a compile has the same paths.
             live, *before = (
@@ -599,7 +595,7 @@ class RunFolder:
 
 def _missing(read: _Read, paths: Sequence[str]) -> Finding:
     """Return a finding that names results of a program which are not among the live arrays."""
-    sizes = [read.output_bytes[path] for path in paths]
+    sizes = [read.values[path].bytes if path in read.values else None for path in paths]
     size = "" if None in sizes else f", {bytes_text(sum(filter(None, sizes)))}"
     named = and_text([*paths[:_MOST_NAMED], *(["more"] if len(paths) > _MOST_NAMED else [])])
     message = (
@@ -699,11 +695,12 @@ def with_paths(program: Program, paths: Mapping[str, str]) -> Program:
 
 def live_paths(
     live: Snapshot, outputs: Mapping[str, str] | None = None
-) -> Callable[[Program, snapshot.Mesh | None], dict[str, str]]:
-    """Return a function from a program and its mesh, if known, to the paths of live arrays.
+) -> Callable[[Program, snapshot.Mesh | None, Mapping[str, Array]], dict[str, str]]:
+    """Return a function from a program, its mesh and its values by path, to the paths of live arrays.
 
-    It returns the path of the live array that an input or output is, by its path in the program. Only arrays
-    on the same mesh are its inputs and outputs.
+    It returns the path of the live array that an input or output is, by its path in the program. Such an
+    array is on the same mesh, and has the shape, dtype and sharding of the value. Of arrays with one name,
+    `w` and `w (2)`, it is the first, or else the only one.
 
     Args:
       outputs: the paths of live arrays by that of the output that they are, if it is known.
@@ -712,17 +709,22 @@ def live_paths(
     own = [(array, keys.get(id(live.mesh_of(array)))) for array in live.arrays]
 
     @functools.cache
-    def on_mesh(key: MeshKey | None) -> tuple[dict[str, Spec | None], dict[str, list[str]]]:
-        specs = {
-            array.path: array.spec for array, its in own if array.spec is None or its is None or its == key
-        }
-        below: dict[str, list[str]] = {}
-        for path in specs:
-            below.setdefault(path.partition("/")[2] or path, []).append(path)
-        return specs, below
+    def on_mesh(key: MeshKey | None) -> tuple[dict[str, Array], dict[str, list[str]], dict[str, list[str]]]:
+        arrays = {array.path: array for array, its in own if array.spec is None or its is None or its == key}
+        below, numbered = defaultdict(list), defaultdict(list)
+        for path in arrays:
+            below[path.partition("/")[2] or path].append(path)
+            numbered[re.sub(r" \(\d+\)$", "", path)].append(path)
+        return arrays, below, numbered
 
-    def paths(program: Program, mesh: snapshot.Mesh | None) -> dict[str, str]:
-        specs, below = on_mesh(None if mesh is None else mesh_key(mesh))
+    def paths(program: Program, mesh: snapshot.Mesh | None, values: Mapping[str, Array]) -> dict[str, str]:
+        arrays, below, numbered = on_mesh(None if mesh is None else mesh_key(mesh))
+
+        def is_value(path: str, placed: ProgramArray) -> bool:
+            array, value = arrays.get(path), values.get(placed.path)
+            same = array and value and (array.shape, array.dtype) == (value.shape, value.dtype)
+            return bool(same) and array is not None and array.spec == placed.compiled
+
         renamed: dict[str, str] = {}
         prefix = f"{program.name}/input/"
         taken = {placed.path.removeprefix(prefix) for placed in program.shardings}
@@ -732,10 +734,11 @@ def live_paths(
                 # A train step returns the state that it takes: output `0/params/w` is `state/params/w`.
                 found = below.get(path) or below.get(path.partition("/")[2]) or []
                 if placed.use == "gradient":  # it has the path of its parameter below another variable
-                    found = [one for one in found if one not in taken and specs[one] == placed.compiled]
+                    found = [one for one in found if one not in taken and is_value(one, placed)]
                 path = found[0] if len(found) == 1 else (outputs or {}).get(placed.path, "")
-            if path in specs and specs[path] == placed.compiled:
-                renamed[placed.path] = path
+            same = [one for one in numbered.get(path, (path,)) if is_value(one, placed)]
+            if path in same or len(same) == 1:
+                renamed[placed.path] = path if path in same else same[0]
         return renamed
 
     return paths

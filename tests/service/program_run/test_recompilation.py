@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from inspector.core import program_run
 from inspector.core.program_run import CompileReason
+from inspector.machines.prediction.memory import breakdown
 from inspector.producers.recorded.recorder import _sharding_text
+from inspector.sections.array import placed
+from inspector.service.program_run import folder_snapshot
 from inspector.service.program_run.records import reasons
 from tests.service.program_run.test_program_run import RUN, call
 
@@ -108,3 +112,61 @@ def test_shardings_that_jax_calls_equivalent_are_no_reason() -> None:
     shardings = [NamedSharding(mesh, PartitionSpec(*spec)) for spec in specs]
     for one, other in itertools.product(shardings, repeat=2):
         assert (_sharding_text(one) == _sharding_text(other)) is one.is_equivalent_to(other, 2)
+
+
+# One function compiled for two dtypes, one for two sizes of its result. It prints the text of the type and
+# the bytes on one device of what each compile took and returned.
+OTHER_TYPES = """
+import functools, json
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+rows = NamedSharding(mesh, P("data", None))
+
+@jax.jit
+def total(weights):
+    return (weights * weights).sum(1).astype(jnp.float32)
+
+@functools.partial(jax.jit, static_argnums=1, out_shardings=rows)
+def nearest(weights, width):
+    return jnp.argsort(weights, axis=1)[:, :width]
+
+weights = jax.device_put(np.ones((64, 32), np.float32), rows)
+small = weights.astype(jnp.bfloat16)
+of = lambda *arrays: [[str(jax.typeof(array)), array.addressable_shards[0].data.nbytes] for array in arrays]
+known = {}
+for name, array in (("total", weights), ("total (2)", small)):
+    known[name] = of(array, total(array))
+for name, width in (("nearest", 8), ("nearest (2)", 16)):
+    found = nearest(weights, width)
+    known[name] = of(weights, found)
+print(json.dumps(known))
+"""
+
+
+def test_an_array_is_a_value_of_a_program_only_with_its_type(tmp_path: Path) -> None:
+    (tmp_path / "two_types.py").write_text(OTHER_TYPES)
+    ended = call(tmp_path, *RUN, "two_types.py")
+    assert ended.returncode == 0, ended.stderr
+    known = json.loads(ended.stdout)
+    snapshot = folder_snapshot.read(tmp_path / "recorded")
+    arrays = {array.path: array for array in snapshot.arrays}
+    for program in snapshot.programs:
+        memory = breakdown(snapshot, program)
+        assert memory is not None
+        for role, parts, (kind, size) in zip(
+            ("input", "output"), (memory.arguments, memory.outputs), known[program.name], strict=True
+        ):
+            assert sum(part.bytes or 0 for part in parts) == size
+            assert all((part.bytes or 0) >= 0 for part in parts)
+            for array in (arrays.get(value.path) for value in program.shardings if value.role == role):
+                if array is not None:
+                    assert f"{array.dtype}[{','.join(map(str, array.shape or ()))}]" == kind.replace(
+                        "@data", ""
+                    )
+    names = {(array.dtype, array.shape): array for array in snapshot.arrays}
+    said = {key: " ".join(map(str, placed(array, snapshot).blocks)) for key, array in names.items()}
+    assert "before total, nearest and nearest (2) used it" in said["float32", (64, 32)]
+    assert "before total (2) used it" in said["bfloat16", (64, 32)]
+    assert "nearest (2) returns it" in said["int32", (64, 16)]
