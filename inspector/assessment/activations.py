@@ -160,7 +160,7 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         predicted = predicted_in(snapshot, program, chip)
         step = predicted.seconds if not predicted.at_least else None
         seconds = None if step is None else recomputing_seconds(predicted, program)
-    total, use = program.flops_per_device, program.memory_use
+    total, use = program.work and program.work.flops_once, program.memory_use
     groups = () if use is None else use.groups
     at_peak = sum(group.bytes[use.peak] for group in groups if use and group.group == "activation")
     return Activations(

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
@@ -113,6 +113,16 @@ def omitted_axes(conflict: Conflict) -> Iterator[tuple[str, ConflictSide, int, s
                 # If it shards the operand, the result has its sharding by propagation.
                 if axis not in used and place not in names:
                     yield place, operand, dimension, axis
+
+
+def replicating_constraint(conflict: Conflict, axes: Sequence[str]) -> str | None:
+    """Return the constraint that asks for the one result of an operation whole; None if none is known to.
+
+    The operation then computes it on every device, from operands that were gathered over these mesh axes.
+    """
+    results = [side for side in conflict.sides if side.value.startswith("result")]
+    used = {axis for side in conflict.sides for names in side.used for axis in names or ()}
+    return results[0].constraint if len(results) == 1 and not used & {*axes} else None
 
 
 def _key(conflict: Conflict) -> Hashable:

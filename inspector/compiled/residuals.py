@@ -437,10 +437,12 @@ class _Reader:
         count = WorkCount(self._analysis)
         for computation in self._executed(entry, RUNS):
             times = self._analysis.runs[computation.name].count
+            cloned = self._analysis.clones.get(computation.name, ())
             for instruction in computation.instructions:
                 by_compiler += _BY_COMPILER.search(instruction.name) is not None
                 if (
                     instruction.does in _SAME
+                    or instruction.name in cloned
                     or self._name(computation, instruction).phase != "rematerialised"
                 ):
                     continue

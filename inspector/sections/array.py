@@ -88,8 +88,8 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     if returns:
         verb = "returns" if len(returns) == 1 else "return"
         fixed = all(sharding.requested is not None for _, sharding in uses if sharding.role == "output")
-        giver = "out_shardings of jit give" if fixed else "the compiled program gives"
-        said += f" {and_text([*map(subject, returns)])} {verb} it with the sharding that {giver} this result."
+        given = "the sharding that out_shardings of jit give this result" if fixed else "this sharding"
+        said += f" {and_text([*map(subject, returns)])} {verb} it with {given}."
     elif takes:
         said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."
     else:

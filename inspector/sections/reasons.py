@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import cachetools
 
-from inspector.compiled.causes import CONSTRAINT, omitted_axes
+from inspector.compiled.causes import CONSTRAINT, omitted_axes, replicating_constraint
 from inspector.compiled.collective_roles import makes_results
 from inspector.compiled.hlo.collective_names import PRODUCTS, READS, RETURN, UPDATES
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
@@ -311,6 +311,9 @@ def _constraint(collective: Collective, conflict: Conflict | None, named_after: 
         return f"the {_CONSTRAINTS[named_after]} in {collective.source}"
     omitted = () if conflict is None else omitted_axes(conflict)
     places = {place for place, *_, axis in omitted if collective.mesh_axes == (axis,)}
+    whole = None if conflict is None else replicating_constraint(conflict, collective.axis_names)
+    if not places and whole is not None and whole.startswith(CONSTRAINT):
+        places = {whole}
     return f"the {places.pop()}".replace(CONSTRAINT, "constraint in ") if len(places) == 1 else ""
 
 

@@ -60,7 +60,7 @@ FIELDS = {
     "numbers": r"[\d .]+|\.",
     "them": r"it|them|the parameters|these arrays",
     "recomputed": r"none again|[\d.]+ [kMGT]?FLOP again, (?:below )?[\d.]+% of its FLOPs",
-    "held": r"(?:weights|train state)(?: and other values)?",
+    "held": r"weights|train state",
     "ratio": r"[\d.]+",
     "most": r"(?:at most )?",
     "why": r"with the most (?:known )?FLOPs.*|that comes first|whose measured steps take longest",

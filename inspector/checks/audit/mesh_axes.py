@@ -167,6 +167,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
         for array in context.state
         if array.spec is not None and axis.name not in _used(array) and array.path not in gradients
     ]
+    # Data is no train state: FSDP shards the parameters and their optimizer state.
+    repeated = [array for array in repeated if array.path in context.state_paths] or repeated
     if using and all(map(context.is_replicated, repeated)):
         return None  # arrays that are replicated on all devices have separate findings
     saved = sum(_saved(context, array, axis.name) for array in repeated)
@@ -218,8 +220,6 @@ def _repeated(
         plain = " (plain data parallelism)" if not of_state and _shards_inputs(context, name) else ""
         gathered = ", but parameters must then be gathered" if "params" in groups else ""
         held = "train state" if context.trains else "weights"
-        if "other" in groups and context.snapshot.layout is None:
-            held += " and other values"
         as_well = "as well, as FSDP does," if context.trains else "as well"
         message += (
             f"{held} in {count}{plain}. Sharding over {name} {as_well} saves up to "

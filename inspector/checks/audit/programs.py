@@ -260,7 +260,9 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program of which devices compute the same, or more than the program has."""
     if context.snapshot.layout is not None:
         return
-    known = [(program, program.work.flops or 0.0) for program in context.snapshot.programs if program.work]
+    known = [
+        (program, program.work.flops_once or 0.0) for program in context.snapshot.programs if program.work
+    ]
     least = max(LEAST_SHARE * max((flops for _, flops in known), default=0.0), _LEAST_FLOPS)
     for program, flops in known:
         who = title(program.name)
@@ -301,7 +303,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
 def _repeated_text(part: RepeatedWork) -> str:
     along = f" along {and_text([f'`{axis}`' for axis in part.axes])}" if part.axes else ""
     most = "" if part.operation == "several" else f", most of it in {_operation(part)}{_at(part.source)}"
-    return f"{part.devices} devices{along} compute the same {si_text(part.flops, 'FLOP')} each{most}."
+    flops = si_text(part.flops, "FLOP")
+    return f"{part.devices} devices{along} compute the same, at least {flops} each{most}."
 
 
 def _operation(part: RepeatedWork) -> str:
@@ -337,9 +340,9 @@ def has_caches(context: AuditContext) -> bool:
 def repeated_share(program: Program) -> float | None:
     """Return the share of all FLOPs that devices compute as others do, at least; None if unknown."""
     work = program.work
-    if work is None or work.repeated is None or not work.flops:
+    if work is None or work.repeated is None or not work.flops_once:
         return None
-    return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops
+    return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops_once
 
 
 def _asked_for(program: Program) -> list[Collective]:

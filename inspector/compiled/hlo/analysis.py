@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.hlo.asynchronous import Chains, chains
-from inspector.compiled.hlo.dataflow import Backward, CallSite, CallSites, call_sites
+from inspector.compiled.hlo.dataflow import Backward, CallSite, CallSites, call_sites, clones
 from inspector.compiled.hlo.loops import Loops
 from inspector.compiled.hlo.module import Computation, Instruction, Module, users_of
 from inspector.compiled.hlo.opcodes import CALLS
@@ -61,6 +61,10 @@ class Analysis:
     @functools.cached_property
     def backward(self) -> Backward:
         return Backward(self.module, self.call_sites)
+
+    @functools.cached_property
+    def clones(self) -> Mapping[str, set[str]]:
+        return clones(self.module, self.call_sites)
 
     @functools.cached_property
     def chains(self) -> Chains:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
@@ -24,12 +24,15 @@ from inspector.compiled.hlo.module import (
     TooLong,
     operand_names,
 )
-from inspector.compiled.hlo.opcodes import KEEPS_DATA, Does, may_call
+from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, Does, may_call
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)
 _MAX_DEPTH = 100  # of nested calls
+# Equal operands give equal results.
+_NAMELESS = MOVES | {"constant", "iota", "broadcast", "element"}
+_PURE = _NAMELESS | ELEMENTWISE | {"compare", "reduce", "gather", "device"}
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,65 @@ def call_sites(module: Module) -> dict[str, list[CallSite]]:
                 site = CallSite(computation, instruction, called.role, called.number)
                 sites[called.computation].append(site)
     return dict(sites)
+
+
+def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
+    """Return, by computation, the instructions whose value another instruction computes as well.
+
+    A compiler clones cheap operations into each fusion that uses them. A clone has the attributes, the name
+    in the model and the operands of the other one. An operation that the model repeats has another name.
+    """
+    inside = {
+        name for name, calls in sites.items() if all(call.instruction.does == "fusion" for call in calls)
+    }
+    numbers: dict[Hashable, int] = {}
+    cloned: dict[str, set[str]] = defaultdict(set)
+    needed: set[tuple[str, str]] = set()
+
+    def value(
+        computation: Computation, given: Sequence[Hashable], seen: set[Hashable], depth: int = 0
+    ) -> Hashable:
+        """Return a number for the result: equal for equal values, a tuple of numbers for a tuple."""
+        values: dict[str | None, Hashable] = {}
+        result: Hashable = None
+        for instruction in computation.instructions:
+            constant = instruction.operands_text if instruction.does == "constant" else ""
+            names = () if constant else operand_names(instruction)
+            operands = tuple(values.get(name, (computation.name, name)) for name in names)
+            fused = module.callee(instruction, "call") if instruction.does == "fusion" else None
+            whole, element = operands[0] if operands else None, instruction.tuple_index
+            if instruction.does == "parameter" and instruction.number in range(len(given)):
+                result = given[instruction.number or 0]
+            elif instruction.does == "tuple":
+                result = operands
+            elif element is not None and isinstance(whole, tuple) and element < len(whole):
+                result = whole[element]
+            elif fused is not None and depth < _MAX_DEPTH:
+                result = value(fused, operands, seen, depth + 1)
+            else:
+                key: Hashable = (computation.name, instruction.name)
+                if instruction.does in _PURE:
+                    # The layout is that of the fusion, and a moved value can have the name of its user.
+                    shape = (instruction.shape_text or "").partition("{")[0]
+                    text = instruction.attributes_text.partition("metadata=")[0].strip(", ")
+                    computes = instruction.does not in _NAMELESS or opcodes.TABLE[instruction.opcode].flops
+                    name = instruction.metadata.get("op_name") if computes else None
+                    key = (instruction.opcode, shape, operands, text, name, constant)
+                result = numbers.setdefault(key, len(numbers))
+                if result in seen:
+                    cloned[computation.name].add(instruction.name)
+                else:
+                    seen.add(result)
+                    needed.add((computation.name, instruction.name))
+            values[instruction.name] = result
+        root = computation.root
+        return None if root is None else values.get(root.name)
+
+    for computation in module.computations:
+        if computation.name not in inside and any(op.does == "fusion" for op in computation.instructions):
+            value(computation, (), set())
+    # Equal fusions can share a computation.
+    return {name: {one for one in names if (name, one) not in needed} for name, names in cloned.items()}
 
 
 class CallFrame(NamedTuple):

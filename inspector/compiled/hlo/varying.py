@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from inspector.compiled.hlo import entry, shardings, text
+from inspector.compiled.hlo import dataflow, entry, shardings, text
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.asynchronous import begun
 from inspector.compiled.hlo.collectives import positions_of
@@ -439,11 +439,13 @@ class _Evaluation(Forward[Digits]):
 
     def _looked_up(self, computation: Computation, instruction: Instruction) -> Digits | None:
         """Return the digits along which the entries of a table of all devices differ; None without one."""
-        table, place = computation.operand(instruction), computation.operand(instruction, 1)
-        if table is None or place is None or place.opcode != "partition-id":
+        backward = self._analysis.backward
+        operands = backward.operands(dataflow.Value(dataflow.CallFrame(computation), instruction))
+        # Inside of a fusion they are its parameters.
+        found = [[*backward.chain(operand, ())][-1].instruction for operand in operands]
+        if [source.opcode for source in found] != ["constant", "partition-id"]:
             return None
-        if table.opcode != "constant":
-            return None
+        table = found[0]
         entries = text.items(table.operands_text[1:-1]) if "{" in table.operands_text else []
         if len(entries) != self._places.devices:
             return None

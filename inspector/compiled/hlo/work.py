@@ -111,7 +111,7 @@ def repeated_work(
     """Return the FLOPs of one device that others compute as well, the most FLOPs first.
 
     They are those of operations whose operands are the same on all devices along a mesh axis, without
-    conversions: a lower bound.
+    conversions and clones in fusions: a lower bound.
     Return None if this cannot be known: a trip count is unknown, or the text is truncated.
 
     Args:
@@ -134,7 +134,8 @@ def repeated_work(
             return None
         alike = places.everywhere - run.operands[instruction.name]
         # Compilers convert types that a platform cannot compute, and convert them again for each use.
-        if alike and value and instruction.opcode != "convert":
+        cloned = instruction.name in analysis.clones.get(run.computation.name, ())
+        if alike and value and instruction.opcode != "convert" and not cloned:
             # A search and a sort compare: they take longer than their FLOPs.
             key = alike, kernel_costs.searches(instruction)
             totals[key] += run.times * value
@@ -285,6 +286,7 @@ class WorkCount:
     def __init__(self, analysis: Analysis) -> None:
         self._module = analysis.module
         self._runs: Mapping[str, Runs] = analysis.runs
+        self._clones = analysis.clones
         self._wholes: dict[str, _Run | None] = {}
         self._fusions: dict[str, int | None] = {}
         self._depth = 0
@@ -293,7 +295,7 @@ class WorkCount:
 
     def of(self, entry: Computation) -> Work:
         """Return the work of the entry and all that it calls."""
-        total, instructions = _Sum(), _Total()
+        total, instructions, cloned = _Sum(), _Total(), _Total()
         kernels: dict[tuple[_Kernel, tuple[str, ...] | None], _Calls] = {}
         parts: dict[tuple[str, ...] | None, _Sum] = {}
         for name, run in self._reached(entry).items():
@@ -303,6 +305,9 @@ class WorkCount:
             parts.setdefault(runs.within, _Sum()).add(runs.per_iteration, run)
             total.add(runs.count, run)
             instructions.add(runs.count, run.instructions)
+            computation = self._module.by_name[name]
+            for clone in self._clones.get(name, ()):
+                cloned.add(runs.count, self.alone(computation, computation.by_name[clone]).flops.value)
             # An unknown trip count without a loop in `within` leaves the number of calls unknown.
             times = runs.count if runs.within is None else runs.per_iteration
             for kernel, calls in run.kernels.items():
@@ -314,6 +319,7 @@ class WorkCount:
             tuple(sorted(_not_counted((kernel, calls) for (kernel, _), calls in kernels.items()))),
             instructions.figure,
             _boundary(entry).figure,
+            cloned_flops=cloned.figure or 0.0,
             parts=_parts(parts),
             kernels=tuple(
                 KernelCalls(*kernel, within or (), calls.count.figure, calls.bytes.figure, calls.flops.figure)

@@ -197,6 +197,8 @@ class ConflictSide(Record):
       spec: For each dimension its mesh axes, or None: of an operand before the operation, of a result after.
       used: The mesh axes in which the operation computes, or None. It is resharded if they differ.
       origins: Where each mesh axis of `spec` comes from. None if this was not recorded.
+      constraint: The constraint that alone uses this result, and asks for it whole on each device. None if
+        there is none.
     """
 
     value: str
@@ -205,6 +207,7 @@ class ConflictSide(Record):
     spec: Spec
     used: Spec
     origins: tuple[Origin, ...] | None = field(default=None, metadata=OMIT_NONE)
+    constraint: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -404,6 +407,8 @@ class Work(Record):
         and so adds rows to each group. Empty without such a kernel.
       grouped_masked: Floating-point operations among those of `grouped_tiles` whose matrices have a side that
         is not a multiple of 128, the lanes of a TPU. The kernel masks their tiles.
+      cloned_flops: Floating-point operations that a compiler cloned into several fusions, without one of
+        each. The program does not repeat them. 0 if unknown.
       repeated: Operations that several devices compute alike, the most FLOPs first. None if not looked for,
         or if a trip count is unknown.
       parts: The same figures by loops with an unknown trip count and branches. Empty without any.
@@ -424,10 +429,16 @@ class Work(Record):
     grouped: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
     grouped_tiles: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
     grouped_masked: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
+    cloned_flops: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
     repeated: tuple[RepeatedWork, ...] | None = field(default=None, metadata=OMIT_NONE)
     parts: tuple[WorkPart, ...] = field(default=(), metadata=OMIT_DEFAULT)
     kernels: tuple[KernelCalls, ...] = field(default=(), metadata=OMIT_DEFAULT)
     matmul_on_tpu: tuple[MatmulFlops, ...] | None = field(default=None, metadata=OMIT_NONE)
+
+    @property
+    def flops_once(self) -> float | None:
+        """Floating-point operations without those that only a compiler's fusion repeats; None if unknown."""
+        return None if self.flops is None else self.flops - self.cloned_flops
 
     @property
     def matmul_flops(self) -> float | None:

@@ -9,7 +9,7 @@ from jax.extend.mlir import ir
 from inspector.core.collectives import OPERATIONS, REDUCTIONS
 from inspector.core.snapshot import Collective, Conflict, ConflictSide
 from inspector.producers.mlir.locations import named_at
-from inspector.producers.partition.history import History
+from inspector.producers.partition.history import NAME, History
 from inspector.producers.partition.numbers import Purpose
 from inspector.producers.partition.origins import Sources, origins_of_value
 from inspector.producers.partition.shardings import (
@@ -166,8 +166,17 @@ def conflict(conflicting: Conflicting, origins: bool, history: History, sources:
             spec_of(side.axes),
             spec_of(side.used),
             origins_of_value(side.value, history, sources) if origins else None,
+            _replicates(side, sources) if origins else None,
         )
         for side in conflicting.sides
     )
     operation = conflicting.operation.name.partition(".")[2]
     return Conflict(operation, sides, conflicting.collectives, name, place)
+
+
+def _replicates(side: OperandSide, sources: Sources) -> str | None:
+    """Return the constraint that alone uses a result and asks for it whole; None without one."""
+    users = [use.owner for use in side.value.uses] if side.name.startswith("result") else []
+    if len(users) != 1 or any(side.axes) or users[0].name != _CONSTRAINT or NAME not in users[0].attributes:
+        return None
+    return sources.named(ir.StringAttr(users[0].attributes[NAME]).value)

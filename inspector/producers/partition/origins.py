@@ -7,19 +7,21 @@ that came from one.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jax.extend.mlir import ir
 
 from inspector.core.rules import Rule, rule_behind
 from inspector.core.snapshot import Origin
-from inspector.producers.mlir.locations import called_at
+from inspector.producers.mlir.locations import called_at, named_at
 from inspector.producers.partition.history import NAME, AxisPath, History
 from inspector.producers.partition.shardings import MANUAL, axes_of_dimensions, sharding_of
 
 LOGICAL_AXES = "mhlo.logical_axes"  # a dialect prefix that every module of JAX knows
 
+# The primitives by which code asks for a sharding; others have the sharding of their type.
+_CALLS = frozenset({"sharding_constraint", "reshard", "device_put", "jit", "pjit"})
 _ARGUMENT = re.compile(r"(input|output): (\d+)")
 
 
@@ -29,10 +31,14 @@ LogicalAxes = tuple[str | None, ...]
 
 @dataclass(frozen=True)
 class Constraint:
-    """A sharding constraint: its line (see `called_at`), and its logical axes in a module with such axes."""
+    """A sharding constraint: its line (see `called_at`), and its logical axes in a module with such axes.
+
+    asked: whether code in this line asks for one by a call, not by the type of an operation on explicit axes.
+    """
 
     place: str
     logical_axes: LogicalAxes
+    asked: bool = True
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Sources:
       logical_axes: names of the dimensions of each argument and result by its path. Empty if the module was
         lowered with mesh axes.
       rules: the layout's rules, which map logical axes to mesh axes.
+      explicit: whether the mesh has explicit axes, for which JAX adds a constraint to each operation.
     """
 
     inputs: Sequence[str]
@@ -52,6 +59,7 @@ class Sources:
     constraints: Mapping[str, Constraint]
     logical_axes: Mapping[str, LogicalAxes]
     rules: Sequence[Rule]
+    explicit: bool = False
 
     def origin(self, axis: str, path: AxisPath | None) -> Origin | None:
         """Return the origin of a mesh axis, with the rule that put it there; None if it is unknown."""
@@ -63,14 +71,17 @@ class Sources:
         return Origin(axis, source, rule_behind(names, axis, self.rules), path.steps)
 
     def named(self, source: str) -> str:
-        """Return a source as a path, or as `constraint file.py:31`."""
+        """Return a source as a path, `constraint file.py:31`, or `explicit sharding file.py:31`."""
         argument = _ARGUMENT.fullmatch(source)
         if argument:
             paths = self.inputs if argument[1] == "input" else self.outputs
             place = int(argument[2])
             return paths[place] if place < len(paths) else source
         constraint = self.constraints.get(source)
-        return f"constraint {constraint.place if constraint else source}"
+        implied = self.explicit and constraint is not None and not constraint.asked
+        return (
+            f"{'explicit sharding' if implied else 'constraint'} {constraint.place if constraint else source}"
+        )
 
 
 def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
@@ -82,12 +93,15 @@ def constraints_of(operations: Iterable[Any]) -> dict[str, Constraint]:
         name = ir.StringAttr(operation.attributes[NAME]).value
         place = called_at(operation.location) or name
         if operation.name == "sdy.sharding_constraint":
-            constraints[name] = Constraint(place, noted_axes(operation))
+            stack, _ = named_at(operation.location)
+            asked = (stack or "").rpartition("/")[2].partition("(")[0] in _CALLS
+            constraints[name] = Constraint(place, noted_axes(operation), asked)
         elif operation.name == MANUAL:
             for kind, values in (("input", operation.operands), ("output", operation.results)):
                 for number in range(len(values)):
                     constraints[f"{name}_{kind}: {number}"] = Constraint(place, ())
-    return constraints
+    lines = {constraint.place for constraint in constraints.values() if constraint.asked}
+    return {name: replace(one, asked=one.place in lines) for name, one in constraints.items()}
 
 
 def note_axes(operation: ir.Operation, names: LogicalAxes) -> None:

@@ -481,7 +481,12 @@ def with_causes(
     """
     program, history = partitioned.totals.program, propagated.history
     sources = Sources(
-        lowered.inputs, lowered.outputs, propagated.constraints, lowered.logical_axes, setting.rules
+        lowered.inputs,
+        lowered.outputs,
+        propagated.constraints,
+        lowered.logical_axes,
+        setting.rules,
+        any(axis.type == "explicit" for axis in setting.mesh.axes),
     )
     purposes = purposes_of(partitioned.module)
     with propagated.module.context:
