@@ -13,7 +13,7 @@ contains anything else. A use is recorded only if the text proves it; all others
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -134,12 +134,13 @@ class _Uses:
         shapes: Sequence[Shape | None],
         paths: Sequence[str],
     ) -> None:
-        self._products, self._looked_up, self._statistics = (
-            reader.products,
-            reader.looked_up,
-            reader.statistics,
-        )
-        self._tables = frozenset(table for table, _ in self._looked_up)
+        # Each operand of a product with the other one, and whether it is in the backward pass.
+        self._pairs = [
+            (one, other, p.backward)
+            for p in reader.products
+            for one, other in ((p.left, p.right), (p.right, p.left))
+        ]
+        self._looked_up, self._statistics = reader.looked_up, reader.statistics
         self._given = given
         self._paths = paths
         # Result number → arguments of the same type that it follows from.
@@ -154,20 +155,31 @@ class _Uses:
         self._learns = frozenset(
             n for place, flow in enumerate(returned) if flow.backward for n in self._from[place]
         )
-        self._trains = any(product.backward for product in self._products)
+        self._trains = any(backward for _, _, backward in self._pairs)
 
     def by_number(self) -> dict[int, ArgumentUse]:
         """Return the uses by the number of the argument."""
         updated = frozenset[int]().union(*self._from.values()) - self._wrote
-        forward, any_pass = self._against_computed(False), self._against_computed(True)
-        trains = self._trains
-        read = frozenset(n for product in self._products for flow in product[:2] for n in flow.follows)
+        trains, tables = self._trains, frozenset(table for table, _ in self._looked_up)
+        # Arguments that are multiplied with computed values, and updated ones with arguments that are not.
+        late = [(n, backward) for one, by, backward in self._pairs if not by.alone for n in _argument(one)]
+        forward, any_pass = (
+            frozenset(n for n, backward in late if not backward),
+            frozenset(n for n, _ in late),
+        )
+        inputs = frozenset(
+            n
+            for one, by, _ in self._pairs
+            if (partner := _argument(by)) and not partner & (updated | forward)
+            for n in _argument(one)
+        )
+        read = frozenset(n for one, _, _ in self._pairs for n in one.follows)
         caches = frozenset(n for n in self._wrote & read if not trains and self._rank(n) >= 2)
         # A batch meets computed values only in the backward pass, and no step returns it updated.
-        learnt = (any_pass | self._against_inputs(updated, forward) | self._tables) & updated
+        learnt = (any_pass | inputs | tables) & updated
         weights = learnt if trains else frozenset()
         if not weights:
-            weights = self._in_trees((forward | self._tables) - caches - updated)
+            weights = self._in_trees((forward | tables) - caches - updated)
         weights = frozenset(n for n in weights if self._is_floating(n)) - caches
         averages = self._averages(updated, weights)
         weights -= averages
@@ -202,51 +214,31 @@ class _Uses:
 
     def _averages(self, updated: frozenset[int], weights: frozenset[int]) -> frozenset[int]:
         """Return the updated arrays that follow from a weight that does not follow from them."""
-        places = {n: {place for place, own in self._from.items() if n in own} for n in updated}
-        return frozenset(n for n in updated if any(places[n] < places[w] for w in weights & updated))
+        places: dict[int, set[int]] = defaultdict(set)
+        for place, own in self._from.items():
+            for n in own:
+                places[n].add(place)
+        followed = self._from.values()
+        return frozenset(
+            n for own in followed for w in own & weights for n in own & updated if places[n] < places[w]
+        )
 
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
         """Return arrays that are multiplied with a weight or look up its rows, next to no state."""
         weights = {number for number, use in uses.items() if use == "weight"}
-        pairs = [pair for p in self._products for pair in ((p.left, p.right, p), (p.right, p.left, p))]
-        of_gradients = {n for one, _, p in pairs if p.backward for n in _argument(one)}
-        given = {
-            n for one, w, p in pairs if not p.backward and _argument(w) & weights for n in _argument(one)
-        }
+        of_gradients = {n for one, _, backward in self._pairs if backward for n in _argument(one)}
+        given = {n for one, by, _ in self._pairs if _argument(by) & weights for n in _argument(one)}
         given = given & of_gradients | {n for table, at in self._looked_up if table in weights for n in at}
         state = {self._root(number) for number in (*uses, *updated, *self._wrote)}
         return {n: "data" for n in sorted(given) if self._root(n) not in state and self._rank(n) > 0}
-
-    def _against_computed(self, backward: bool) -> frozenset[int]:
-        """Return the arguments that are multiplied with computed values."""
-        return frozenset(
-            number
-            for product in self._products
-            if backward or not product.backward
-            for factor, other in (product[:2], product[1::-1])
-            for number in _argument(factor)
-            if not other.alone
-        )
-
-    def _against_inputs(self, updated: frozenset[int], weights: frozenset[int]) -> frozenset[int]:
-        """Return the updated arguments that are multiplied with arguments that are not updated."""
-        return frozenset(
-            number
-            for product in self._products
-            for factor, other in (product[:2], product[1::-1])
-            for number in _argument(factor) & updated
-            if (partner := _argument(other)) and not partner & (updated | weights)
-        )
 
     def _in_trees(self, weights: frozenset[int]) -> frozenset[int]:
         """Return those that share an argument of the function with another one.
 
         A single array that is multiplied with computed values can also be data, such as a graph's matrix.
         """
-        roots: dict[str, set[int]] = {}
-        for number in weights:
-            roots.setdefault(self._root(number), set()).add(number)
-        return frozenset(n for numbers in roots.values() if len(numbers) > 1 for n in numbers)
+        roots = Counter(map(self._root, weights))
+        return frozenset(number for number in weights if roots[self._root(number)] > 1)
 
     def _with_neighbors(
         self, uses: dict[int, ArgumentUse], updated: frozenset[int], averages: frozenset[int]
@@ -256,32 +248,28 @@ class _Uses:
         A train step updates them with gradients. A running mean or variance is not updated so, and is
         subtracted or under a square root where it is used. A scalar needs a moment, too.
         """
-        below: dict[tuple[str, ...], set[ArgumentUse | None]] = {}
-        changes: dict[tuple[str, ...], set[bool]] = {}
+        # Below the keys of a tree: each use, and whether an array of it is updated.
+        below: dict[tuple[str, ...], set[tuple[ArgumentUse | None, bool]]] = {}
         for number, use in (*uses.items(), *((number, None) for number in averages)):
             keys = self._keys(number)
             for end in range(1, len(keys)):
-                below.setdefault(keys[:end], set()).add(use)
-                changes.setdefault(keys[:end], set()).add(number in updated)
+                below.setdefault(keys[:end], set()).add((use, number in updated))
+        with_others = {n for own in self._from.values() if len(own) > 1 for n in own}
         added: dict[int, ArgumentUse] = {}
         for number in range(len(self._paths)):
             if number in uses or number in averages or not self._is_floating(number):
                 continue
             if number in self._statistics if not self._trains else number in updated - self._learns:
                 continue
-            if self._rank(number) < 1 and not any(
-                number in own and len(own) > 1 for own in self._from.values()
-            ):
+            if self._rank(number) < 1 and number not in with_others:
                 continue
             keys = self._keys(number)
             for end in range(len(keys) - 1, 0, -1):
-                known = below.get(keys[:end])
-                if known is None:
-                    continue
-                (use, *others), same = known, changes[keys[:end]] == {number in updated}
-                if same and not others and use is not None and use != "cache":
-                    added[number] = use
-                break
+                if known := below.get(keys[:end]):
+                    (use, changes), *others = known
+                    if use in ("weight", "moment") and not others and changes == (number in updated):
+                        added[number] = use
+                    break
         return uses | added
 
     def _keys(self, number: int) -> tuple[str, ...]:

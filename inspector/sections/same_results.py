@@ -78,14 +78,11 @@ def _summary(results: SameResults) -> Block:
 
 
 def _unchecked(program: ComparedProgram) -> list[Inline]:
-    """Return which results rounding changes too much, the first ones by their paths."""
-    paths = [Code(value.path or "result") for value in program.unchecked]
-    listed = [part for path in paths[:_MOST_PATHS] for part in (", ", path)][1:]
-    rest = len(paths) - _MOST_PATHS
-    more = f" and {rest} more" if rest > 0 else ""
-    why = f"{more} cannot be checked: rounding errors in the arguments and sums change"
-    which = "it" if len(paths) == 1 else "each of them"
-    return [Code(program.name), ": ", *listed, f"{why} {which} by more than {MEANINGFUL:.0%}."]
+    """Return which results have a tolerance that hides real differences, the first ones by their paths."""
+    paths = [value.path or "result" for value in program.unchecked]
+    paths[_MOST_PATHS:] = [f"{len(paths) - _MOST_PATHS} more"] if len(paths) > _MOST_PATHS else []
+    why = f"rounding errors in the arguments and sums need a tolerance above {MEANINGFUL}"
+    return [Code(program.name), f": {and_text(paths)} cannot be checked: {why}."]
 
 
 def _of_program(program: ComparedProgram) -> list[Inline]:
@@ -144,9 +141,7 @@ def _programs(results: SameResults) -> Table:
         {
             Column("Program", "code"): lambda program: Code(program.name),
             Column("Devices", "count"): lambda program: program.devices,
-            Column("Results", "count"): lambda program: (
-                None if program.reason is not None else program.results
-            ),
+            Column("Results", "count"): lambda program: None if program.reason else program.results,
             Column(
                 "Largest difference",
                 help="Norm of the difference relative to the norm of the result; of integers, the share of "
@@ -163,10 +158,10 @@ def _programs(results: SameResults) -> Table:
 
 def _answer(program: ComparedProgram) -> Mark:
     if not program.differs:
-        if program.unchecked and program.largest:
-            return Mark(f"{len(program.unchecked)} of {program.results} not checked", "unknown")
-        checked = program.reason is None and not program.unchecked
-        return Mark("same", "success") if checked else Mark("not checked", "unknown")
+        if program.reason is None and not program.unchecked:
+            return Mark("same", "success")
+        count = f"{len(program.unchecked)} of {program.results} " if program.unchecked else ""
+        return Mark(f"{count}not checked", "unknown")
     values = [*program.differing, *([program.first.value] if program.first else [])]
     copies = any(value.unequal is not None for value in values)
     return Mark("differs, copies are unequal" if copies else "differs", "error")

@@ -549,11 +549,7 @@ def _inputs(
                 "shape": list(getattr(aval, "shape", ())),
                 "dtype": str(getattr(aval, "dtype", aval)),
                 "weak": bool(getattr(aval, "weak_type", False)),
-                "sharding": _own_sharding(own[place - constants])
-                if own
-                else None
-                if sharding is None
-                else _sharding_text(sharding),
+                "sharding": _own_sharding(own[place - constants]) if own else _sharding_text(sharding),
             }
         )
     return inputs
@@ -562,12 +558,13 @@ def _inputs(
 def _own_sharding(argument: PyTree) -> str:
     if not isinstance(argument, jax.Array):
         return "not a jax.Array"
-    committed = "" if argument.committed else ", not committed"
-    return _sharding_text(argument.sharding) + committed
+    return f"{_sharding_text(argument.sharding)}{'' if argument.committed else ', not committed'}"
 
 
-def _sharding_text(sharding: Any) -> str:
+def _sharding_text(sharding: Any) -> str | None:
     """Return a sharding in words. Equivalent ones, for which JAX compiles once, have the same words."""
+    if sharding is None:
+        return None
     if not isinstance(sharding, NamedSharding):
         devices = len(sharding.device_set)
         return type(sharding).__name__ + (f" on {devices} devices" if devices > 1 else "")
