@@ -67,17 +67,6 @@ def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict])
     )
 
 
-def _same(collective: Collective) -> Hashable:
-    """Return a key that a compiled and a partitioned collective share if they are one."""
-    return (
-        collective.op,
-        collective.op_name,
-        collective.mesh_axes,
-        collective.axis_parts,
-        collective.payload_bytes,
-    )
-
-
 def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Collective]]:
     """Return the collectives with origins by each operation and each array that they serve."""
     by_place: dict[Hashable, list[Collective]] = defaultdict(list)
@@ -116,7 +105,8 @@ def _with_origins(
     near = {key: other for key, other in near.items() if axes & frozenset(other.axis_names)}
     same = [other for other in near.values() if _kind(other.op) == _kind(collective.op)]
     alike = [other for other in same if (other.op, other.op_name) == (collective.op, collective.op_name)]
-    exact = [other for other in alike if _same(other) == _same(collective)]
+    place = _serves(collective, None), collective.payload_bytes
+    exact = [other for other in alike if (_serves(other, None), other.payload_bytes) == place]
     candidates = exact or alike
     candidates = [other for other in candidates if other.source == collective.source] or candidates
     if (collective.op, collective.mesh_axes) in ordered:

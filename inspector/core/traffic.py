@@ -53,30 +53,15 @@ def traffic(collectives: Iterable[Collective], networks_apart: bool = False) -> 
         parts = collective.axis_parts if collective.mesh_axes is None else None
         key = (collective.mesh_axes, parts, collective.op, collective.network if networks_apart else None)
         groups.setdefault(key, []).append(collective)
-    rows = [
-        Traffic(
-            axes,
-            op,
-            len(_instructions(group)),
-            executions_of(group),
-            _total((collective, collective.executions, collective.payload_bytes) for collective in group),
-            wire_bytes_of_run(*group),
-            any(collective.conditional for collective in group),
-            network,
-            wire_bytes_of_iteration(*group),
-            parts,
-            of_busiest,
-        )
-        for ((axes, parts, op, network), group), of_busiest in zip(
-            groups.items(), sent_of_busiest([*groups.values()]), strict=True
-        )
-    ]
-
-    def rank(row: Traffic) -> tuple[int, bool]:
-        sent = row.wire_bytes_per_device
-        return sent or row.wire_bytes_per_iteration or 0, sent is not None
-
-    return tuple(sorted(rows, key=rank, reverse=True))
+    rows = []
+    busiest = sent_of_busiest([*groups.values()])
+    for ((axes, parts, op, network), group), of_busiest in zip(groups.items(), busiest, strict=True):
+        branches, sent = any(one.conditional for one in group), wire_bytes_of_run(*group)
+        payload = _total((one, one.executions, one.payload_bytes) for one in group)
+        counts, repeated = (len(_instructions(group)), executions_of(group)), wire_bytes_of_iteration(*group)
+        row = Traffic(axes, op, *counts, payload, sent, branches, network, repeated, parts, of_busiest)
+        rows.append((sent or repeated or 0, sent is not None, row))
+    return tuple(row for *_, row in sorted(rows, key=lambda ranked: ranked[:2], reverse=True))
 
 
 def axes_text(collective: Collective | Traffic) -> str:

@@ -186,7 +186,7 @@ def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
     lines = Counter[tuple[str, str | None]]()
     for collective in row.collectives:
         if collective.source:
-            lines[collective.source, collective.library_source] += wire_bytes_of_run(collective) or 0
+            lines[collective.source, collective.library_source] += least_bytes(collective)
     for (source, library), _ in lines.most_common(_MOST_SOURCES):
         parts += [" ", Code(source)]
         if library is not None:
@@ -337,11 +337,8 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
     times = f"{up_to}{runs} {'execution' if collective.executions == 1 else 'executions'}"
     sent, period = wire_bytes_of_run(collective), "in one run"
     if collective.executions_per_iteration is not None:
-        times = (
-            f"{counted(collective.executions_per_iteration, 'execution')} in one iteration of its "
-            "loops, whose "
-        )
-        times += "trip count is unknown,"
+        repeats = counted(collective.executions_per_iteration, "execution")
+        times = f"{repeats} in one iteration of its loops, whose trip count is unknown,"
         sent, period = wire_bytes_of_iteration(collective), "in one iteration"
     modules = modules_text(collective, most=6)
     place = "" if modules == _NO_MODULE else f" in {modules}"
@@ -351,11 +348,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
         f"{place}. {groups}; {times} with "
         f"{exact_bytes_text(collective.payload_bytes)} payload each; "
         f"{up_to}{exact_bytes_text(sent)} leave each {'sending ' if idle else ''}device {period}." + idle,
-        *(
-            (" Groups in the text: ", Code(collective.written_groups), ".")
-            if collective.written_groups
-            else ()
-        ),
+        *((" Groups in the text: ", Code(written), ".") if (written := collective.written_groups) else ()),
     )
 
 

@@ -79,18 +79,16 @@ class LiveArrays:
             alone.update(dict.fromkeys(array.sharding.addressable_devices, _shard_bytes(array)))
         if max(alone.values(), default=0) <= self._most_alive:
             return self._most_alive
-        known, self._addresses = self._addresses, {}
+        known: dict[int, tuple[Any, frozenset[_Address]]] = {}  # local: several threads count
         for array in live:
-            reference, addresses = known.get(id(array), (None, frozenset()))
+            reference, addresses = self._addresses.get(id(array), (None, frozenset()))
             if reference is None or reference() is not array or not all(place for _, place, _ in addresses):
                 addresses = _addresses(array) if array.sharding.memory_kind != PINNED else frozenset()
-            self._addresses[id(array)] = weakref.ref(array), addresses
-        held = set().union(*(addresses for _, addresses in self._addresses.values()))
+            known[id(array)] = weakref.ref(array), addresses
+        self._addresses, held = known, set().union(*(addresses for _, addresses in known.values()))
         equal = {(device, size) for device, place, size in held if place}
         memory = {
-            (device, place or -size): size
-            for device, place, size in held
-            if place or (device, size) not in equal
+            (one, place or -size): size for one, place, size in held if place or (one, size) not in equal
         }
         totals = Counter[int]()
         for (device, _), size in memory.items():
@@ -131,9 +129,7 @@ class LiveArrays:
         The Snapshot is None if no array is alive. `share_of_new` becomes the share of the bytes in arrays
         that were created after the last capture.
         """
-        live = _without_views(
-            [live_array for live_array in jax.live_arrays() if not live_array.is_deleted()], final
-        )
+        live = _without_views([array for array in jax.live_arrays() if not array.is_deleted()], final)
         self._compare_with_last(live)
         if not live:
             return None, Names({}, {}, {})
@@ -165,15 +161,10 @@ class LiveArrays:
         paths = list(numbered(path or "array" for path, _ in captured))
         path_of = {id(_held(array)): path for path, (_, array) in zip(paths, captured, strict=True)}
         groups = {path_of[key]: own[key].group for key in path_of.keys() & own.keys()}
-        arrays = tuple(
-            replace(array, group=groups.get(array.path) or array.group) for array in snapshot.arrays
-        )
-        names = Names(
-            counts,
-            {path_of[key]: own[key].path for key in path_of.keys() & own.keys()},
-            {path: path_of[key] for path, key in matched if key in path_of},
-        )
-        return replace(snapshot, arrays=arrays, findings=findings), names
+        arrays = tuple(replace(one, group=groups.get(one.path) or one.group) for one in snapshot.arrays)
+        own_names = {path_of[key]: own[key].path for key in path_of.keys() & own.keys()}
+        outputs = {path: path_of[key] for path, key in matched if key in path_of}
+        return replace(snapshot, arrays=arrays, findings=findings), Names(counts, own_names, outputs)
 
     def _compare_with_last(self, live: list[Any]) -> None:
         sizes = [array.size * array.dtype.itemsize for array in live]
@@ -186,13 +177,8 @@ class LiveArrays:
         self._seen = {id(array): weakref.ref(array) for array in live}
 
     def _remember(self, array: jax.Array, path: str, dtype: Any) -> None:
-        key = id(array)
-        self._dtypes[path] = dtype
-
-        def forget(_: object) -> None:
-            self._arguments.pop(key, None)
-
-        self._arguments[key] = (weakref.ref(array, forget), path)
+        key, self._dtypes[path] = id(array), dtype
+        self._arguments[key] = (weakref.ref(array, lambda _: self._arguments.pop(key, None)), path)
 
     def _typed(self, path: str, data: Any) -> Any:
         """Return an array with the dtype that the program has under this path."""
@@ -273,10 +259,9 @@ def _shard_bytes(array: jax.Array) -> int:
 
 def _addresses(array: Any) -> frozenset[_Address]:
     """Return where the data of an array is; without addresses if it is not ready. Empty if it is deleted."""
-    alone = len(array.sharding.device_set) == 1
     try:
-        parts = ([array] if alone else arrays.parts(array)) if array.is_ready() else ()
-        if parts:
+        if array.is_ready():
+            parts = [array] if len(array.sharding.device_set) == 1 else arrays.parts(array)
             return frozenset(
                 (*(d.id for d in p.devices()), p.unsafe_buffer_pointer(), p.nbytes) for p in parts
             )
