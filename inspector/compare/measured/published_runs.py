@@ -151,91 +151,9 @@ _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("silu", "linear"): ("silu", "true"),
     ("gelu", "linear"): ("gelu", "true"),
 }
-_SPARSE_CORE = (
-    "xla_sc_disable_megacore_partitioning=true",
-    "xla_tpu_use_tc_device_shape_on_sc=true",
-    "xla_sc_enable_instruction_fusion=false",
-)
 # Groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py), without those that
 # this compiler lacks or that choose hardware.
-_OPTION_GROUPS = {
-    "DENSE_VMEM_LIMIT_FLAG": ("xla_tpu_scoped_vmem_limit_kib=98304",),
-    "MOE_VMEM_LIMIT_FLAG": ("xla_tpu_scoped_vmem_limit_kib=81920",),
-    "DISABLE_COLLECTIVE_MATMUL": ("xla_jf_spmd_threshold_for_windowed_einsum_mib=1000000",),
-    "LAYOUT_FOR_ALL_REDUCE_SCATTER": (
-        "xla_tpu_use_minor_sharding_for_major_trivial_input=true",
-        "xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1",
-        "xla_tpu_assign_all_reduce_scatter_layout=true",
-    ),
-    "DATA_PARALLEL_OVERLAP": (
-        "xla_tpu_enable_data_parallel_all_reduce_opt=true",
-        "xla_tpu_data_parallel_opt_different_sized_ops=true",
-    ),
-    "CF_FOR_ALL_GATHER": (
-        "xla_tpu_enable_async_collective_fusion=true",
-        "xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
-        "xla_tpu_overlap_compute_collective_tc=true",
-        "xla_enable_async_all_gather=true",
-    ),
-    "CF_FOR_ALL_REDUCE": (
-        "xla_tpu_enable_async_collective_fusion=true",
-        "xla_tpu_enable_async_collective_fusion_fuse_all_reduce=true",
-        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
-        "xla_tpu_overlap_compute_collective_tc=true",
-        "xla_enable_async_all_reduce=true",
-    ),
-    "CF_FOR_ALL_REDUCE_AND_ALL_GATHER": (
-        "xla_enable_async_all_reduce=true",
-        "xla_enable_async_all_gather=true",
-        "xla_tpu_overlap_compute_collective_tc=true",
-        "xla_tpu_enable_async_collective_fusion=true",
-        "xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
-        "xla_tpu_enable_async_collective_fusion_multiple_steps=true",
-    ),
-    "DISABLE_BUNDLE_AWARE_COST_MODEL": ("xla_tpu_use_bundle_aware_cost_model_for_fusions=false",),
-    "DISABLE_MEGACORE_FUSION_ALLOW_AGS": ("xla_tpu_megacore_fusion_allow_ags=false",),
-    "ENABLE_ASYNC_COLLECTIVE_PERMUTE": ("xla_enable_async_collective_permute=true",),
-    "PIPELINING_FLAGS": ("xla_tpu_iova_dma_chunk_size_bytes=16777216",),
-    "REDUCE_SCATTER_FUSION": (
-        "xla_tpu_use_minor_sharding_for_major_trivial_input=true",
-        "xla_tpu_relayout_group_size_threshold_for_reduce_scatter=1",
-    ),
-    "ENABLE_SPARSECORE_OFFLOADING_BASE_FLAGS": _SPARSE_CORE,
-    **{
-        f"ENABLE_SPARSECORE_OFFLOADING_FOR_{name}": (
-            *_SPARSE_CORE,
-            *(
-                option
-                for op in operations
-                for option in (
-                    f"xla_tpu_enable_async_collective_fusion_fuse_{op}=false",
-                    f"xla_tpu_enable_sparse_core_collective_offload_{op}=true",
-                    f"xla_tpu_enable_{op}_offload_tracing=true",
-                )
-            ),
-        )
-        for name, operations in (
-            ("ALL_GATHER", ("all_gather",)),
-            ("REDUCE_SCATTER", ("reduce_scatter",)),
-            ("ALL_REDUCE", ("all_reduce",)),
-            ("RS_AG_AR", ("all_gather", "all_reduce", "reduce_scatter")),
-        )
-    },
-    "HOST_OFFLOAD_FLAGS": (
-        "xla_tpu_enable_all_experimental_scheduler_features=true",
-        "xla_tpu_enable_scheduler_memory_pressure_tracking=true",
-        "xla_tpu_host_transfer_overlap_limit=24",
-        "xla_tpu_aggressive_opt_barrier_removal=ENABLED",
-        "xla_lhs_prioritize_async_depth_over_stall=ENABLED",
-        "xla_tpu_enable_ag_backward_pipelining=true",
-        "xla_should_allow_loop_variant_parameter_in_chain=ENABLED",
-        "xla_should_add_loop_invariant_op_in_chain=ENABLED",
-        "xla_max_concurrent_host_send_recv=100",
-        "xla_tpu_scheduler_percent_shared_memory_limit=100",
-        "xla_latency_hiding_scheduler_rerun=2",
-    ),
-}
+_OPTION_GROUPS_PATH = Path(__file__).with_name("option_groups.json")
 # Names in the same lists that are not options of the compiler: parts of the launch.
 _NO_OPTIONS = re.compile(r"REMOVE|ADD_[A-Z]+|ENHANCED_LAUNCH_BARRIER")
 _VMEM_LIMIT = re.compile(r"CUSTOM_VMEM_LIMIT_FLAG\(vmem_limit=(\d+)\)")
@@ -569,14 +487,15 @@ def _experts(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]
 def _compiler_options(row: Mapping[str, Any]) -> list[str]:
     """Return the options of XLA with which the run was compiled, `name=value`. The last of a name counts."""
     flags, options = row.get("xla_flags"), dict[str, str]()
+    groups = json.loads(_OPTION_GROUPS_PATH.read_text()) if flags else {}
     for flag in flags if isinstance(flags, list) else []:
         text = _VMEM_LIMIT.sub(r"xla_tpu_scoped_vmem_limit_kib=\1", str(flag))
         if text.lstrip("-").startswith(tuple(NO_OPTIONS)):
             continue
         match = _OPTION.fullmatch(text)
-        if match is None and text not in _OPTION_GROUPS and not _NO_OPTIONS.fullmatch(text):
+        if match is None and text not in groups and not _NO_OPTIONS.fullmatch(text):
             raise _NotReproducible(f"its compiler flag {shown(text)} is not known here")
-        for option in (match[1],) if match else _OPTION_GROUPS.get(text, ()):
+        for option in (match[1],) if match else groups.get(text, ()):
             options[option.partition("=")[0]] = option
     return list(options.values())
 
