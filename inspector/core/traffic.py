@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from inspector.core.formatting import mesh_axes_text, some_text
@@ -186,32 +187,23 @@ def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int
 
     In a collective-permute, only sources send, and none that is its own target. Unknown bytes do not count.
     """
-    by_all: Counter[tuple[tuple[str, ...], Key]] = Counter()
-    by_pairs: dict[tuple[tuple[int, int], ...], Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
+    # By pairs, None for all devices: bytes by the branches around them and the group.
+    by_pairs: dict[Any, Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
     for key, collectives in groups.items():
         for collective in collectives:
             size = (collective.executions or 0) * (collective.wire_bytes_per_device or 0)
-            pairs = collective.source_target_pairs
-            if size:
-                (by_all if pairs is None else by_pairs[pairs])[collective.within, key] += size
+            by_pairs[collective.source_target_pairs][collective.within, key] += size
+    by_all = by_pairs.pop(None, Counter())
     by_source: dict[int, Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
     for pairs, sizes in by_pairs.items():
         for device in {source for source, target in pairs if source != target}:
             by_source[device].update(sizes)
-    every = [
-        total_of_taken(
-            [(within, Counter({key: size})) for (within, key), size in (by_all + sizes).items()],
-            Counter[Key](),
-            _most,
-        )
-        for sizes in by_source.values() or [Counter()]
-    ]
-    most = _most(every)
+    largest, every = partial(max, key=Counter.total), list[Counter[Key]]()
+    for sizes in by_source.values() or [Counter()]:
+        terms = [(within, Counter({key: size})) for (within, key), size in (by_all + sizes).items()]
+        every.append(total_of_taken(terms, Counter(), largest))
+    most: Counter[Key] = largest(every)
     return {key: most[key] for key in groups}
-
-
-def _most(counters: list[Counter[Key]]) -> Counter[Key]:
-    return max(counters, key=Counter.total)
 
 
 def wire_bytes_of_iteration(*collectives: Collective) -> int | None:
