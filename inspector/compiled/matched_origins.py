@@ -55,15 +55,10 @@ def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict])
 
     XLA has no name for a collective that moves an argument, if it names collectives by the moved array.
     """
-    lines = {
-        name: conflict.source
-        for conflict in conflicts
-        if conflict.parts is None
-        for name in conflict.collectives
-    }
+    whole = (conflict for conflict in conflicts if conflict.parts is None)
+    lines = {name: conflict.source for conflict in whole for name in conflict.collectives}
     return tuple(
-        replace(collective, source=lines.get(collective.name)) if collective.source is None else collective
-        for collective in collectives
+        replace(one, source=lines.get(one.name)) if one.source is None else one for one in collectives
     )
 
 

@@ -314,9 +314,8 @@ def largest(program: Program) -> tuple[Block, ...]:
             "Operation": lambda collective: _operation(collective),
         },
     )
-    if len(ranked) <= _MOST_LISTED:
-        return (table,)
-    return (table, text(more_text(len(ranked) - _MOST_LISTED, "collective"), quiet=True))
+    more = len(ranked) - _MOST_LISTED
+    return (table, text(more_text(more, "collective"), quiet=True)) if more > 0 else (table,)
 
 
 def _operation(collective: Collective) -> str:
@@ -366,9 +365,8 @@ def _idle_text(collective: Collective) -> str:
 def _source(collective: Collective) -> tuple[Inline, ...]:
     """Return the lines of the program, then that of a library through which it runs the operation."""
     line = Code(lines_text(collective))
-    if collective.library_source is None:
-        return (line,)
-    return line, ", through ", Code(collective.library_source)
+    library = collective.library_source
+    return (line,) if library is None else (line, ", through ", Code(library))
 
 
 _NO_MODULE = "no module"

@@ -64,23 +64,19 @@ def headline(pairs: Sequence[TrafficPair], complete: bool) -> tuple[Block, ...]:
     others = [pair for pair in known if not pair.agrees]
     blocks: list[Block] = []
     if others:
-        said = text(
-            "Of the sums over the mesh axes of each program, ",
-            Strong(f"{len(known) - len(others)} of {len(known)}"),
-            " are what was expected before the compile, within 1%. The others:",
-        )
-        blocks += (said, Listing(tuple(map(_difference, others))))
+        equal = Strong(f"{len(known) - len(others)} of {len(known)}")
+        said = " are what was expected before the compile, within 1%. The others:"
+        blocks.append(text("Of the sums over the mesh axes of each program, ", equal, said))
+        blocks.append(Listing(tuple(map(_difference, others))))
     elif complete and len(known) == len(pairs):
-        blocks.append(
-            text("Each compiled program sends over each of its mesh axes what was expected, within 1%.")
-        )
+        said = "Each compiled program sends over each of its mesh axes what was expected, within 1%."
+        blocks.append(text(said))
     elif known:
         blocks.append(text("The sums that are known are what was expected, within 1%."))
     if unknown := [pair for pair in pairs if not pair.known]:
         names = and_text([f"{title(pair.program)} over {_axes_text(pair.mesh_axes)}" for pair in unknown])
-        blocks.append(
-            text(f"Not compared, because the number of executions is unknown: {names}.", quiet=True)
-        )
+        said = f"Not compared, because the number of executions is unknown: {names}."
+        blocks.append(text(said, quiet=True))
     return tuple(blocks)
 
 

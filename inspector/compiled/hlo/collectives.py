@@ -342,11 +342,8 @@ def _sliced_bytes(instruction: Instruction, operand: Shape | None) -> int | None
     bits = widths.pop() if len(widths) == 1 else None
     if bits is None:
         return None
-    total = 0
-    for sizes in text.items(instruction.attributes["slice_sizes"]):
-        count = math.prod(int(size) for size in _SIZE.findall(sizes))
-        total += -(-count * bits // 8)
-    return total
+    slices = (_SIZE.findall(sizes) for sizes in text.items(instruction.attributes["slice_sizes"]))
+    return sum(-(-math.prod(map(int, sizes)) * bits // 8) for sizes in slices)
 
 
 def _countable(size: int | None) -> int | None:

@@ -167,13 +167,10 @@ class LiveArrays:
         return replace(snapshot, arrays=arrays, findings=findings), Names(counts, own_names, outputs)
 
     def _compare_with_last(self, live: list[Any]) -> None:
-        sizes = [array.size * array.dtype.itemsize for array in live]
-        new = (
-            size
-            for array, size in zip(live, sizes, strict=True)
-            if (reference := self._seen.get(id(array))) is None or reference() is not array
-        )
-        self.share_of_new = sum(new) / max(sum(sizes), 1)
+        sizes = {id(array): array.size * array.dtype.itemsize for array in live}
+        seen = {key for key, reference in self._seen.items() if reference() is not None}
+        new = sum(size for key, size in sizes.items() if key not in seen)
+        self.share_of_new = new / max(sum(sizes.values()), 1)
         self._seen = {id(array): weakref.ref(array) for array in live}
 
     def _remember(self, array: jax.Array, path: str, dtype: Any) -> None:
@@ -253,8 +250,7 @@ def _without_views(live: list[Any], final: bool) -> list[Any]:
 
 
 def _shard_bytes(array: jax.Array) -> int:
-    elements = math.prod(array.sharding.shard_shape(array.shape))
-    return elements * int(array.dtype.itemsize)
+    return math.prod(array.sharding.shard_shape(array.shape)) * int(array.dtype.itemsize)
 
 
 def _addresses(array: Any) -> frozenset[_Address]:
