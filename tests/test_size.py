@@ -19,7 +19,7 @@ MOST_LINES = {
     "media": 14989,
     "model": 428,
     "producers": 22066,
-    "sections": 9358,
+    "sections": 9361,
     "service": 7107,
     "testing": 281,
 }

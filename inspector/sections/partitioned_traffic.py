@@ -31,7 +31,7 @@ from inspector.sections.section import (
 HEADING = "Partitioned and compiled collectives"
 NOTHING = "has no partitioned and compiled programs of the same layout: `inspect` of a layout records both"
 _UNKNOWN_AXES = "unknown"
-_SIDES, _AMOUNTS = ("propagated", "compiled"), ("instructions", "executions", "wire_bytes_per_device")
+_AMOUNTS = ("instructions", "executions", "wire_bytes_per_device")
 
 
 def sections(snapshot: Snapshot) -> tuple[Section, ...]:
@@ -102,7 +102,10 @@ def to_json(snapshot: Snapshot) -> list[dict[str, Any]] | None:
     return [
         {
             **{name: getattr(row, name) for name in ("program", "mesh_axes", "op")},
-            **{side: {name: getattr(getattr(row, side), name) for name in _AMOUNTS} for side in _SIDES},
+            **{
+                key: {name: getattr(side, name) for name in _AMOUNTS}
+                for key, side in (("propagated", row.partitioned), ("compiled", row.compiled))
+            },
             "reasons": row.reasons,
         }
         for row in rows
