@@ -24,7 +24,7 @@ from inspector.compiled.hlo import opcodes
 from inspector.compiled.hlo.analysis import Analysis
 from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, leaves
 from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
-from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, WITHOUT_DATA
+from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, NORMALIZES, WITHOUT_DATA
 from inspector.compiled.hlo.shapes import Shape
 from inspector.compiled.op_name import TRANSPOSED
 from inspector.core.collectives import BY_OPCODE
@@ -365,7 +365,7 @@ class _Reader(Forward[_Flow]):
         if does in MOVES or does in ELEMENTWISE:
             if does in ELEMENTWISE and not all(array.alone for array in arrays):
                 self._use(arrays)
-            if instruction.opcode in ("subtract", "negate", "sqrt", "rsqrt"):
+            if instruction.opcode in NORMALIZES:
                 self.statistics.update(_argument(arrays[-1]) | arrays[-1].repeats)
             return _together(arrays[row.data])
         if does == "collective":

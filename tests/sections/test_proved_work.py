@@ -102,8 +102,8 @@ def test_what_meets_computed_values_is_no_batch(reads: bool) -> None:
     uses = {
         sharding.path.partition("/input/")[2]: sharding.use for sharding in snapshot.programs[0].shardings
     }
-    assert uses["cache"] == "cache" and uses["token"] == "data"
-    assert uses["heads/key"] == (None if reads else "data")
+    assert uses["cache"] == "cache"
+    assert uses["token"] is uses["heads/key"] is None, "without a gradient, nothing proves which one is data"
 
 
 @pytest.mark.parametrize("taken", ["device", "pinned_host"])
@@ -141,7 +141,7 @@ def test_a_gradient_with_respect_to_inputs_updates_nothing(updates: bool) -> Non
         if sharding.role == "input"
     }
     weight, data = ("weight", "data") if updates else (None, None)
-    assert uses == {"w/in": weight, "w/out": weight, "x": data, "y": data}
+    assert uses == {"w/in": weight, "w/out": weight, "x": data, "y": None}
 
 
 def test_arrays_of_unknown_role_are_no_train_state() -> None:

@@ -132,6 +132,7 @@ MOVES: frozenset[Does] = SAME_DATA | {"cast", "slice", "update", "concatenate", 
 # They return the data of an operand, or write it into another array.
 WRITES: frozenset[Does] = SAME_DATA | {"update", "fusion"}
 ELEMENTWISE: frozenset[Does] = frozenset({"elementwise", "select"})
+NORMALIZES = frozenset({"subtract", "negate", "sqrt", "rsqrt"})  # a mean and a variance, never a weight
 # They write a part into the first operand, which can be done in place.
 UPDATES: frozenset[Does] = frozenset({"update", "scatter"})
 # They run one computation, once.

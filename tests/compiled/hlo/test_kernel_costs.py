@@ -166,7 +166,7 @@ def test_a_kernel_is_counted_before_a_compile(kernel_model: str) -> None:
             assert program.work.not_counted == ("twice",)
             (calls,) = program.work.kernels
             assert (calls.calls, calls.bytes, calls.dtype) == (1, 2 * 128 * 512 * 4, "f32")
-            assert any("twice" in reason and "%" in reason for reason in step.at_least)
+            assert any("twice" in reason for reason in step.at_least)
         assert bool(program.assumptions) == ("costs" in sizes)
 
 

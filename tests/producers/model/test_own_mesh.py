@@ -281,7 +281,7 @@ def test_partial_sums_on_explicit_axes_are_not_copies(service) -> None:
     (collective,) = snapshot.program("apply").collectives
     assert (collective.op, collective.mesh_axes) == ("all-reduce", ("model",))
     line = 1 + SOURCE[: SOURCE.index("y = jnp.dot")].count("\n")
-    assert [origin.from_ for origin in product.origins] == [f"constraint {MODULE}.py:{line}"]
+    assert [origin.from_ for origin in product.origins] == [f"explicit sharding {MODULE}.py:{line}"]
 
 
 @pytest.mark.nightly_but_first

@@ -50,6 +50,8 @@ def test_a_constraint_is_called_one_only_if_the_code_calls_it(asks: bool) -> Non
     assert ("constraint" in sources) == asks
 
 
+# XLA of JAX 0.12 names the gather after the sum before the division, so that its reason is unknown.
+@pytest.mark.first_jax_is_enough
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_constraint_that_alone_uses_a_result_is_the_reason_of_its_gathers(alone: bool) -> None:
     """Another use of the result has it sharded, so the constraint is not known to be the reason."""
