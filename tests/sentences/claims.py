@@ -572,7 +572,10 @@ def in_branch(evidence: Evidence, *, program: str, sent: str, **_rest: str) -> b
 
 
 def uncounted_or_branch(evidence: Evidence, **_rest: str) -> bool:
-    """Accept if a loop has no known count, or a branch is taken at run time."""
+    """Accept if a loop has no known count, a branch is taken at run time, or a library solves equations."""
+    texts = [module.text for module in evidence.modules]
+    if any(re.search(r'"lapack_\w+"| (cholesky|triangular-solve)\(', text) for text in texts):
+        return True
     counted = all(
         "known_trip_count" in line
         for module in evidence.modules
@@ -580,6 +583,12 @@ def uncounted_or_branch(evidence: Evidence, **_rest: str) -> bool:
         if " while(" in line
     )
     return not counted or any(" conditional(" in module.text for module in evidence.modules)
+
+
+def in_condition(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
+    """Accept a collective over these axes in a module with a loop whose trip count XLA does not know."""
+    loops = any(" while(" in module.text for module in evidence.modules)
+    return loops and uncounted_or_branch(evidence) and exists_over(evidence, axes=axes, collective=collective)
 
 
 def idle_senders(evidence: Evidence, *, n: str, **_rest: str) -> bool:
@@ -797,14 +806,6 @@ def same_programs(
     listed = [modules_of(evidence, name) for name in (program, program2, program3) if name]
     ops = [{tuple(sorted(one.op for one in module.collectives)) for module in found} for found in listed]
     return bool(set.intersection(*ops))
-
-
-def idle_permute(evidence: Evidence, *, payload: str, sent: str, times: str, **_rest: str) -> bool:
-    return any(
-        one.pairs and close(payload, one.payload) and close(sent, one.payload * (one.executions or 1))
-        and one.executions == int(times)
-        for one in evidence.collectives
-    )  # fmt: skip
 
 
 def subject(
