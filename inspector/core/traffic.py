@@ -187,21 +187,25 @@ def sent_by_busiest(groups: Mapping[Key, Sequence[Collective]]) -> dict[Key, int
 
     In a collective-permute, only sources send, and none that is its own target. Unknown bytes do not count.
     """
-    # By pairs, None for all devices: bytes by the branches around them and the group.
-    by_pairs: dict[Any, Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
+    # By pairs, None for all devices, then by the branches around them.
+    by_pairs: dict[Any, dict[tuple[str, ...], Counter[Key]]] = defaultdict(lambda: defaultdict(Counter))
     for key, collectives in groups.items():
         for collective in collectives:
             size = (collective.executions or 0) * (collective.wire_bytes_per_device or 0)
-            by_pairs[collective.source_target_pairs][collective.within, key] += size
-    by_all = by_pairs.pop(None, Counter())
-    by_source: dict[int, Counter[tuple[tuple[str, ...], Key]]] = defaultdict(Counter)
-    for pairs, sizes in by_pairs.items():
+            by_pairs[collective.source_target_pairs][collective.within][key] += size
+    of_all = by_pairs.pop(None, {})
+    by_source: dict[int, tuple[int, ...]] = defaultdict(tuple)
+    for number, pairs in enumerate(by_pairs):
         for device in {source for source, target in pairs if source != target}:
-            by_source[device].update(sizes)
+            by_source[device] += (number,)
+    of_sources = [*by_pairs.values()]
     largest, every = partial(max, key=Counter.total), list[Counter[Key]]()
-    for sizes in by_source.values() or [Counter()]:
-        terms = [(within, Counter({key: size})) for (within, key), size in (by_all + sizes).items()]
-        every.append(total_of_taken(terms, Counter(), largest))
+    for sources in dict.fromkeys(by_source.values()) or [()]:  # many devices are sources of the same pairs
+        taken: dict[tuple[str, ...], Counter[Key]] = defaultdict(Counter)
+        for sizes in (of_all, *(of_sources[number] for number in sources)):
+            for within, sent in sizes.items():
+                taken[within].update(sent)
+        every.append(total_of_taken(taken.items(), Counter(), largest))
     most: Counter[Key] = largest(every)
     return {key: most[key] for key in groups}
 

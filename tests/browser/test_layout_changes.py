@@ -117,6 +117,7 @@ def test_a_table_row_selects_the_array_of_the_map(dashboard):
 def test_a_figure_is_redrawn_in_place(dashboard):
     dashboard.open_tab("Arrays")
     page = dashboard.page
+    dashboard.wait_for_figure("block_map")
     page.evaluate("() => document.querySelector('.st-key-block_map .js-plotly-plot').marked = true")
     page.locator(".st-key-block_map .nsewdrag").scroll_into_view_if_needed()
     plot = page.locator(".st-key-block_map .nsewdrag").bounding_box()

@@ -4,6 +4,7 @@ The file format is a JSON object with `rows`. Each row has `id`, `hardware`, `mo
 `remat`, `dtype`, `measured` and `source`; figures are per chip.
 """
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -151,9 +152,18 @@ _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
     ("silu", "linear"): ("silu", "true"),
     ("gelu", "linear"): ("gelu", "true"),
 }
-# Groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py), without those that
-# this compiler lacks or that choose hardware.
-_OPTION_GROUPS_PATH = Path(__file__).with_name("option_groups.json")
+
+
+@functools.cache
+def _option_groups() -> dict[str, list[str]]:
+    """Return groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py).
+
+    Options that this compiler lacks, or that choose hardware, are left out.
+    """
+    groups: dict[str, list[str]] = json.loads(Path(__file__).with_name("option_groups.json").read_text())
+    return groups
+
+
 # Names in the same lists that are not options of the compiler: parts of the launch.
 _NO_OPTIONS = re.compile(r"REMOVE|ADD_[A-Z]+|ENHANCED_LAUNCH_BARRIER")
 _VMEM_LIMIT = re.compile(r"CUSTOM_VMEM_LIMIT_FLAG\(vmem_limit=(\d+)\)")
@@ -487,15 +497,14 @@ def _experts(row: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]
 def _compiler_options(row: Mapping[str, Any]) -> list[str]:
     """Return the options of XLA with which the run was compiled, `name=value`. The last of a name counts."""
     flags, options = row.get("xla_flags"), dict[str, str]()
-    groups = json.loads(_OPTION_GROUPS_PATH.read_text()) if flags else {}
     for flag in flags if isinstance(flags, list) else []:
         text = _VMEM_LIMIT.sub(r"xla_tpu_scoped_vmem_limit_kib=\1", str(flag))
         if text.lstrip("-").startswith(tuple(NO_OPTIONS)):
             continue
         match = _OPTION.fullmatch(text)
-        if match is None and text not in groups and not _NO_OPTIONS.fullmatch(text):
+        if match is None and text not in _option_groups() and not _NO_OPTIONS.fullmatch(text):
             raise _NotReproducible(f"its compiler flag {shown(text)} is not known here")
-        for option in (match[1],) if match else groups.get(text, ()):
+        for option in (match[1],) if match else _option_groups().get(text, ()):
             options[option.partition("=")[0]] = option
     return list(options.values())
 

@@ -6,6 +6,7 @@ the kinds of operations that `Backward` follows, or gives `Forward` a transfer f
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from abc import ABC, abstractmethod
 from collections import defaultdict
@@ -30,6 +31,7 @@ from inspector.core.collectives import BY_OPCODE
 
 _ALL, _FIRST = slice(None), slice(1)
 _MAX_DEPTH = 100  # of nested calls
+_LEAST_STEPS, _STEPS_PER_INSTRUCTION = 20_000, 40  # for hostile text
 # Equal operands give equal results.
 _NAMELESS = MOVES | {"constant", "iota", "broadcast", "element"}
 _PURE = _NAMELESS | ELEMENTWISE | {"compare", "reduce", "gather", "device"}
@@ -64,36 +66,42 @@ def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
 
     A compiler clones cheap operations into each fusion that uses them. A clone has the attributes, the name
     in the model and the operands of the other one. An operation that the model repeats has another name.
+    The result is empty if fusions run each other too often.
     """
     inside = {
         name for name, calls in sites.items() if all(call.instruction.does == "fusion" for call in calls)
     }
-    numbers: dict[Hashable, int] = {}
+    limit = StepLimit(module, _LEAST_STEPS, _STEPS_PER_INSTRUCTION)
+    numbers: dict[Hashable, int] = {}  # of values: equal for equal ones
+    tuples: dict[int, tuple[int, ...]] = {}  # the values in those that are tuples
     cloned: dict[str, set[str]] = defaultdict(set)
     needed: set[tuple[str, str]] = set()
 
-    def value(
-        computation: Computation, given: Sequence[Hashable], seen: set[Hashable], depth: int = 0
-    ) -> Hashable:
-        """Return a number for the result: equal for equal values, a tuple of numbers for a tuple."""
-        values: dict[str | None, Hashable] = {}
-        result: Hashable = None
+    def number(*key: Hashable) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    def value(computation: Computation, given: Sequence[int], seen: set[int], depth: int = 0) -> int:
+        """Return the number of the result."""
+        values: dict[str | None, int] = {}
         for instruction in computation.instructions:
             constant = instruction.operands_text if instruction.does == "constant" else ""
             names = () if constant else operand_names(instruction)
-            operands = tuple(values.get(name, (computation.name, name)) for name in names)
+            limit.count(1 + len(names))
+            if limit.exceeded:
+                raise TooLong
+            operands = tuple(values[n] if n in values else number(computation.name, n) for n in names)
             fused = module.callee(instruction, "call") if instruction.does == "fusion" else None
-            whole, element = operands[0] if operands else None, instruction.tuple_index
+            whole, element = tuples.get(operands[0], ()) if operands else (), instruction.tuple_index
             if instruction.does == "parameter" and instruction.number in range(len(given)):
                 result = given[instruction.number or 0]
             elif instruction.does == "tuple":
-                result = operands
-            elif element is not None and isinstance(whole, tuple) and element < len(whole):
+                tuples[result := number("tuple", operands)] = operands
+            elif element is not None and element < len(whole):
                 result = whole[element]
             elif fused is not None and depth < _MAX_DEPTH:
                 result = value(fused, operands, seen, depth + 1)
             else:
-                key: Hashable = (computation.name, instruction.name)
+                key: tuple[Hashable, ...] = (computation.name, instruction.name)
                 if instruction.does in _PURE:
                     # The layout is that of the fusion, and a moved value can have the name of its user.
                     shape = (instruction.shape_text or "").partition("{")[0]
@@ -101,21 +109,23 @@ def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
                     computes = instruction.does not in _NAMELESS or opcodes.TABLE[instruction.opcode].flops
                     name = instruction.metadata.get("op_name") if computes else None
                     key = (instruction.opcode, shape, operands, text, name, constant)
-                result = numbers.setdefault(key, len(numbers))
+                result = number(*key)
                 if result in seen:
                     cloned[computation.name].add(instruction.name)
                 else:
                     seen.add(result)
                     needed.add((computation.name, instruction.name))
             values[instruction.name] = result
-        root = computation.root
-        return None if root is None else values.get(root.name)
+        root = None if computation.root is None else computation.root.name
+        return values[root] if root in values else number(computation.name, root)
 
-    for computation in module.computations:
-        if computation.name not in inside and any(op.does == "fusion" for op in computation.instructions):
-            value(computation, (), set())
-    # Equal fusions can share a computation.
-    return {name: {one for one in names if (name, one) not in needed} for name, names in cloned.items()}
+    with contextlib.suppress(TooLong):
+        for computation in module.computations:
+            if computation.name not in inside and any(op.does == "fusion" for op in computation.instructions):
+                value(computation, (), set())
+        # Equal fusions can share a computation.
+        return {name: {n for n in names if (name, n) not in needed} for name, names in cloned.items()}
+    return {}
 
 
 class CallFrame(NamedTuple):

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from inspector.compiled.op_name import parse_op_name, without_layer_numbers
+from inspector.core.formatting import some_text
 from inspector.core.snapshot import (
     Collective,
     Phase,
@@ -197,9 +198,10 @@ def simulate(
 
 
 def kernels_text(totals: CoreSeconds) -> tuple[str, ...]:
-    """Return a clause for each kernel whose time is unknown, the one with the most bytes first."""
+    """Return a clause that names the kernels whose time is unknown, the one with the most bytes first."""
     ranked = sorted(totals.kernels, key=lambda name: -totals.kernels[name])
-    return tuple(f"how long {name} computes is unknown" for name in ranked)
+    compute = "computes" if len(ranked) == 1 else "compute"
+    return (f"how long {some_text(ranked, 3)} {compute} is unknown",) if ranked else ()
 
 
 def scaled(simulated: Simulated, factor: float) -> Simulated:

@@ -79,3 +79,19 @@ def test_what_a_backward_pass_computes_again_has_no_clones(loops: bool) -> None:
         assert found[0] == found[1]
     else:  # without fusion, XLA merges some of them with those of the forward pass
         assert found[0] >= found[1]
+
+
+@pytest.mark.first_jax_is_enough
+def test_fusions_that_run_each_other_twice_end() -> None:
+    """Sixty of them run the first one 2⁵⁹ times; the search for clones stops, and the FLOPs are counted."""
+    fusion = "f32[8] fusion({}), kind=kLoop, calls=f{}"
+    text = "HloModule m\n\nf0 {\n p = f32[8] parameter(0)\n ROOT r = f32[8] negate(p)\n}\n"
+    for n in range(1, 60):
+        once, twice = fusion.format("p", n - 1), fusion.format("a", n - 1)
+        text += f"\nf{n} {{\n p = f32[8] parameter(0)\n a = {once}\n ROOT b = {twice}\n}}\n"
+    (module,) = hlo.parse(
+        f"{text}\nENTRY e {{\n p = f32[8] parameter(0)\n ROOT r = {fusion.format('p', 59)}\n}}\n"
+    )
+    work = hlo.work(module)
+    assert Analysis(module).clones == {} and work.cloned_flops == 0
+    assert work.flops == 8 * 2**59
