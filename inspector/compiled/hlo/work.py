@@ -111,7 +111,7 @@ def repeated_work(
     """Return the FLOPs of one device that others compute as well, the most FLOPs first.
 
     They are those of operations whose operands are the same on all devices along a mesh axis, without
-    conversions and clones in fusions: a lower bound.
+    conversions, clones in fusions and branches, which may never be taken: a lower bound.
     Return None if this cannot be known: a trip count is unknown, or the text is truncated.
 
     Args:
@@ -134,8 +134,9 @@ def repeated_work(
             return None
         alike = places.everywhere - run.operands[instruction.name]
         # Compilers convert types that a platform cannot compute, and convert them again for each use.
-        cloned = instruction.name in analysis.clones.get(run.computation.name, ())
-        if alike and value and instruction.opcode != "convert" and not cloned:
+        name = run.computation.name
+        left_out = instruction.name in analysis.clones.get(name, ()) or analysis.runs[name].conditional
+        if alike and value and instruction.opcode != "convert" and not left_out:
             # A search and a sort compare: they take longer than their FLOPs.
             key = alike, kernel_costs.searches(instruction)
             totals[key] += run.times * value

@@ -124,6 +124,21 @@ def test_the_work_of_all_devices_is_that_of_the_program(name: str) -> None:
         assert set(findings[0].axes) == ({"s", "t"} if times == 8 else {"t"})
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_branch_may_never_be_taken(inside: bool) -> None:
+    """Two products on all devices: both count, or only the one before the branch, as a lower bound."""
+
+    def step(w: Any, x: Any, takes: Any) -> Any:
+        first = x @ w
+        second = lambda rows: jnp.tanh(rows) @ w  # noqa: E731
+        return jax.lax.cond(takes, second, lambda rows: rows, first) if inside else second(first)
+
+    whole = sharded((ROWS, WIDTH))
+    (program,) = inspect(jax.jit(step), W, whole, jax.ShapeDtypeStruct((), "bool")).programs
+    counted = sum(part.flops for part in program.work.repeated)
+    assert counted == pytest.approx(PRODUCT if inside else 2 * PRODUCT, rel=0.05)
+
+
 def test_a_pmap_repeats_nothing() -> None:
     """Data parallelism: each device has rows of its own, and the mean of the gradients is one sum."""
 
