@@ -123,10 +123,7 @@ def _trace(name: str, placed: Sequence[tuple[Segment, float, float]], px_per_uni
 
 @dataclass(frozen=True)
 class BarRow:
-    """A bar with its name at the left and its value at its end; negative sizes extend to the left.
-
-    Only `hover` is escaped.
-    """
+    """A bar with its name at the left and its value at its end. Only `hover` is escaped."""
 
     name: str
     size: float
@@ -135,36 +132,20 @@ class BarRow:
     hover: str
 
 
-def rows_figure(
-    groups: Sequence[Sequence[BarRow]],
-    width_px: float,
-    names: Sequence[str] | None = None,
-    **settings: Any,
-) -> go.Figure | None:
-    """Return a bar per row, and a gap between groups; `names` are those of the groups. None without rows."""
-    rows, tops, middles, height = [], [], [], 0.0
-    for group in groups:
-        for number, row in enumerate(group):
-            rows.append(row)
-            tops.append(height + number * _ROW_PX)
-        middles.append(height + len(group) * _ROW_PX / 2)
-        height += len(group) * _ROW_PX + _GAP_PX
+def rows_figure(rows: Sequence[BarRow], width_px: float, **settings: Any) -> go.Figure | None:
+    """Return a bar per row. None without rows."""
     if not rows:
         return None
-    height -= _GAP_PX
-    centers = [top + _ROW_PX / 2 for top in tops]
+    height = len(rows) * _ROW_PX
+    centers = [(number + 0.5) * _ROW_PX for number in range(len(rows))]
     most = labels.fitting(width_px * _NAMES_SHARE, frame.NOTE_PX)
-    shown = [row.name for row in rows] if names is None else names
-    tick_names = [labels.middle_cut(name, most) for name in shown]
-    left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in tick_names)
+    names = [labels.middle_cut(row.name, most) for row in rows]
+    left = 14 + max(labels.width_px(name, frame.NOTE_PX) for name in names)
     plot_px = max(width_px - left - 8, 1)
-    low, high = (pick(0.0, *(row.size for row in rows)) for pick in (min, max))
     # The values are beyond the ends of the bars.
-    below, above = (
-        max((labels.width_px(row.value, frame.NOTE_PX) + 8 for row in side), default=0.0)
-        for side in ([r for r in rows if r.size < 0], [r for r in rows if r.size >= 0])
-    )
-    per_px = (high - low or 1.0) / max(plot_px - below - above, plot_px / 4)
+    beyond = max(labels.width_px(row.value, frame.NOTE_PX) for row in rows) + 8
+    high = max(row.size for row in rows)
+    per_px = (high or 1.0) / max(plot_px - beyond, plot_px / 4)
     bar = go.Bar(
         orientation="h",
         x=[row.size for row in rows],
@@ -178,6 +159,7 @@ def rows_figure(
         customdata=[row.hover for row in rows],
         hovertemplate=frame.HOVER_TEXT,
     )
+    places = ticks.settings(centers, names)
     return frame.plot(
         [bar],
         width_px,
@@ -185,13 +167,8 @@ def rows_figure(
         left=left,
         right=8,
         amounts=[f"{row.name}: {row.value}" for row in rows],
-        shapes=[frame.line(0, 0, 0, height)] if min(row.size for row in rows) <= 0 else [],
-        xaxis=frame.axis(range=[low - below * per_px, high + above * per_px], showticklabels=False),
-        yaxis=frame.axis(
-            range=[height, 0],
-            **ticks.settings(centers if names is None else middles, tick_names),
-            tickfont={"size": frame.NOTE_PX},
-        ),
+        xaxis=frame.axis(range=[0, high + beyond * per_px], showticklabels=False),
+        yaxis=frame.axis(range=[height, 0], **places, tickfont={"size": frame.NOTE_PX}),
         **settings,
     )
 

@@ -1,7 +1,7 @@
-"""The times of programs: lowering, compiling, the first run, every measured step, and kinds of operations.
+"""The times of programs: every measured step, and kinds of operations.
 
-The times are those of emulated devices that share the cores of a machine, of real devices, or of a
-compiler for a machine that is not present. The title of every figure says which.
+The times are those of emulated devices that share the cores of a machine, or of real devices. The title of
+every figure says which.
 """
 
 import math
@@ -23,11 +23,6 @@ LOCAL = "on local devices"
 COMPILED = "nothing was run"
 PROFILED = "in a profile"
 
-_PHASES = (
-    ("lower", "lower", palette.neutrals(3)[2]),
-    ("compile", "compile", palette.neutrals(3)[1]),
-    ("first run", "first", palette.neutrals(3)[0]),
-)
 _STRIP_PX = 92
 _MOST_SVG_POINTS = 1000
 
@@ -59,48 +54,6 @@ def timeit_text(measured: Timeit) -> str:
     runs = formatting.counted(measured.runs, "run")
     loops = f"{formatting.counted(measured.loops, 'loop')} each"
     return f"{mean} ± {deviation} per loop (mean ± std. dev. of {runs}, {loops})"
-
-
-def phases(programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480) -> go.Figure | None:
-    """Return the lower, compile and first-run times of each program as bars on a linear scale.
-
-    Return None if no program was timed.
-    """
-    timed = [(program, phase_seconds(program)) for program in programs]
-    timed = [(program, seconds) for program, seconds in timed if seconds]
-    if not timed:
-        return None
-    groups = [
-        [
-            bars.BarRow(
-                title(program.name),
-                max(seconds, 0),
-                f"{phase}  {formatting.seconds_text(seconds)}",
-                color,
-                frame.hover([title(program.name), f"{phase}: {seconds!r} s"]),
-            )
-            for phase, seconds, color in seconds
-        ]
-        for program, seconds in timed
-    ]
-    ran = any(phase == "first run" for _, seconds in timed for phase, *_ in seconds)
-    return bars.rows_figure(
-        groups,
-        width_px,
-        [title(program.name) for program, _ in timed],
-        heading=f"Compile times, {note}",
-        notes=[f"time to lower{',' if ran else ' and'} to compile{', and of the first run' * ran}"],
-    )
-
-
-def phase_seconds(program: Program) -> list[tuple[str, float, str]]:
-    """Return (phase, seconds, color) of the phases of a program that were timed."""
-    timed = ((name, getattr(program.seconds, key, None), color) for name, key, color in _PHASES)
-    return [
-        (name, seconds, color)
-        for name, seconds, color in timed
-        if seconds is not None and math.isfinite(seconds)
-    ]
 
 
 def steps(programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480) -> go.Figure | None:
@@ -252,7 +205,7 @@ def operation_times(
     ]
     if any(operation.kind in OPS for operation in trace.operations):
         notes.append("collectives: time not hidden by other operations, mostly waiting for other devices")
-    return bars.rows_figure([drawn], width_px, heading=f"Operations, {note}", notes=notes)
+    return bars.rows_figure(drawn, width_px, heading=f"Operations, {note}", notes=notes)
 
 
 def _color(kind: str) -> str:

@@ -22,7 +22,6 @@ from inspector.sections.programs import BEFORE_COMPILE, heading, named, once
 from inspector.sections.section import (
     Block,
     Column,
-    Columns,
     Folded,
     Picture,
     Section,
@@ -115,7 +114,7 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     """Return measured compile and step times; empty if there are none."""
     timed = [program for program in snapshot.programs if program.seconds is not None]
     stepped = any(program.seconds and program.seconds.steps for program in timed)
-    staged = any(map(timings.phase_seconds, timed))
+    staged = any(s and {s.lower, s.compile, s.first} != {None} for s in (one.seconds for one in timed))
     if not stepped and not staged:
         return ()
     where = timings.where(snapshot)
@@ -133,13 +132,12 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
             " CPU devices share the cores of one machine. The times compare layouts on that machine; they do "
             "not predict an accelerator."
         )
-    stages = Picture.of("timing_stages", "Compile times", timings.phases, snapshot.programs, where)
-    steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
-    columns = tuple((picture,) for picture, known in ((stages, staged), (steps, stepped)) if known)
-    blocks: list[Block] = [text(note, quiet=True), Columns(columns)]
-    blocks += modelled_and_measured(snapshot)
-    blocks.append(Folded("All measured times", (_times_table(timed), *_timeit(timed))))
-    return (Section("measured", "Measured times", tuple(blocks)),)
+    times = (_times_table(timed), *_timeit(timed))
+    blocks: list[Block] = [text(note, quiet=True), *modelled_and_measured(snapshot)]
+    if stepped:
+        steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
+        blocks[1:1], times = [steps], (Folded("All measured times", times),)
+    return (Section("measured", "Measured times", (*blocks, *times)),)
 
 
 def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:

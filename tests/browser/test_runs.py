@@ -31,12 +31,8 @@ def test_live_arrays_are_placed_as_planned_and_belong_to_their_layout(open_dashb
     expect(dashboard.keyed("run_button").get_by_role("button")).to_contain_text("Run again")
 
     dashboard.open_tab("Time")
-    stages = dashboard.wait_for_figure("timing_stages")
     steps = dashboard.wait_for_figure("timing_steps")
-    for figure in (stages, steps):
-        assert "emulated" in texts_of(figure)
-    for program in ("Initialization", "Train step", "Inference"):
-        assert program in texts_of(stages)
+    assert "emulated" in texts_of(steps)
     assert re.search(r"median [\d.]+ (s|ms|µs)", texts_of(steps))
     marks = [len(trace["x"]) for trace in steps["data"] if trace["type"] == "scatter"]
     assert marks[:2] == [20, 20], "every measured step of training and of inference"

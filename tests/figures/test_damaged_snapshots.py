@@ -30,7 +30,7 @@ from inspector.figures.device_grid import traffic_map, transfer_map
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.mesh_map import copies_map, mesh_map
 from inspector.figures.spec_tree import spec_tree
-from inspector.figures.timings import operation_times, phases, steps
+from inspector.figures.timings import operation_times, steps
 from inspector.figures.tree_rows import LayoutColumn, rows_of
 from inspector.guides.transfer import Transfer
 
@@ -120,7 +120,6 @@ def test_figures_of_programs(
         collectives=tuple(collectives),
         seconds=Seconds(seconds, seconds, seconds, () if seconds is None else (seconds,) * 3),
     )
-    check(phases([program]))
     check(steps([program]))
     trace = Trace(int(seconds is None), seconds or 0.0, (OperationTime("dot", 1, seconds or 0.0),))
     check(operation_times(trace, mesh.size))

@@ -22,7 +22,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.machines.prediction.step_model import modelled
 from inspector.media.markdown import render
 from inspector.sections import summary
-from inspector.sections.section import Columns
+from inspector.sections.section import Folded, Picture, Table
 from inspector.sections.time import flops_counts, measured, section
 
 MESH = Mesh((MeshAxis("data", 2),), (0, 1), device_kind="cpu")
@@ -65,17 +65,18 @@ def test_a_bound_below_its_longest_term_has_the_reason(number: int, said: bool) 
     ("seconds", "pictures"),
     [
         (Seconds(steps=(1.0, 2.0)), ["timing_steps"]),
-        (Seconds(compile=1.0), ["timing_stages"]),
-        (Seconds(compile=1.0, steps=(1.0, 2.0)), ["timing_stages", "timing_steps"]),
+        (Seconds(compile=1.0), []),
+        (Seconds(compile=1.0, steps=(1.0, 2.0)), ["timing_steps"]),
     ],
 )
-def test_no_column_is_empty(seconds: Seconds, pictures: list[str]) -> None:
+def test_steps_have_a_picture_and_compiles_a_table(seconds: Seconds, pictures: list[str]) -> None:
     step = Program("train_step", stage="run", seconds=seconds)
     run = Snapshot(Source("cpu", "cpu", "2026-01-01T00:00:00Z", {}), None, MESH, (), programs=(step,))
     (measured_on,) = measured(run)
-    (columns,) = [block for block in measured_on.blocks if isinstance(block, Columns)]
-    assert [block.key for column in columns.columns for block in column] == pictures
-    assert all(block.build(400) is not None for column in columns.columns for block in column)
+    drawn = [block for block in measured_on.blocks if isinstance(block, Picture)]
+    assert [block.key for block in drawn] == pictures
+    assert all(block.build(400) is not None for block in drawn)
+    assert isinstance(measured_on.blocks[-1], Folded if pictures else Table)
 
 
 @pytest.mark.parametrize(("kind", "where"), [("profile", PROFILED), ("capture", EMULATED), ("cpu", EMULATED)])

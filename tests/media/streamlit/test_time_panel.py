@@ -49,7 +49,7 @@ def words(page: AppTest) -> str:
 def test_what_was_measured_comes_first_then_the_predicted_step(shown, found: Snapshot) -> None:
     page = shown(found, chip="v5p")
     assert charts(page) == [
-        *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
+        *("measured-bars:train_step", "timing_steps", "operation_times:train_step"),
         "timeline",
     ]
     result = modelled(found.program("train_step"), found.mesh, hardware.chip("v5p"))
@@ -62,7 +62,7 @@ def test_without_a_chip_only_measured_times_are_shown(shown, found: Snapshot) ->
     page = shown(found)
     assert not page.exception and [one.value for one in page.selectbox if one.label == "Chip"] == ["none"]
     assert charts(page) == [
-        *("measured-bars:train_step", "timing_stages", "timing_steps", "operation_times:train_step"),
+        *("measured-bars:train_step", "timing_steps", "operation_times:train_step"),
     ]
 
 
