@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Literal
 
 from inspector.compiled.op_name import OpName, parse_op_name
 from inspector.core.snapshot import Collective, Program, Snapshot
@@ -22,7 +22,6 @@ Reason = Literal[
     "combined", "split", "reduce-scatter", "all-reduce", "ring", "reassociated", "narrower", "wider",
     "out-of-loop", "gathered-again", "other-axes", "removed", "moved", "xla",
 ]  # fmt: skip
-REASONS: tuple[Reason, ...] = get_args(Reason)
 MEANINGS: Mapping[Reason, str] = MappingProxyType({
     "combined": "several collectives are one instruction",
     "split": "one collective is several instructions",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
-from inspector.compare.partitioned_traffic import MEANINGS, REASONS, compared, not_compared, pairs
+from inspector.compare.partitioned_traffic import MEANINGS, Reason, compared, not_compared, pairs
 from inspector.core.collectives import OPERATIONS
 from inspector.core.snapshot import Collective, Program, Snapshot, Source
 from inspector.media.terminal import render
@@ -159,7 +160,7 @@ def test_pairs_sum_operations_over_the_same_mesh_axes() -> None:
 
 
 def test_every_reason_has_a_meaning() -> None:
-    assert set(MEANINGS) == set(REASONS)
+    assert set(MEANINGS) == set(get_args(Reason))
 
 
 def test_several_all_reduces_become_one_reduce_scatter() -> None:

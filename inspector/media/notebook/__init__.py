@@ -65,11 +65,6 @@ def html(blocks: Sequence[Block]) -> str:
     )
 
 
-def forget_outputs() -> None:
-    """Make the next output contain Plotly again."""
-    _given.clear()
-
-
 def _cdn() -> str:
     return f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
 
