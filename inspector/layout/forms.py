@@ -4,7 +4,6 @@ Sidebar, URL, command line and JSON all read layouts by `parse`, so they report 
 field, add an attribute to `Layout` and an entry to `FIELDS`.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,13 @@ from inspector.layout.layout import Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Size
 from inspector.model.built_in.catalogue import CATALOGUE
+
+# Between the mesh axes of one dimension, and the separators of lists in the text of each field.
+_TOGETHER = "+"
+_SEPARATORS = {
+    **{"mesh": "x", "axes": ",", "axis_types": ",", "unconstrained": ",", "optimizer_axes": ","},
+    **{"rules": ",=+", "specs": ",=.+", "state_specs": ";=.+", "compiler_options": ",="},
+}
 
 # Values of the fields read so far, by name; `model` is a ModelEntry.
 Values = Mapping[str, Any]
@@ -259,24 +265,9 @@ def from_json(value: Any, what: str = "the layout") -> Layout:
                     raise InvalidInput(
                         f"{what}: sizes has {shown(size_name)}, but must have each size of the model once"
                     )
-                fields[size_name] = _text_of_scalar(size_value, f"{what}: {_named(size_name)}")
-        elif name == "mesh" and isinstance(part, list):
-            fields[name] = "x".join(_text_of_scalar(size, f"{what}: mesh") for size in part)
-        elif name in ("axes", "axis_types", "unconstrained", "optimizer_axes") and isinstance(part, list):
-            fields[name] = ",".join(_text_of_scalar(item, f"{what}: {name}") for item in part)
-        elif name == "rules" and isinstance(part, (list, dict)):
-            fields[name] = _text_of_rules(part, what)
-        elif name == "state_specs" and isinstance(part, list):
-            fields[name] = _text_of_rows(part, what)
-        elif name == "compiler_options" and isinstance(part, dict):
-            fields[name] = _text_of_options(part, what)
-        elif name == "specs" and isinstance(part, dict):
-            fields[name] = ",".join(
-                f"{place}={_text_of_spec(spec, f'{what}: specs.{_named(place)}')}"
-                for place, spec in part.items()
-            )
+                fields[size_name] = _text_of(size_value, "", f"{what}: {_named(size_name)}")
         else:
-            fields[name] = _text_of_scalar(part, f"{what}: {_named(name)}")
+            fields[name] = _text_of(part, _SEPARATORS.get(name, ""), f"{what}: {_named(name)}")
     try:
         return parse(fields).unwrap()
     except InvalidInput as refused:
@@ -317,76 +308,35 @@ def _texts(
     return fields
 
 
-def _text_of_scalar(value: Any, what: str) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, (bool, int, float)):
-        return texts.print_size(value)
-    raise InvalidInput(f"{what} is {shown(value)}, but must be text or a number")
-
-
-def _text_of_rules(value: list[Any] | dict[str, Any], what: str) -> str:
-    pairs = value.items() if isinstance(value, dict) else value
-    entries = []
-    for pair in pairs:
-        if not isinstance(pair, (list, tuple)) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidInput(f"{what}: rules has {shown(pair)}, but a rule is [logical axis, mesh axes]")
-        name, axes = pair
-        texts.check_name(name, f"{what}: rules", "a logical axis")
-        entries.append(f"{name}={_text_of_axes(axes, f'{what}: rule {name}')}")
-    return ",".join(entries)
-
-
-def _text_of_options(value: dict[str, Any], what: str) -> str:
-    entries = []
-    for name, part in value.items():
-        text = _text_of_scalar(part, f"{what}: compiler_options.{_named(name)}")
-        if re.search(r"[,~;\n]", text):
-            raise InvalidInput(
-                f"{what}: compiler_options.{_named(name)} is {shown(text)}, but must have no comma, "
-                "semicolon or tilde"
-            )
-        entries.append(f"{name}={text}")
-    return ",".join(entries)
-
-
 def _named(name: str) -> str:
     return name if texts.NAME.fullmatch(name) else shown(name)
 
 
-def _text_of_spec(value: Any, what: str) -> str:
-    if not isinstance(value, list):
-        raise InvalidInput(f"{what} is {shown(value)}, but must be a list with an entry a dimension")
-    return ".".join(_text_of_axes(entry, what) or "None" for entry in value)
+def _text_of(value: Any, separators: str, what: str, refused: str = "") -> str:
+    """Return the text of a value in JSON; errors call it `what`.
 
-
-def _text_of_rows(value: list[Any], what: str) -> str:
-    rows = []
-    for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidInput(
-                f"{what}: state_specs has {shown(pair)}, but a row is [pattern, PartitionSpec]"
-            )
-        pattern, spec = pair
-        if re.search(r"[;\n]", pattern):
-            raise InvalidInput(
-                f"{what}: state_specs has the pattern {shown(pattern)}, but must have \\x3b for a semicolon"
-            )
-        here = f"{what}: state_specs of {shown(pattern)}"
-        # `fsdp(data,1024)` is text.
-        text = spec if isinstance(spec, str) else _text_of_spec(spec, here)
-        rows.append(f"{pattern}={text}")
-    return ";".join(rows)
-
-
-def _text_of_axes(value: Any, what: str) -> str:
-    if value is None:
-        return ""
+    Args:
+      separators: one for each level of lists, the outermost first. An object is a list of pairs. A dimension
+        without mesh axes is null or an empty list.
+      refused: characters that text must not have, because they separate the entries of the field.
+    """
     if isinstance(value, str):
+        if any(character in refused for character in value):
+            raise InvalidInput(f"{what} has {shown(value)}, but must have none of {shown(refused)} in it")
         return value
-    if isinstance(value, list) and all(isinstance(axis, str) for axis in value):
-        return "+".join(value)
-    raise InvalidInput(f"{what} is {shown(value)}, but must be a mesh axis, a list of them, or null")
+    if isinstance(value, (bool, int, float)):
+        return texts.print_size(value)
+    if isinstance(value, dict) and separators:
+        value = [*value.items()]
+    if value is None and separators == _TOGETHER:
+        value = []
+    if not isinstance(value, (list, tuple)) or not separators:
+        lists = " or a list" if separators else ""
+        raise InvalidInput(f"{what} is {shown(value)}, but must be text, a number{lists}")
+    separator, *inner = separators
+    refused = refused or {",": ",~;\n", ";": ";\n"}.get(separator, "")
+    joined = separator.join(_text_of(part, "".join(inner), what, refused) for part in value)
+    return joined or "None" * (separators == _TOGETHER)
 
 
 def _mesh_for(text: str, target: str) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inspector.core.rules import Rule
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.core.snapshot import Mesh, MeshAxis, Spec
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.core.step_program import STEPS
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
@@ -148,40 +148,28 @@ class Layout:
         if self.entry.has_rules:
             plain["rules"] = [[name, list(axes)] for name, axes in self.rules]
         elif self.entry.state_specs is None:
-            plain["specs"] = {
-                place: [list(axes) if axes else None for axes in spec] for place, spec in self.specs.items()
-            }
+            plain["specs"] = {place: _plain(spec) for place, spec in self.specs.items()}
         if self.entry.state_specs is not None:
-            plain["state_specs"] = [
-                [
-                    row.pattern,
-                    print_row_spec(row.spec)
-                    if isinstance(row.spec, Fsdp)
-                    else [list(axes) if axes else None for axes in row.spec],
-                ]
-                for row in self.state_specs
-            ]
+            plain["state_specs"] = [[row.pattern, _plain(row.spec)] for row in self.state_specs]
         plain |= {"target": self.target, "steps": self.steps}
-        for name, value in self.optional().items():
-            if name == "compiler_options":
-                plain[name] = dict(value)
-            else:
-                plain[name] = list(value) if isinstance(value, tuple) else value
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name != "state_specs" and field.default not in (dataclasses.MISSING, value):
+                plain[field.name] = list(value) if isinstance(value, tuple) else value
+        if self.compiler_options:
+            plain["compiler_options"] = dict(self.compiler_options)
         if not self.axis_types and any(axis.type == "explicit" for axis in self.entry.mesh):
             plain["axis_types"] = ["auto"] * len(self.axis_names)
         return plain
-
-    def optional(self) -> dict[str, Any]:
-        """Return the optional fields that differ from their defaults."""
-        return {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if field.name != "state_specs"
-            and field.default not in (dataclasses.MISSING, getattr(self, field.name))
-        }
 
     def key(self, *fields: str) -> str:
         """Return text that two layouts share only if they are equal, in these fields or in all."""
         plain = self.to_json()
         chosen = {name: plain[name] for name in fields if name in plain} if fields else plain
         return json.dumps(chosen, sort_keys=True)
+
+
+def _plain(spec: Spec | Fsdp) -> str | list[list[str] | None]:
+    if isinstance(spec, Fsdp):
+        return print_row_spec(spec)
+    return [list(axes) if axes else None for axes in spec]
