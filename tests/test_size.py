@@ -9,21 +9,21 @@ MOST_LINES = {
     "": 47,
     "assessment": 1485,
     "checks": 4465,
-    "compare": 7508,
+    "compare": 7429,
     "compiled": 13452,
     "core": 8644,
     "figures": 7563,
     "guides": 1905,
-    "layout": 3189,
+    "layout": 3127,
     "machines": 6198,
     "media": 14984,
     "model": 428,
     "producers": 22066,
     "sections": 9359,
-    "service": 7107,
+    "service": 7081,
     "testing": 281,
 }
-MOST_MODULES = 543
+MOST_MODULES = 542
 
 
 def test_no_package_grows() -> None:

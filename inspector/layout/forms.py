@@ -333,9 +333,9 @@ def _text_of(value: Any, separators: str, what: str, refused: str = "") -> str:
     if not isinstance(value, (list, tuple)) or not separators:
         lists = " or a list" if separators else ""
         raise InvalidInput(f"{what} is {shown(value)}, but must be text, a number{lists}")
-    separator, *inner = separators
+    separator, inner = separators[0], separators[1:]
     refused = refused or {",": ",~;\n", ";": ";\n"}.get(separator, "")
-    joined = separator.join(_text_of(part, "".join(inner), what, refused) for part in value)
+    joined = separator.join(_text_of(part, inner, what, refused) for part in value)
     return joined or "None" * (separators == _TOGETHER)
 
 

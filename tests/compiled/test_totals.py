@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.random_layouts import random_layouts
-from inspector.compare.search.evaluated import wire_bytes_of
+from inspector.assessment import assess_candidate
 from inspector.compiled.causes import conflicts_of, wire_bytes_of_conflicts
 from inspector.compiled.collective_roles import by_role
 from inspector.compiled.matched_origins import with_origins
@@ -21,6 +21,8 @@ from inspector.core.snapshot import (
     CollectivePart,
     Conflict,
     ConflictSide,
+    Mesh,
+    MeshAxis,
     Program,
     ShardingChoice,
     ShardingError,
@@ -168,8 +170,10 @@ def test_bytes_of_permutes_add_up_to_those_of_the_device_that_sends_most(
     most = 6 + max(
         sum(size for _, size, pairs in permutes if pairs.get(device, device) != device) for device in range(4)
     )
-    by_axes = wire_bytes_of(Program("step", collectives=(*collectives, everyone)))
-    assert by_axes is not None and sum(size or 0 for size in by_axes.values()) == most
+    mesh = Mesh((MeshAxis("a", 4),), (0, 1, 2, 3))
+    program = Program("step", collectives=(*collectives, everyone))
+    sent = assess_candidate(program, mesh, None, None, None).traffic
+    assert sent is not None and sent.bytes == sum(sent.by_axes.values()) == most
     choice = ShardingChoice("out_sharding=P()", (), (*collectives, everyone))
     refused = Program("step", sharding_error=ShardingError("E", "refused", choices=(choice,)))
     (table,) = (block for block in sharding_errors.refusals((refused,)) if isinstance(block, Table))

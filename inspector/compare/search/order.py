@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from inspector.compare.ratio import longer_from, ratio_of
-from inspector.compare.search.evaluated import Evaluated, ProgramCost, Stage, sent_bytes
-from inspector.compare.search.result import Objective
+from inspector.compare.search.result import Candidate, Objective, ProgramCost, Stage, sent_bytes
 from inspector.core.assessment import Assessment, Step, StepTraffic
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
@@ -50,14 +49,14 @@ class Goal:
         examples = examples_of(layout, layout.step_program)
         return {name: weight * examples / examples_of(layout, name) for name, weight in self.weights.items()}
 
-    def tokens_per_second(self, cost: Evaluated, layout: Layout) -> float | None:
+    def tokens_per_second(self, cost: Candidate, layout: Layout) -> float | None:
         """Return the tokens that decode steps generate in a second of a round; None if unknown."""
         weight = self.weights.get("decode", 0.0)
         if not weight or layout.step_program != "decode" or not cost.step:
             return None
         return weight * examples_of(layout, "decode") / cost.step
 
-    def applied(self, cost: Evaluated, layout: Layout) -> Evaluated:
+    def applied(self, cost: Candidate, layout: Layout) -> Candidate:
         """Return the cost of a round of a layout, and whether its programs keep the limits.
 
         The bound of a round is the sum of those of its programs, and infinite if one is above its limit.
@@ -92,7 +91,7 @@ def _sum(values: Sequence[float | None], counted: Sequence[tuple[ProgramCost, fl
     return math.fsum(value * runs for value, (_, runs) in zip(known, counted, strict=True))
 
 
-def _of_round(cost: Evaluated, counted: Sequence[tuple[ProgramCost, float]]) -> Assessment | None:
+def _of_round(cost: Candidate, counted: Sequence[tuple[ProgramCost, float]]) -> Assessment | None:
     """Return the assessment of a cost with a round as its step: what all runs take and send together."""
     assessment = cost.assessment
     if assessment is None or [(program.name, runs) for program, runs in counted] == [
@@ -203,31 +202,35 @@ def _number(field: str, text: str, allowed: str, units: Mapping[str, float], mos
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A candidate as the order sees it.
+class Entry:
+    """A candidate of a running search.
 
     Attributes:
       key: Identifies the candidate.
+      layout: Its layout.
+      examples: Examples of one step, by which its time is divided.
+      memory_key: Candidates with the same key have the same activations on each device.
       partitioned: Its cost before a compile, or its bounds if it was not partitioned; None if it was compiled
         without.
       compiled: Its cost from the compiler, if known.
-      examples: Examples of one step, by which its time is divided.
-      memory_key: Candidates with the same key have the same activations on each device.
+      bounds: Its bounds, if known.
     """
 
     key: str
-    partitioned: Evaluated | None
-    compiled: Evaluated | None
+    layout: Layout
     examples: float
     memory_key: str
+    partitioned: Candidate | None = None
+    compiled: Candidate | None = None
+    bounds: Candidate | None = None
 
     @property
-    def cost(self) -> Evaluated | None:
+    def cost(self) -> Candidate | None:
         """The best known cost."""
         return self.compiled or self.partitioned
 
 
-def least_value(cost: Evaluated, examples: float, objective: Objective) -> float:
+def least_value(cost: Candidate, examples: float, objective: Objective) -> float:
     """Return what `value` is not below once the candidate is partitioned."""
     if cost.within is False:
         return math.inf
@@ -236,7 +239,7 @@ def least_value(cost: Evaluated, examples: float, objective: Objective) -> float
     return (cost.at_least or 0.0) / examples if objective == "time" else 0.0
 
 
-def value(cost: Evaluated, examples: float, objective: Objective) -> float:
+def value(cost: Candidate, examples: float, objective: Objective) -> float:
     """Return the quantity to reduce: seconds for each example, bytes on a device, or bytes that it sends."""
     if objective == "memory":
         known = cost.state_bytes if cost.peak_bytes is None else cost.peak_bytes
@@ -248,57 +251,57 @@ def value(cost: Evaluated, examples: float, objective: Objective) -> float:
     return math.inf if cost.step is None else cost.step / examples
 
 
-def ranked(figures: Iterable[Figure], objective: Objective) -> list[Figure]:
+def ranked(entries: Iterable[Entry], objective: Objective) -> list[Entry]:
     """Return all candidates, the best first.
 
     The order is: compiled ones that fit, partitioned ones that may fit, those that do not fit or are above a
     limit, those that were not partitioned with the least bound first, and those that cannot run.
     """
 
-    def rank(figure: Figure) -> tuple[int, float, float, float, str]:
-        cost = figure.cost
+    def rank(entry: Entry) -> tuple[int, float, float, float, str]:
+        cost = entry.cost
         if cost is None or cost.stage == "rejected":
-            return 5, math.inf, math.inf, math.inf, figure.key
+            return 5, math.inf, math.inf, math.inf, entry.key
         if cost.stage == "planned":
-            least = least_value(cost, figure.examples, objective)
-            return 4, least, 0.0, cost.state_bytes or math.inf, figure.key
-        before = figure.compiled is None
+            least = least_value(cost, entry.examples, objective)
+            return 4, least, 0.0, cost.state_bytes or math.inf, entry.key
+        before = entry.compiled is None
         group = (1 if before else 0) if cost.allowed else (3 if before else 2)
         return (
             group,
-            value(cost, figure.examples, objective),
+            value(cost, entry.examples, objective),
             math.fsum(program.seconds or 0.0 for program in cost.programs),
             cost.state_bytes or math.inf,
-            figure.key,
+            entry.key,
         )
 
-    return sorted(figures, key=rank)
+    return sorted(entries, key=rank)
 
 
-def best_of(figures: Iterable[Figure], objective: Objective) -> Figure | None:
+def best_of(entries: Iterable[Entry], objective: Objective) -> Entry | None:
     """Return the best compiled candidate that fits. If none was compiled, the best that will probably fit.
 
     On emulated devices, whether a candidate fits is not known before it runs.
     """
 
-    def fitting(figure: Figure) -> bool:
-        cost = figure.cost
-        if cost is None or not math.isfinite(value(cost, figure.examples, objective)):
+    def fitting(entry: Entry) -> bool:
+        cost = entry.cost
+        if cost is None or not math.isfinite(value(cost, entry.examples, objective)):
             return False
         return cost.allowed and (cost.stage == "compiled" or cost.fits is True)
 
-    every = [figure for figure in figures if fitting(figure)]
-    compiled = [figure for figure in every if figure.compiled is not None]
+    every = [entry for entry in entries if fitting(entry)]
+    compiled = [entry for entry in every if entry.compiled is not None]
     return next(iter(ranked(compiled or every, objective)), None)
 
 
 def next_to_compile(
-    figures: Sequence[Figure],
+    entries: Sequence[Entry],
     objective: Objective,
     capacity: int | None,
     most: int,
     everything: bool = False,
-) -> list[Figure]:
+) -> list[Entry]:
     """Return the most promising partitioned candidates that are not compiled; none if none can be the best.
 
     Those that probably do not fit come last: a compiled one with the same activations on each device needed
@@ -309,38 +312,38 @@ def next_to_compile(
       everything: also those that cannot be the best.
     """
     waiting = []
-    able = {figure.key for figure in can_be_best(figures, objective, "propagated")}
-    for figure in figures:
-        cost = figure.partitioned
-        if figure.compiled is not None or cost is None or cost.stage != "propagated" or cost.within is False:
+    able = {entry.key for entry in can_be_best(entries, objective, "propagated")}
+    for entry in entries:
+        cost = entry.partitioned
+        if entry.compiled is not None or cost is None or cost.stage != "propagated" or cost.within is False:
             continue
-        amount = value(cost, figure.examples, objective)
-        if math.isfinite(amount) and (everything or figure.key in able):
-            fits = _may_fit(figure, figures, capacity)
-            waiting.append((not fits, amount, cost.state_bytes or 0, figure.key, figure))
-    return [figure for *_, figure in sorted(waiting)[:most]]
+        amount = value(cost, entry.examples, objective)
+        if math.isfinite(amount) and (everything or entry.key in able):
+            fits = _may_fit(entry, entries, capacity)
+            waiting.append((not fits, amount, cost.state_bytes or 0, entry.key, entry))
+    return [entry for *_, entry in sorted(waiting)[:most]]
 
 
-def can_be_best(figures: Sequence[Figure], objective: Objective, stage: Stage) -> list[Figure]:
+def can_be_best(entries: Sequence[Entry], objective: Objective, stage: Stage) -> list[Entry]:
     """Return the candidates at a stage, not compiled, that can be better than the best compiled one.
 
     Steps are compared by the rule for ratios, both before a compile; of a candidate that was not partitioned
     the bound of its step counts. One whose step is not predicted can be the best.
     """
-    best = best_of((figure for figure in figures if figure.compiled), objective)
+    best = best_of((entry for entry in entries if entry.compiled), objective)
     limit = math.inf if best is None or best.cost is None else value(best.cost, best.examples, objective)
     was = None if best is None or best.partitioned is None else best.partitioned.assessment
     longest = math.inf if was is None or stage != "planned" else longer_from(was)
 
-    def can_be(figure: Figure) -> bool:
-        cost = figure.partitioned
-        if figure.compiled is not None or cost is None or cost.stage != stage:
+    def can_be(entry: Entry) -> bool:
+        cost = entry.partitioned
+        if entry.compiled is not None or cost is None or cost.stage != stage:
             return False
         if best is None:
             return True
         if objective != "time":
-            return _low(cost, figure.examples, objective) < limit
-        scale = best.examples / figure.examples
+            return _low(cost, entry.examples, objective) < limit
+        scale = best.examples / entry.examples
         if was is None:
             return True
         if cost.stage == "planned":
@@ -348,45 +351,43 @@ def can_be_best(figures: Sequence[Figure], objective: Objective, stage: Stage) -
         ratio = None if cost.assessment is None else ratio_of(was, cost.assessment, scale)
         return ratio is None or ratio.answer != "worse"
 
-    return [figure for figure in figures if can_be(figure)]
+    return [entry for entry in entries if can_be(entry)]
 
 
-def pareto(figures: Iterable[Figure]) -> dict[str, bool | None]:
+def pareto(entries: Iterable[Entry]) -> dict[str, bool | None]:
     """Return whether no other candidate beats one in both time and memory, by key.
 
     Compiled candidates that fit are compared with each other. Without any, the partitioned ones are. Of a
     candidate that was not partitioned, it is False if a partitioned one beats its bounds, and otherwise None.
     """
-    every = list(figures)
-    compiled = [figure for figure in every if figure.compiled and figure.compiled.allowed]
+    every = list(entries)
+    compiled = [entry for entry in every if entry.compiled and entry.compiled.allowed]
     chosen = [
-        figure
-        for figure in compiled or every
-        if figure.cost
-        and figure.cost.stage not in ("planned", "rejected")
-        and figure.cost.within is not False
+        entry
+        for entry in compiled or every
+        if entry.cost and entry.cost.stage not in ("planned", "rejected") and entry.cost.within is not False
     ]
     points = sorted(
-        (value(figure.cost, figure.examples, "time"), value(figure.cost, 1, "memory"), figure.key)
-        for figure in chosen
-        if figure.cost
+        (value(entry.cost, entry.examples, "time"), value(entry.cost, 1, "memory"), entry.key)
+        for entry in chosen
+        if entry.cost
     )
-    found: dict[str, bool | None] = {figure.key: False for figure in every}
+    found: dict[str, bool | None] = {entry.key: False for entry in every}
     front: list[tuple[float, float]] = []
     for seconds, count, key in points:
         if math.isfinite(seconds) and (not front or count < front[-1][1]):
             found[key] = True
             front.append((seconds, count))
-    for figure in every:
-        cost = figure.cost
+    for entry in every:
+        cost = entry.cost
         if cost is not None and cost.stage == "planned":
-            least = least_value(cost, figure.examples, "time"), least_value(cost, 1, "memory")
+            least = least_value(cost, entry.examples, "time"), least_value(cost, 1, "memory")
             beaten = any(point[0] <= least[0] and point[1] <= least[1] for point in front)
-            found[figure.key] = False if beaten else None
+            found[entry.key] = False if beaten else None
     return found
 
 
-def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
+def _low(cost: Candidate, examples: float, objective: Objective) -> float:
     """Return the least bytes on a device or on the wire that a candidate can have after a compile."""
     if cost.stage == "planned":
         return least_value(cost, examples, objective)
@@ -396,36 +397,36 @@ def _low(cost: Evaluated, examples: float, objective: Objective) -> float:
     return value(cost, examples, objective) * 0.5  # without published runs
 
 
-def scaled_to_measured(figures: Sequence[Figure]) -> list[Figure]:
-    """Return the figures with the estimated seconds times the mean ratio of measured to estimated ones.
+def scaled_to_measured(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the candidates with the estimated seconds times the mean ratio of measured to estimated ones.
 
     For emulated devices, whose speed is that of this machine: the estimate before a run only orders layouts.
-    Figures are as they were if none was measured.
+    Entrys are as they were if none was measured.
     """
     ratios = [
-        math.log(figure.compiled.measured / figure.partitioned.seconds)
-        for figure in figures
-        if figure.compiled and figure.compiled.measured and figure.partitioned and figure.partitioned.seconds
+        math.log(entry.compiled.measured / entry.partitioned.seconds)
+        for entry in entries
+        if entry.compiled and entry.compiled.measured and entry.partitioned and entry.partitioned.seconds
     ]
     factor = math.exp(statistics.fmean(ratios)) if ratios else 1.0
     return [
-        figure
-        if (cost := figure.partitioned) is None or cost.seconds is None
-        else replace(figure, partitioned=replace(cost, seconds=cost.seconds * factor))
-        for figure in figures
+        entry
+        if (cost := entry.partitioned) is None or cost.seconds is None
+        else replace(entry, partitioned=replace(cost, seconds=cost.seconds * factor))
+        for entry in entries
     ]
 
 
-def _may_fit(figure: Figure, figures: Iterable[Figure], capacity: int | None) -> bool:
+def _may_fit(entry: Entry, entries: Iterable[Entry], capacity: int | None) -> bool:
     """Return False if its estimated peak or a compiled candidate with the same activations is too large."""
-    if capacity is None or figure.partitioned is None:
+    if capacity is None or entry.partitioned is None:
         return True
-    own, peak = figure.partitioned.state_bytes, figure.partitioned.peak_bytes
+    own, peak = entry.partitioned.state_bytes, entry.partitioned.peak_bytes
     if peak is not None and peak_interval(peak, own or 0)[0] > capacity:
         return False
-    for other in figures:
+    for other in entries:
         cost = other.compiled
-        if other.memory_key != figure.memory_key or cost is None or cost.peak_bytes is None:
+        if other.memory_key != entry.memory_key or cost is None or cost.peak_bytes is None:
             continue
         before = other.partitioned.state_bytes if other.partitioned else cost.state_bytes
         if before is not None and own is not None and cost.peak_bytes - before + own > capacity:

@@ -13,7 +13,7 @@ from cachetools import LRUCache
 from inspector.assessment import assess_candidate
 from inspector.compare.ratio import ratio_of
 from inspector.compare.search.bounds import ProgramAmounts, alike_key, least_seconds
-from inspector.compare.search.evaluated import wire_bytes_of
+from inspector.compare.search.result import sent_bytes
 from inspector.core import typed_json
 from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput, shown
@@ -298,7 +298,7 @@ class _Evaluator:
         assessment = assess_candidate(program, layout.mesh(), self._chip, held, peak)
         self._before = self._before or assessment
         ratio = ratio_of(self._before, assessment)
-        wire = wire_bytes_of(program)
+        wire = sent_bytes(assessment)
         return LayoutCost(
             _state(layout),
             {UNKNOWN_AXES: None} if wire is None else wire,

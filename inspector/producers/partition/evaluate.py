@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from inspector.compare.search.bounds import alike_key, least_seconds
-from inspector.compare.search.evaluated import Bounded, Evaluated, ProgramCost, evaluated, rejected, together
+from inspector.compare.search.result import Candidate, ProgramCost, of_program, together
 from inspector.core import typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import bytes_text
@@ -25,7 +25,7 @@ from inspector.producers.partition.template import Template, template_of
 
 
 def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
-    """Worker job: `layouts` in, a `Bounded` of each out. Needs no particular devices.
+    """Worker job: `layouts` in, a `Candidate` with bounds of each out. Needs no particular devices.
 
     The payload has the name of the `chip`, None for emulated devices, and the names of `programs`, none for
     that of a step.
@@ -38,7 +38,7 @@ def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
 
 
 def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
-    """Worker job: `layouts` in, an `Evaluated` of each out. Each is partitioned on its own mesh.
+    """Worker job: `layouts` in, a `Candidate` of each out. Each is partitioned on its own mesh.
 
     The payload is that of `bound`. Needs no particular devices.
     """
@@ -55,7 +55,7 @@ def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str
     return [from_json(layout) for layout in payload["layouts"]], chip, tuple(payload.get("programs", ()))
 
 
-def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Bounded:
+def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
     """Return the facts about a layout before it is partitioned: why it cannot run, or its least step.
 
     programs: those that are bounded; that of a step if there are none.
@@ -66,18 +66,18 @@ def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) ->
         template = template_of(layout, names)
         amounts = {name: amounts_of(template, layout, name) for name in names}
     except InvalidInput as error:
-        return Bounded("rejected", str(error))
+        return Candidate("rejected", str(error))
     state = totals(planned, STATE_AND_BATCH).per_device
     reason = _impossible(planned, chip)
     if reason is not None:
-        return Bounded("rejected", reason, state_bytes=state)
+        return Candidate("rejected", reason, state_bytes=state)
     alike = [alike_key(amount, layout) for amount in amounts.values()]
     bounds = tuple(
         ProgramCost(name, at_least=least_seconds(amount, layout, chip, state))
         for name, amount in amounts.items()
     )
     main = next((bound for bound in bounds if bound.name == layout.step_program), bounds[0])
-    return Bounded(
+    return Candidate(
         "planned",
         state_bytes=state,
         at_least=main.at_least,
@@ -86,7 +86,7 @@ def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) ->
     )
 
 
-def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Evaluated:
+def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
     """Return the cost of a layout that can run, from its partitioned programs.
 
     programs: as in `bound_of`.
@@ -97,13 +97,13 @@ def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> 
         template = template_of(layout, names)
         costs = {name: _cost_of(name, state, template, layout, chip) for name in names}
     except InvalidInput as error:
-        return rejected(str(error))
+        return Candidate("rejected", str(error))
     return together(costs, layout.step_program) if programs else costs[names[0]]
 
 
 def _cost_of(
     name: str, state: int | None, template: Template, layout: Layout, chip: Chip | None
-) -> Evaluated:
+) -> Candidate:
     lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None:
         reasons = [text for failed, text in template.failed if failed == name]
@@ -112,7 +112,7 @@ def _cost_of(
     program, peak = partitioned_totals(lowered, setting, template.logical)
     if peak is not None:
         peak = max(peak, state or 0)
-    return evaluated(program, layout.mesh(), chip, state, peak)
+    return of_program(program, layout.mesh(), chip, state, peak)
 
 
 def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:

@@ -1,7 +1,7 @@
 """Run one search: partition the possible best ones, compile the most promising, and keep the results.
 
 Bounds of all candidates are computed first. They are partitioned in the order of their bounds, until the
-bounds of all others are above the figure of the last candidate that is listed (branch and bound). So the
+bounds of all others are above the entry of the last candidate that is listed (branch and bound). So the
 listed candidates are those that partitioning all of them would give.
 """
 
@@ -21,9 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from inspector.compare.search.evaluated import Bounded, Evaluated, rejected
 from inspector.compare.search.order import (
-    Figure,
+    Entry,
     Goal,
     best_of,
     can_be_best,
@@ -41,7 +40,6 @@ from inspector.compare.search.result import (
     Objective,
     SearchProgress,
     SearchResult,
-    candidate,
 )
 from inspector.compare.search.space import Space, activations_key, identity
 from inspector.core import typed_json
@@ -69,16 +67,6 @@ _IN_FLIGHT = 2  # tasks for each worker that are submitted at once
 
 OUT_OF_BUDGET = "budget"
 NONE_BETTER = "none better"
-
-
-@dataclass
-class _Entry:
-    layout: Layout
-    memory_key: str
-    examples: float
-    partitioned: Evaluated | None = None  # or its bounds
-    compiled: Evaluated | None = None
-    bounds: Evaluated | None = None
 
 
 @dataclass
@@ -112,7 +100,7 @@ class Search:
     unsafe: Options = ()
 
     def __post_init__(self) -> None:
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._alike: dict[str, str] = {}  # the first candidate with each program
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -172,43 +160,43 @@ class Search:
     def result(self) -> SearchResult:
         """Return the results so far, the best candidates first."""
         with self._lock:
-            figures = self._figures()
-            entries = dict(self._entries)
+            known = dict(self._entries)
+        entries = [*known.values()]
         if self._chip_name is None:
-            figures = scaled_to_measured(figures)
-        front = pareto(figures)
-        current = identity(self.space.layout)
-        order = ranked(figures, self.objective)
-        best = best_of(figures, self.objective)
+            entries = scaled_to_measured(entries)
+        front, current = pareto(entries), identity(self.space.layout)
+        order = [entry for entry in ranked(entries, self.objective) if entry.cost is not None]
+        best = best_of(entries, self.objective)
         listed: list[Candidate] = []
-        for figure in order:
-            entry = entries[figure.key]
-            if figure.cost is not None:
-                listed.append(
-                    candidate(
-                        *(entry.layout, figure.cost, entry.partitioned),
-                        front[figure.key],
-                        figure.key == current,
-                        self.goal.tokens_per_second(figure.cost, entry.layout),
-                    )
+        for entry in order:
+            assert entry.cost is not None
+            before = known[entry.key].partitioned
+            listed.append(
+                replace(
+                    entry.cost,
+                    layout=entry.layout.to_json(),
+                    pareto=front[entry.key],
+                    current=entry.key == current,
+                    partitioned_seconds=None if before is None else before.seconds,
+                    tokens_per_second=self.goal.tokens_per_second(entry.cost, entry.layout),
+                    before=None if before is None or before is entry.cost else before.assessment,
+                    alike=None,
                 )
-        index = None
-        if best is not None:
-            index = next(n for n, figure in enumerate(order) if figure.key == best.key)
+            )
         return SearchResult(
             target=self.space.layout.target,
             chip=self._chip_name,
             created=now(),
-            counts=self._counts(entries.values()),
+            counts=self._counts(known.values()),
             candidates=tuple(listed),
-            best=index,
+            best=None if best is None else order.index(best),
             objective=self.objective,
             finished=self._finished,
             listed=self._settled,
             weights=dict(self.goal.weights) or None,
             limits=dict(self.goal.limits) or None,
             unsafe_compiler_options=compiler_options.text(self.unsafe) or None,
-            message=self._message or (None if best is not None else self._why_none(figures)),
+            message=self._message or (None if best is not None else self._why_none(entries)),
         )
 
     # --- Phases -----------------------------------------------------------------------------------
@@ -237,11 +225,11 @@ class Search:
             with self._lock:
                 for layout, cost in zip(part, answer, strict=True):
                     entry = self._entries[identity(layout)]
-                    known, entry.bounds = entry.partitioned, cost
+                    known = entry.partitioned
                     if known is None or cost.stage == "rejected":
-                        entry.partitioned = cost
-                    else:
-                        entry.partitioned = replace(known, at_least=cost.at_least)
+                        known = cost
+                    known = replace(known, at_least=cost.at_least)
+                    self._entries[entry.key] = replace(entry, bounds=cost, partitioned=known)
             done += len(part)
             self._report(phase, done, len(new), began)
         with self._lock:
@@ -253,7 +241,8 @@ class Search:
 
     def _remove_alike(self, key: str) -> bool:
         """Remove a candidate if an earlier one has the same program. Return whether it was removed."""
-        alike = getattr(self._entries[key].bounds, "alike", None)
+        bounds = self._entries[key].bounds
+        alike = None if bounds is None else bounds.alike
         if alike is None or self._alike.setdefault(alike, key) == key:
             return False
         del self._entries[key]
@@ -300,17 +289,18 @@ class Search:
         with self._lock:
             for bound, key in waiting:
                 if bound > last and key != current:
-                    self._entries[key].partitioned = self._entries[key].bounds
+                    entry = self._entries[key]
+                    self._entries[key] = replace(entry, partitioned=entry.bounds)
 
     def _partitioned(self, layout: Layout) -> _Task:
         return self._task("partition", (layout,))
 
-    def _set(self, key: str, cost: Evaluated) -> None:
+    def _set(self, key: str, cost: Candidate) -> None:
         """Keep the cost of a partitioned candidate."""
         with self._lock:
             entry = self._entries[key]
             at_least = None if entry.bounds is None else entry.bounds.at_least
-            entry.partitioned = replace(cost, at_least=at_least)
+            self._entries[key] = replace(entry, partitioned=replace(cost, at_least=at_least))
 
     def _waiting(self, keys: Iterable[str] | None = None) -> list[tuple[float, str]]:
         """Return the bounds and the keys of the candidates that are not partitioned."""
@@ -321,11 +311,11 @@ class Search:
         ]
 
     @staticmethod
-    def _is_waiting(entry: _Entry) -> bool:
+    def _is_waiting(entry: Entry) -> bool:
         return entry.partitioned is not None and entry.partitioned.stage == "planned"
 
     def _ranked_values(self, keys: Iterable[str]) -> Iterator[float]:
-        """Yield the figures of the partitioned candidates that may fit."""
+        """Yield the entries of the partitioned candidates that may fit."""
         for key in keys:
             entry = self._entries[key]
             cost = entry.partitioned
@@ -333,7 +323,7 @@ class Search:
                 yield value(cost, entry.examples, self.objective)
 
     def _last_listed(self, keys: Iterable[str], listed: int) -> float:
-        """Return the figure of the last listed candidate; infinite if fewer are known to fit."""
+        """Return the entry of the last listed candidate; infinite if fewer are known to fit."""
         best = heapq.nsmallest(listed, self._ranked_values(keys))
         return best[-1] if len(best) == listed else math.inf
 
@@ -348,7 +338,7 @@ class Search:
                 return
             least = value(best.cost, best.examples, self.objective) * (1 - _BETTER)
             before = set(self._entries)
-            near = self.space.near(self._entries[best.key].layout)
+            near = self.space.near(best.layout)
             keys = self._bound("improve", near)
             if not self.exhaustive:
                 keys = [key for bound, key in self._waiting(keys) if bound <= least]
@@ -372,40 +362,41 @@ class Search:
         capacity = capacity_of(self.chip) if self.chip and self.space.layout.machine else None
         while done < self.budget:
             most = min(self.round_size, self.budget - done)
-            chosen = next_to_compile(self._figures(), self.objective, capacity, most, self.compile_all)
+            chosen = next_to_compile(self._every(), self.objective, capacity, most, self.compile_all)
             if not done:
                 # The current layout comes first: the others are compared with it.
                 chosen = self._with_current(chosen, most)
             if not chosen:
                 # A candidate that was not partitioned may still be better when it is compiled.
-                figures = self._figures()
-                able = figures if self.compile_all else can_be_best(figures, self.objective, "planned")
-                if waiting := self._waiting([figure.key for figure in able]):
+                entries = self._every()
+                able = entries if self.compile_all else can_be_best(entries, self.objective, "planned")
+                if waiting := self._waiting([entry.key for entry in able]):
                     self._partition("partition", [key for _, key in waiting], every=True)
-                    chosen = next_to_compile(
-                        self._figures(), self.objective, capacity, most, self.compile_all
-                    )
+                    chosen = next_to_compile(self._every(), self.objective, capacity, most, self.compile_all)
             if not chosen:
                 self._finished = NONE_BETTER
                 return
             self._report("compile", done, self.budget, began if done else None)
 
-            def submit(figure: Figure) -> _Task:
-                return self._task("compile", (self._entries[figure.key].layout,))
+            def submit(entry: Entry) -> _Task:
+                return self._task("compile", (entry.layout,))
 
             for layouts, (cost,) in self._in_window(iter(chosen), submit):
                 with self._lock:
                     entry = self._entries[identity(layouts[0])]
-                    entry.compiled = _with_state(cost, entry.partitioned)
+                    before = entry.partitioned
+                    if cost.state_bytes is None and before is not None:
+                        cost = replace(cost, state_bytes=before.state_bytes)
+                    self._entries[entry.key] = replace(entry, compiled=cost)
                 done += 1
                 self._report("compile", done, self.budget, began)
         self._finished = OUT_OF_BUDGET
 
-    def _with_current(self, chosen: list[Figure], most: int) -> list[Figure]:
+    def _with_current(self, chosen: list[Entry], most: int) -> list[Entry]:
         current = identity(self.space.layout)
-        own = [figure for figure in self._figures() if figure.key == current]
-        valid = [figure for figure in own if figure.partitioned and figure.partitioned.stage == "propagated"]
-        return [*valid, *(figure for figure in chosen if figure.key != current)][: max(most, 1)]
+        own = [entry for entry in self._every() if entry.key == current]
+        valid = [entry for entry in own if entry.partitioned and entry.partitioned.stage == "propagated"]
+        return [*valid, *(entry for entry in chosen if entry.key != current)][: max(most, 1)]
 
     # --- Tasks ------------------------------------------------------------------------------------
 
@@ -422,7 +413,7 @@ class Search:
         if kept is not None:
             try:
                 plain = json.loads(kept)
-                known = [typed_json.decode(_RECORDS[kind], one, "the cache") for one in plain]
+                known = [typed_json.decode(Candidate, one, "the cache") for one in plain]
                 if len(known) == len(layouts):
                     return _Task(layouts, key, request, None, known)
             except (InvalidInput, ValueError, TypeError):
@@ -443,7 +434,7 @@ class Search:
 
     def _in_window(
         self, calls: Iterator[Any], submit: Callable[[Any], _Task]
-    ) -> Iterator[tuple[tuple[Layout, ...], list[Evaluated]]]:
+    ) -> Iterator[tuple[tuple[Layout, ...], list[Candidate]]]:
         """Yield the answers as they come, with a bounded number of submitted tasks.
 
         A lost task is submitted again. If the search ends early, finished tasks are still stored.
@@ -489,11 +480,11 @@ class Search:
                     with suppress(Exception):  # it failed
                         self.store.put(left.key, json.dumps(_records(future)))
 
-    def _applied(self, layouts: Sequence[Layout], costs: Sequence[Evaluated]) -> list[Evaluated]:
+    def _applied(self, layouts: Sequence[Layout], costs: Sequence[Candidate]) -> list[Candidate]:
         """Return the costs of layouts for the goal of the search."""
         return [self.goal.applied(cost, layout) for layout, cost in zip(layouts, costs, strict=True)]
 
-    def _answer(self, done: _Task) -> list[Evaluated] | None:
+    def _answer(self, done: _Task) -> list[Candidate] | None:
         """Return the costs of a task's layouts, or None if the task was lost and can be tried again."""
         assert done.future is not None
         try:
@@ -502,17 +493,16 @@ class Search:
             self._check()
             if isinstance(error, task.WorkerDied) and done.attempts < task.ATTEMPTS:
                 return None
-            return [rejected(str(error))] * len(done.layouts)
+            return [Candidate("rejected", str(error))] * len(done.layouts)
         except (Exception, futures.CancelledError) as error:  # of another machine
             self._check()
             if done.attempts < task.ATTEMPTS:
                 return None
             raise _lost(type(error).__name__) from None
-        record = _RECORDS[done.request[0]]
-        evaluateds = [typed_json.decode(record, one, "the worker's answer") for one in answer]
+        costs = [typed_json.decode(Candidate, one, "the worker's answer") for one in answer]
         if done.key is not None:
             self.store.put(done.key, json.dumps(answer))
-        return evaluateds
+        return costs
 
     def _check(self) -> None:
         if self._stop.is_set():
@@ -526,27 +516,23 @@ class Search:
             key = identity(layout)
             if key not in self._entries:
                 with self._lock:  # another thread may be reading the result
-                    self._entries[key] = self._entry(layout)
+                    memory_key = activations_key(layout, self.space.axes)
+                    self._entries[key] = Entry(key, layout, examples_of(layout), memory_key)
                 yield layout
 
     def _forget(self, key: str) -> None:
         """Remove a candidate."""
         bounds = self._entries.pop(key).bounds
-        if self._alike.get(alike := getattr(bounds, "alike", None) or "") == key:
+        alike = "" if bounds is None else bounds.alike or ""
+        if self._alike.get(alike) == key:
             del self._alike[alike]
 
-    def _first(self) -> Figure | None:
+    def _first(self) -> Entry | None:
         """Return the best candidate, also if it is not compiled; None without any."""
-        return next(iter(ranked(self._figures(), self.objective)), None)
+        return next(iter(ranked(self._every(), self.objective)), None)
 
-    def _entry(self, layout: Layout) -> _Entry:
-        return _Entry(layout, activations_key(layout, self.space.axes), examples_of(layout))
-
-    def _figures(self) -> list[Figure]:
-        return [
-            Figure(key, entry.partitioned, entry.compiled, entry.examples, entry.memory_key)
-            for key, entry in self._entries.items()
-        ]
+    def _every(self) -> list[Entry]:
+        return [*self._entries.values()]
 
     def _report(self, phase: str, done: int, total: int, began: float | None) -> None:
         self._version += 1
@@ -559,7 +545,7 @@ class Search:
         if self.on_progress is not None:
             self.on_progress(self._progress)
 
-    def _counts(self, entries: Iterable[_Entry]) -> Counts:
+    def _counts(self, entries: Iterable[Entry]) -> Counts:
         listed = list(entries)
         costs = [(entry.partitioned, entry.compiled) for entry in listed]
         return Counts(
@@ -576,24 +562,24 @@ class Search:
             ),
         )
 
-    def _why_none(self, figures: Sequence[Figure]) -> str | None:
+    def _why_none(self, entries: Sequence[Entry]) -> str | None:
         """Return why there is no best layout: the closest one and its amount, or the reason."""
         if self.chip is None:
             return None
-        if (above := self._above_limit(figures)) is not None:
+        if (above := self._above_limit(entries)) is not None:
             return above
         capacity = capacity_of(self.chip)
         too_large = [
-            figure.compiled.peak_bytes
-            for figure in figures
-            if figure.compiled and figure.compiled.fits is False and figure.compiled.peak_bytes
+            entry.compiled.peak_bytes
+            for entry in entries
+            if entry.compiled and entry.compiled.fits is False and entry.compiled.peak_bytes
         ]
         if too_large:
             return closest_text("compiled", min(too_large), capacity)
         partitioned = [
-            figure.partitioned
-            for figure in figures
-            if figure.partitioned and figure.partitioned.stage == "propagated"
+            entry.partitioned
+            for entry in entries
+            if entry.partitioned and entry.partitioned.stage == "propagated"
         ]
         peaks = [cost.peak_bytes for cost in partitioned if cost.fits is False and cost.peak_bytes]
         if peaks and len(peaks) == len(partitioned):
@@ -601,27 +587,27 @@ class Search:
         if partitioned:
             return None
         state = [
-            figure.partitioned.state_bytes
-            for figure in figures
-            if figure.partitioned and figure.partitioned.state_bytes
+            entry.partitioned.state_bytes
+            for entry in entries
+            if entry.partitioned and entry.partitioned.state_bytes
         ]
         if state and min(state) > capacity:
             return closest_text("state", min(state), capacity)
         reasons = Counter(
-            figure.partitioned.reason
-            for figure in figures
-            if figure.partitioned is not None and figure.partitioned.reason
+            entry.partitioned.reason
+            for entry in entries
+            if entry.partitioned is not None and entry.partitioned.reason
         )
         if not reasons:
             return "No layout can run. The reasons are unknown."
         (reason, count), *others = reasons.most_common()
-        if not others and count == len(figures):
+        if not others and count == len(entries):
             return f"No layout can run: {reason.removesuffix('.')}."
-        return f"No layout can run. The reason of {count} of {len(figures)}: {reason.removesuffix('.')}."
+        return f"No layout can run. The reason of {count} of {len(entries)}: {reason.removesuffix('.')}."
 
-    def _above_limit(self, figures: Sequence[Figure]) -> str | None:
+    def _above_limit(self, entries: Sequence[Entry]) -> str | None:
         """Return that no layout keeps a limit, and the fastest one; None if another reason decides."""
-        costs = [figure.cost for figure in figures if figure.cost and figure.cost.stage != "rejected"]
+        costs = [entry.cost for entry in entries if entry.cost and entry.cost.stage != "rejected"]
         above = [cost for cost in costs if cost.within is False and cost.fits is not False]
         if not above or any(cost.allowed for cost in costs):
             return None
@@ -644,13 +630,8 @@ class _Task:
     key: str | None
     request: tuple[Any, ...]
     future: Future[Any] | None
-    known: list[Evaluated] | None
+    known: list[Candidate] | None
     attempts: int = 1
-
-
-_RECORDS: dict[str, type[Evaluated]] = {
-    "bound": Bounded, "partition": Evaluated, "compile": Evaluated,
-}  # fmt: skip
 
 
 def _records(future: Future[Any]) -> Any:
@@ -682,9 +663,3 @@ def closest_text(basis: str, needed: int, capacity: int) -> str:
         f"No layout fits. The closest one {what} {bytes_text(needed)} on one device, which has "
         f"{bytes_text(capacity)}: {bytes_text(needed - capacity)} are missing."
     )
-
-
-def _with_state(cost: Evaluated, before: Evaluated | None) -> Evaluated:
-    if cost.state_bytes is None and before is not None:
-        return replace(cost, state_bytes=before.state_bytes)
-    return cost

@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from inspector.assessment import assess
-from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected, together
-from inspector.compare.search.result import SearchResult, layout_of
+from inspector.compare.search.result import Candidate, SearchResult, layout_of, of_assessment, together
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import InvalidInput
 from inspector.core.formatting import mesh_sizes_text, numbered
@@ -103,9 +102,9 @@ def start(
 ) -> Started:
     """Start the job of a task. Return it, and the function that makes its answer at the end.
 
-    A task `bound` returns a `Bounded` for each layout, `partition` an `Evaluated` from its partitioned
-    programs, and `compile` one from the compiled programs of a single layout. Without a chip, a step is run
-    on emulated devices, and its measured time counts.
+    Each layout has a `Candidate`: with bounds from a task `bound`, with the cost of its partitioned
+    programs from `partition`, and of its compiled programs from `compile`, which takes a single layout.
+    Without a chip, a step is run on emulated devices, and its measured time counts.
 
     Args:
       programs: those whose cost is needed; that of a step if there are none.
@@ -130,7 +129,7 @@ def start(
     return job, lambda: _result(job)["evaluated"]
 
 
-def cost_of(snapshot: Snapshot, chip: Chip | None, programs: Sequence[str] = ()) -> Evaluated:
+def cost_of(snapshot: Snapshot, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
     """Return the cost of a compiled layout on chips of this kind, or of a measured one."""
     if not programs:
         return _cost_of(snapshot, chip)
@@ -139,15 +138,15 @@ def cost_of(snapshot: Snapshot, chip: Chip | None, programs: Sequence[str] = ())
     return together(costs, programs[0] if step is None else step.name)
 
 
-def _cost_of(snapshot: Snapshot, chip: Chip | None) -> Evaluated:
+def _cost_of(snapshot: Snapshot, chip: Chip | None) -> Candidate:
     """Return the cost of the program of a step."""
     state = totals(snapshot, STATE_AND_BATCH).per_device
     short = out_of_memory.findings(snapshot)
     if not short and (step_program(snapshot) is None or snapshot.mesh is None):
-        return rejected("it has no program", state_bytes=state)
+        return Candidate("rejected", "it has no program", state_bytes=state)
     assessment = assess(snapshot, chip)
     if chip is None and not short and (assessment.step is None or assessment.step.kind != "measured"):
-        return rejected("its steps were not measured", state_bytes=state)
+        return Candidate("rejected", "its steps were not measured", state_bytes=state)
     cost = of_assessment(assessment, "compiled", state)
     return replace(cost, reason=short[0].message) if short else cost
 
@@ -193,7 +192,7 @@ def _compile(
         except WorkerDied:
             raise
         except InvalidInput as error:
-            return [typed_json.encode(rejected(str(error)))]
+            return [typed_json.encode(Candidate("rejected", str(error)))]
         if not unsafe:
             key = compile_cache.key_of_measured(layout)
             if machine is not None:

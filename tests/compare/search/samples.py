@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from inspector import layout as layouts
-from inspector.compare.search.evaluated import of_assessment
-from inspector.compare.search.result import Counts, SearchResult, candidate
+from inspector.compare.search.result import Counts, SearchResult, of_assessment
 from inspector.core.assessment import Assessment, FindingCounts, MemoryNeed, Step, StepTraffic
 
 
@@ -23,5 +24,7 @@ def search_result() -> SearchResult:
         FindingCounts(),
     )
     cost = of_assessment(own, "compiled", 7)
-    result = candidate(layout, cost, cost, pareto=True, current=True)
+    result = replace(
+        cost, layout=layout.to_json(), pareto=True, current=True, partitioned_seconds=cost.seconds
+    )
     return SearchResult("tpu:v5e:2x4", "v5e", "2026-01-01", Counts(1, 1, 1, 1), (result,), 0)

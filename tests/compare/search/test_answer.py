@@ -8,8 +8,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.search.answer import answer_of, answer_text, round_of
-from inspector.compare.search.evaluated import ProgramCost
-from inspector.compare.search.result import Candidate, Counts, Objective, SearchResult
+from inspector.compare.search.result import Candidate, Counts, Objective, ProgramCost, SearchResult
 from inspector.core.assessment import Assessment, MemoryNeed, Stage, Step, StepPart
 from inspector.machines.prediction.ratios import published
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.search.evaluated import Evaluated, ProgramCost, together
-from inspector.compare.search.order import Figure, Goal, best_of, goal_of, least_value, ranked, value
+from inspector.compare.search.order import Entry, Goal, best_of, goal_of, least_value, ranked, value
+from inspector.compare.search.result import Candidate, ProgramCost, together
 from inspector.core.assessment import Assessment, Step, StepTraffic
 from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS
@@ -19,10 +19,10 @@ LAYOUT = layouts.parse(
 CHIP = CHIPS["v5e"]
 
 
-def cost(decode: float, prefill: float, **known: object) -> Evaluated:
+def cost(decode: float, prefill: float, **known: object) -> Candidate:
     costs = {
-        "decode": Evaluated("propagated", seconds=decode, low=decode / 2, high=decode * 2, peak_bytes=5),
-        "prefill": Evaluated("propagated", seconds=prefill, low=prefill, high=prefill, peak_bytes=9),
+        "decode": Candidate("propagated", seconds=decode, low=decode / 2, high=decode * 2, peak_bytes=5),
+        "prefill": Candidate("propagated", seconds=prefill, low=prefill, high=prefill, peak_bytes=9),
     }
     return replace(together(costs, "decode"), fits=True, **known)
 
@@ -46,10 +46,10 @@ def test_a_decode_step_counts_alone_by_default() -> None:
     assert goal_of(layouts.parse({"model": "transformer"}).unwrap(), CHIP) == Goal()
 
 
-def assessed(program: str, seconds: float, sent: int, kind: str = "predicted") -> Evaluated:
+def assessed(program: str, seconds: float, sent: int, kind: str = "predicted") -> Candidate:
     step, traffic = Step(seconds, None, None, kind), StepTraffic(sent, {"data+tensor": sent})
     assessment = Assessment("v5e", 8, "partitioned", program, step, None, traffic, None, None)
-    return Evaluated("propagated", seconds=seconds, assessment=assessment)
+    return Candidate("propagated", seconds=seconds, assessment=assessment)
 
 
 def test_a_round_sends_what_the_runs_of_its_programs_send() -> None:
@@ -94,7 +94,7 @@ def test_a_layout_above_a_limit_is_not_the_best() -> None:
     fast, slow = goal.applied(cost(0.01, 0.2), LAYOUT), goal.applied(cost(0.02, 0.05), LAYOUT)
     assert (fast.within, slow.within) == (False, True)
     figures = [
-        Figure(name, evaluated, None, 64.0, name) for name, evaluated in (("fast", fast), ("slow", slow))
+        Entry(name, LAYOUT, 64.0, name, evaluated) for name, evaluated in (("fast", fast), ("slow", slow))
     ]
     assert [figure.key for figure in ranked(figures, "time")] == ["slow", "fast"]
     best = best_of(figures, "time")
@@ -105,12 +105,12 @@ def test_a_layout_above_a_limit_is_not_the_best() -> None:
 def test_of_equal_decode_steps_the_one_with_the_shorter_prefill_comes_first() -> None:
     goal = goal_of(LAYOUT, CHIP)
     costs = {"a": goal.applied(cost(0.01, 0.2), LAYOUT), "b": goal.applied(cost(0.01, 0.1), LAYOUT)}
-    figures = [Figure(name, evaluated, None, 64.0, name) for name, evaluated in costs.items()]
+    figures = [Entry(name, LAYOUT, 64.0, name, evaluated) for name, evaluated in costs.items()]
     assert [figure.key for figure in ranked(figures, "time")] == ["b", "a"]
 
 
 def test_a_bound_above_a_limit_excludes_a_layout() -> None:
-    bounds = Evaluated(
+    bounds = Candidate(
         "planned",
         at_least=0.01,
         programs=(ProgramCost("decode", at_least=0.01), ProgramCost("prefill", at_least=0.3)),

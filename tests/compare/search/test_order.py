@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inspector.compare.search.evaluated import Evaluated, of_assessment, rejected
+from inspector import layout as layouts
 from inspector.compare.search.order import (
-    Figure,
+    Entry,
     best_of,
     can_be_best,
     next_to_compile,
@@ -19,30 +19,35 @@ from inspector.compare.search.order import (
     scaled_to_measured,
     value,
 )
+from inspector.compare.search.result import Candidate, of_assessment
 from inspector.core.assessment import Assessment, Step, StepPart
+
+LAYOUT = layouts.parse({}).unwrap()
 
 seconds = st.floats(1e-6, 1e3)
 sizes = st.integers(1, 2**40)
 
 
-def partitioned(number: float, state: int = 1) -> Evaluated:
-    return Evaluated("propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state)
+def partitioned(number: float, state: int = 1) -> Candidate:
+    return Candidate("propagated", seconds=number, low=number * 0.8, high=number * 1.3, state_bytes=state)
 
 
-def compiled(number: float, peak: int = 1, fits: bool | None = True) -> Evaluated:
-    return Evaluated("compiled", seconds=number, peak_bytes=peak, state_bytes=1, fits=fits)
+def compiled(number: float, peak: int = 1, fits: bool | None = True) -> Candidate:
+    return Candidate("compiled", seconds=number, peak_bytes=peak, state_bytes=1, fits=fits)
 
 
-def figure(key: str, before: Evaluated | None, after: Evaluated | None = None, same: str = ""):
-    return Figure(key, before, after, 1.0, same or key)
+def figure(key: str, before: Candidate | None, after: Candidate | None = None, same: str = ""):
+    return Entry(key, LAYOUT, 1.0, same or key, before, after)
 
 
 @st.composite
-def figures(draw) -> list[Figure]:
+def figures(draw) -> list[Entry]:
     found = []
     for number in range(draw(st.integers(1, 12))):
         before = draw(
-            st.one_of(st.builds(partitioned, seconds, sizes), st.just(rejected("it does not divide")))
+            st.one_of(
+                st.builds(partitioned, seconds, sizes), st.just(Candidate("rejected", "it does not divide"))
+            )
         )
         after = None
         if before.stage == "propagated":
@@ -72,7 +77,7 @@ def test_the_front_has_every_candidate_that_no_other_beats_in_both(found):
 
 
 def test_the_front_does_not_know_what_was_not_partitioned():
-    bound = Evaluated("planned", at_least=2.0, state_bytes=10)
+    bound = Candidate("planned", at_least=2.0, state_bytes=10)
     known = [figure("a", partitioned(1.0, state=20)), figure("b", partitioned(3.0, state=5))]
     assert pareto([*known, figure("c", bound)]) == {"a": True, "b": True, "c": None}
     # A candidate that takes no longer, and needs no more, beats the bounds.
@@ -83,7 +88,7 @@ def test_the_front_does_not_know_what_was_not_partitioned():
 def test_without_a_compile_the_best_is_one_that_probably_fits():
     large = figure("a", replace(partitioned(1.0), fits=False))
     unsure, fitting = figure("b", partitioned(2.0)), figure("c", replace(partitioned(3.0), fits=True))
-    planned = figure("d", Evaluated("planned", at_least=0.1))
+    planned = figure("d", Candidate("planned", at_least=0.1))
     every = [planned, large, fitting, unsure]
     assert [each.key for each in ranked(every, "time")] == ["b", "c", "a", "d"]
     best = best_of(every, "time")
@@ -93,14 +98,14 @@ def test_without_a_compile_the_best_is_one_that_probably_fits():
 
 def test_what_was_not_partitioned_cannot_be_the_best_above_any_efficiency():
     best = predicted("a", 1.0, 1.0, 2.0)
-    bounds = [figure(f"{n}", Evaluated("planned", at_least=n)) for n in (1.0, 2.5, 1000.0)]
+    bounds = [figure(f"{n}", Candidate("planned", at_least=n)) for n in (1.0, 2.5, 1000.0)]
     assert [one.key for one in can_be_best([best, *bounds], "time", "planned")] == ["1.0", "2.5"]
     # A step with twice the examples may take twice as long.
-    twice = replace(figure("d", Evaluated("planned", at_least=1000.0)), examples=1000.0)
+    twice = replace(figure("d", Candidate("planned", at_least=1000.0)), examples=1000.0)
     assert can_be_best([best, twice], "time", "planned") == [twice]
     assert can_be_best([predicted("a", 1.0, 1.0), *bounds], "time", "planned")[-1].key == "1000.0"
     # The state is a bound of the memory.
-    small, large = (figure(f"{n}", Evaluated("planned", state_bytes=n)) for n in (1, 4))
+    small, large = (figure(f"{n}", Candidate("planned", state_bytes=n)) for n in (1, 4))
     done = figure("a", partitioned(1.0), compiled(1.0, peak=2))
     assert can_be_best([done, small, large], "memory", "planned") == [small]
 
@@ -143,17 +148,17 @@ def test_what_probably_does_not_fit_is_compiled_last():
 
 
 def test_time_is_compared_for_each_example():
-    small = Figure("small", partitioned(1.0), None, 8.0, "")
-    large = Figure("large", partitioned(1.5), None, 16.0, "")
+    small = Entry("small", LAYOUT, 8.0, "", partitioned(1.0))
+    large = Entry("large", LAYOUT, 16.0, "", partitioned(1.5))
     assert [figure.key for figure in ranked([small, large], "time")] == ["large", "small"]
-    assert math.isinf(value(Evaluated("propagated"), 1.0, "time"))
+    assert math.isinf(value(Candidate("propagated"), 1.0, "time"))
 
 
 def test_estimates_for_emulated_devices_are_scaled_to_measured_steps():
-    def measured(number: float) -> Evaluated:
+    def measured(number: float) -> Candidate:
         return replace(compiled(number), measured=number)
 
-    estimate = Evaluated("propagated", seconds=0.5, state_bytes=1)
+    estimate = Candidate("propagated", seconds=0.5, state_bytes=1)
     done = [figure(str(n), partitioned(1.0), measured(each)) for n, each in enumerate((2.0, 8.0))]
     assert scaled_to_measured([figure("x", estimate)])[0].partitioned == estimate
     (*_, other) = scaled_to_measured([*done, figure("x", estimate)])
@@ -162,7 +167,7 @@ def test_estimates_for_emulated_devices_are_scaled_to_measured_steps():
     assert [one.compiled for one in scaled_to_measured(done)] == [one.compiled for one in done]
 
 
-def predicted(key: str, hbm: float, sent: float, after: float | None = None) -> Figure:
+def predicted(key: str, hbm: float, sent: float, after: float | None = None) -> Entry:
     """A candidate with a step of these seconds before a compile, and `after` as compiled."""
     parts = StepPart("memory", hbm), StepPart("inside", sent, "fsdp")
     step = Step(hbm + sent, 1e-9, 1e9, "predicted", outside="it is short", parts=parts)
