@@ -7,11 +7,11 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "assessment": 1485,
+    "assessment": 1486,
     "checks": 4465,
     "compare": 7429,
-    "compiled": 13452,
-    "core": 8644,
+    "compiled": 13453,
+    "core": 8645,
     "figures": 7563,
     "guides": 1905,
     "layout": 3127,
@@ -19,7 +19,7 @@ MOST_LINES = {
     "media": 14984,
     "model": 428,
     "producers": 22066,
-    "sections": 9359,
+    "sections": 9352,
     "service": 7081,
     "testing": 281,
 }

@@ -5,7 +5,7 @@ made of it. The names of `checkpoint_name` come from the traced code.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector.compiled.hlo import shapes
@@ -80,12 +80,13 @@ class Activations:
       amounts: of the program.
       asked: of the program before its compile. None if it is not compiled, or if that is not recorded.
       policy: whether the code computes activations again, or places those with a name.
-      share: FLOPs that are computed again / all FLOPs. None if unknown.
+      share: FLOPs of matrix products that are computed again / all FLOPs. None if unknown.
       seconds: approximate seconds of the predicted step for computing again. None if unknown.
       step: the predicted step. None if unknown.
       at_peak: bytes of activations on one device at the peak of the program's memory, where others are no
         longer, or not yet, in use. None if unknown.
       by_compiler: number of instructions that the compiler computes again on its own, to save memory.
+      same_work: whether the compiled program is known to compute the same matrix products.
       has_names: whether the names in the code are known.
       emulated: whether it was compiled for CPU devices, which have one memory.
     """
@@ -101,6 +102,7 @@ class Activations:
     step: float | None
     at_peak: int | None
     by_compiler: int
+    same_work: bool
     has_names: bool
     emulated: bool
 
@@ -114,14 +116,9 @@ class Activations:
         """Whether the compiler follows the policy; None if that is unknown, or without a policy."""
         if self.moved:
             return False
-        if self.asked is None or not self.policy:
+        if self.asked is None or not self.policy or not self.same_work:
             return None
-        return self.same_work and self.same_bytes and not self.by_compiler
-
-    @property
-    def same_work(self) -> bool:
-        """Whether the compiled program computes the same matrix products again."""
-        return self.asked is None or _close(self.amounts.matmul, self.asked.matmul)
+        return self.same_bytes and not self.by_compiler
 
     @property
     def same_bytes(self) -> bool:
@@ -153,6 +150,11 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         return None
     platform = platform_of(snapshot, program)
     before = None if program.before_compile else partitioned_for(snapshot, program, platform)
+    asked = None if before is None else before.residuals
+    products = [one.work.matmul_flops if one and one.work else None for one in (before, program)]
+    same_work = None not in products and products[0] == products[1]
+    if asked is not None and same_work and residuals.flops is None:
+        residuals = replace(residuals, recomputed=asked.recomputed, flops=asked.flops, matmul=asked.matmul)
     names = program.checkpoint_names
     rows = _rows(residuals, names or (), compiled=not program.before_compile)
     seconds = step = None
@@ -161,27 +163,26 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
         step = predicted.seconds if not predicted.at_least else None
         seconds = None if step is None else recomputing_seconds(predicted, program)
     total, use = program.work and program.work.flops_once, program.memory_use
-    groups = () if use is None else use.groups
+    amounts, groups = _amounts(rows, residuals), () if use is None else use.groups
     at_peak = sum(group.bytes[use.peak] for group in groups if use and group.group == "activation")
     return Activations(
         program.name,
         not program.before_compile,
         rows,
-        _amounts(rows, residuals),
-        None
-        if before is None or before.residuals is None
-        else _amounts(_rows(before.residuals, names or (), compiled=False), before.residuals),
+        amounts,
+        None if asked is None else _amounts(_rows(asked, names or (), compiled=False), asked),
         any(name.policy and name.name for name in names or ())
         or any(
             code.residuals is not None and bool(code.residuals.recomputed)
             for code in (before, program)
             if code
         ),
-        None if residuals.flops is None or not total else residuals.flops / total,
+        None if amounts.flops is None or not total else amounts.matmul / total,
         seconds,
         step,
         None if use is None or not use.points else at_peak,
         residuals.by_compiler,
+        same_work,
         names is not None,
         platform == "cpu",
     )

@@ -433,18 +433,18 @@ class _Reader:
         rows: dict[tuple[object, ...], RecomputedOperation] = {}
         matmul: dict[str, float] = {}
         total: float | None = 0.0
-        by_compiler = 0
+        by_compiler, unnamed = 0, False
         count = WorkCount(self._analysis)
         for computation in self._executed(entry, RUNS):
             times = self._analysis.runs[computation.name].count
             cloned = self._analysis.clones.get(computation.name, ())
             for instruction in computation.instructions:
                 by_compiler += _BY_COMPILER.search(instruction.name) is not None
-                if (
-                    instruction.does in _SAME
-                    or instruction.name in cloned
-                    or self._name(computation, instruction).phase != "rematerialised"
-                ):
+                if instruction.does in _SAME or instruction.name in cloned:
+                    continue
+                named = parse_op_name(instruction.metadata.get("op_name"))[0] != _UNNAMED
+                unnamed = unnamed or (not named and bool(count.alone(computation, instruction).products))
+                if self._name(computation, instruction).phase != "rematerialised":
                     continue
                 work = count.alone(computation, instruction)
                 if times is None or work.flops.value is None:
@@ -470,6 +470,7 @@ class _Reader:
                 again = before.count + times
                 rows[key] = replace(before, count=again, bytes=size, flops=before.flops + flops)
         ranked = sorted(rows.values(), key=lambda row: (-row.flops, -(row.bytes or 0)))
+        total = None if unnamed and rows else total
         return Residuals((), tuple(ranked[:_MOST]), total, matmul, by_compiler=by_compiler)
 
 

@@ -81,12 +81,12 @@ def sentence(known: Activations) -> str:
         f"{subject(known.program)} keeps {bytes_text(amounts.device)} of activations on each device{host} "
         "for its backward pass"
     )
-    if amounts.flops == 0:
-        return f"{kept}, and computes none again."
     if amounts.flops is None:
-        return f"{kept}. How much it computes again is unknown, because a trip count is."
+        return f"{kept}."
+    if not amounts.matmul:
+        return f"{kept}, and computes {'no matrix product' if amounts.flops else 'none'} again."
     share = "" if known.share is None else f", {share_text(known.share)} of its FLOPs"
-    again = f"{kept}, and computes {si_text(amounts.flops, 'FLOP')} again{share}."
+    again = f"{kept}, and computes {si_text(amounts.matmul, 'FLOP')} of matrix products again{share}."
     if not known.seconds or known.step is None:
         return again
     return (
@@ -118,13 +118,6 @@ def _differences(known: Activations) -> Iterator[str]:
             names = and_text(list(dict.fromkeys(row.label for row in rows)))
             size = bytes_text(sum(row.bytes or 0 for row in rows))
             yield f"The policy {does.format(names)}, but {size} stay on the device.{why}"
-    if asked is not None and not known.same_work:
-        more = "more" if amounts.matmul > asked.matmul else "less"
-        products, wanted = si_text(amounts.matmul, "FLOP"), si_text(asked.matmul, "FLOP")
-        yield (
-            f"The compiler computes {more} again than the policy asks for: {products} in matrix products "
-            f"instead of {wanted}."
-        )
     if asked is not None and not known.same_bytes:
         yield (
             f"The compiler keeps {bytes_text(amounts.device + amounts.host)}, and the policy asks for "

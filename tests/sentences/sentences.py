@@ -59,7 +59,10 @@ FIELDS = {
     "reduced": r"the (?:sum|largest value|smallest value|product)|whether all are true|whether one is true",
     "numbers": r"[\d .]+|\.",
     "them": r"it|them|the parameters|these arrays",
-    "recomputed": r"none again|[\d.]+ [kMGT]?FLOP again, (?:below )?[\d.]+% of its FLOPs",
+    "recomputed": (
+        r"(?:none|no matrix product) again"
+        r"|[\d.]+ [kMGT]?FLOP of matrix products again, (?:below )?[\d.]+% of its FLOPs"
+    ),
     "held": r"weights|train state",
     "ratio": r"[\d.]+",
     "most": r"(?:at most )?",

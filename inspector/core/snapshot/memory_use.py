@@ -90,7 +90,8 @@ class Residuals(Record):
     Attributes:
       kept: The activations that it reads, those with the most bytes first. Arguments are not among them.
       recomputed: The operations that it runs again, the most FLOPs first. Small ones can be missing.
-      flops: Floating-point operations of all operations that it runs again. None if a trip count is unknown.
+      flops: Floating-point operations of all operations that it runs again. None if a trip count, or the name
+        of a product, is unknown.
       matmul: Floating-point operations of the matrix products among them by operand type.
       fused_bytes: Bytes that are written and read in HBM of the values that they compute, as `fused_bytes` in
         `Work`. None if unknown.
