@@ -12,18 +12,18 @@ MOST_LINES = {
     "compare": 7429,
     "compiled": 13453,
     "core": 8645,
-    "figures": 7563,
+    "figures": 7548,
     "guides": 1905,
     "layout": 3127,
     "machines": 6198,
     "media": 14984,
     "model": 428,
-    "producers": 22066,
+    "producers": 22065,
     "sections": 9352,
-    "service": 7081,
+    "service": 6976,
     "testing": 281,
 }
-MOST_MODULES = 542
+MOST_MODULES = 541
 
 
 def test_no_package_grows() -> None:

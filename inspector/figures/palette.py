@@ -15,7 +15,6 @@ kind of color vision deficiency can distinguish them; a test simulates it. Black
 """
 
 import functools
-import itertools
 import math
 import zlib
 from collections.abc import Iterable, Sequence
@@ -134,19 +133,12 @@ def color_of_axis(name: str) -> str:
     return list(HUES.values())[number % len(HUES)]
 
 
-def fill_of_axis(name: str, beside: Iterable[str] = ()) -> Fill:
-    """Return the fill of one axis of a mesh; `beside` has all axes of the mesh, which may share its hue."""
-    earlier = itertools.takewhile(lambda other: other != name, beside)
-    same = sum(color_of_axis(other) == color_of_axis(name) for other in earlier)
-    return Fill(color_of_axis(name), ("", *HATCHES[2:])[min(same, len(HATCHES) - 2)])
-
-
 def fill_of_axes(names: Sequence[str] | None) -> Fill:
     """Return the fill of what belongs to several mesh axes: stripes of two hues. None if they are unknown."""
     if not names:
         return NOT_KNOWN
     if len(names) == 1:
-        return fill_of_axis(names[0])
+        return Fill(color_of_axis(names[0]))
     colors = list(dict.fromkeys(map(color_of_axis, names)))
     return Fill(colors[0], STRIPES, colors[-1]) if len(colors) > 1 else Fill(colors[0], "x")
 

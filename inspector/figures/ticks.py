@@ -26,26 +26,19 @@ def settings(places: Sequence[float], texts: Sequence[str]) -> dict[str, Any]:
 
 
 def every_nth(
-    places: Sequence[float],
-    texts: Sequence[str],
-    px_per_unit: float = 1,
-    *,
-    upright: bool = False,
-    period: int | None = None,
+    places: Sequence[float], texts: Sequence[str], px_per_unit: float = 1, *, upright: bool = False
 ) -> Ticks:
     """Label every place, every second, or every 4th, 8th, … so that labels have room.
 
     Args:
       px_per_unit: pixels per unit of the axis.
       upright: the labels are below each other.
-      period: the number of places after which counting restarts, for the panels of a figure.
     """
     pitch = min((b - a for a, b in itertools.pairwise(places)), default=math.inf) * px_per_unit
     room, step = room_px(texts, upright), 1
     while 0 < step * pitch < room:
         step *= 2
-    kept = [at for at in range(len(places)) if at % (period or len(places)) % step == 0]
-    return [round(places[at], 2) for at in kept], [texts[at] for at in kept]
+    return [round(place, 2) for place in places[::step]], list(texts[::step])
 
 
 def of_borders(

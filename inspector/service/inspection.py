@@ -10,8 +10,8 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Generic, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from cachetools import LRUCache
 
@@ -23,7 +23,7 @@ from inspector.core import snapshot, strict_json, temporary_folder, typed_json
 from inspector.core.abstract import AbstractState, PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Effects, Snapshot
-from inspector.core.typed_json import AnyRecord
+from inspector.core.typed_json import Record
 from inspector.guides.assembly import Assembled, Assembly
 from inspector.guides.processes import Exchanged, HostLocal
 from inspector.guides.tutorials import TutorialRequest, TutorialRun
@@ -52,68 +52,51 @@ from inspector.service.engine.process import canonical
 from inspector.service.own_model_registration import IMPORT_TIMEOUT
 from inspector.service.request import Request, subject_of
 
-# Seconds that a job may take, by its name among the producers' jobs.
-TIMEOUTS = {
-    "abstract": 60.0,  # 1,024 layers in a Python loop take about ten
-    "partition": 120.0,  # a transformer of 32 scanned layers takes one
-    "effects": 1800.0,  # a mixture of experts with four layers in a loop takes about 40
-    "run": 900.0,  # the default layout takes three
-    "compile": 3600.0,  # an 8B model for 64 TPUs takes about half a minute
-    "time_together": 3600.0,  # two default layouts in 15 rounds take about ten
-    "assemble": 120.0,  # at most 4,096 elements take less than one
-    "exchange": 120.0,  # four processes that import JAX
-    "tutorial": 300.0,  # 64 emulated devices take about ten
-    "board": 300.0,
-    "rules": 60.0,  # the largest file takes about five
-    "import": 300.0,  # 128 MiB of HLO text take about 30
+
+@dataclass(frozen=True)
+class Work:
+    """The jobs of one name among those of the producers.
+
+    Attributes:
+      lane: the lane of their workers.
+      seconds: the most that a job may take.
+      record: the type of their results, if results are kept.
+      kept: the number of results that are kept.
+      parses: whether they only parse what users give, in less memory than their worker may have.
+    """
+
+    lane: str
+    seconds: float
+    record: type[Record] = Record
+    kept: int = 64
+    parses: bool = False
+
+
+WORK = {
+    "abstract": Work(lanes.SHAPES, 60.0, AbstractState),  # 1,024 layers in a Python loop take about ten
+    "partition": Work(lanes.SHAPES, 120.0, PartitionedPrograms, 128),  # 32 scanned layers take one
+    "effects": Work(lanes.EFFECTS, 1800.0, Effects),  # experts in four layers in a loop take about 40
+    "run": Work(lanes.RUNS, 900.0),  # the default layout takes three
+    "compile": Work(lanes.RUNS, 3600.0),  # an 8B model for 64 TPUs takes about half a minute
+    "time_together": Work(lanes.RUNS, 3600.0),  # two default layouts in 15 rounds take about ten
+    "assemble": Work(lanes.RUNS, 120.0, Assembled),  # at most 4,096 elements take less than one
+    "exchange": Work(lanes.RUNS, 120.0, Exchanged),  # four processes that import JAX
+    "tutorial": Work(lanes.RUNS, 300.0, TutorialRun, 32),  # 64 devices take about ten; 100 kB each
+    "board": Work(lanes.FILES, 300.0, parses=True),
+    "rules": Work(lanes.FILES, 60.0, RuleFile, 8, parses=True),  # the largest file takes about five
+    "import": Work(lanes.FILES, 300.0, parses=True),  # 128 MiB of HLO text take about 30
 }
-
-
-# Jobs that only parse what users give, so they have a smaller limit of memory than their worker.
-PARSERS = frozenset({"import", "board", "rules"})
 
 
 def _timeout(kind: str, payload: dict[str, Any]) -> float:
     """Return the seconds that a job may take, with those to import the module of a user's model."""
     layout = payload.get("layout")
     entry = CATALOGUE.get(layout.get("model", "")) if isinstance(layout, dict) else None
-    return TIMEOUTS[kind] + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
+    return WORK[kind].seconds + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
 
 
 # Only shapes are read here, so one worker with one device serves every mesh.
 _PLANNER = Environment(devices=1)
-
-
-class _Results(Generic[AnyRecord]):
-    """The last results of one kind of request, by key. Any thread can read and add them."""
-
-    def __init__(self, kind: type[AnyRecord], most: int = 64) -> None:
-        self._kind = kind
-        self._known: LRUCache[str, AnyRecord] = LRUCache(most)
-        self._lock = threading.Lock()
-
-    def get(self, key: str) -> AnyRecord | None:
-        """Return the result of the request with this key, if it is known."""
-        with self._lock:
-            return self._known.get(key)
-
-    def request(
-        self,
-        key: str,
-        start: Callable[[], Job[dict[str, Any]]],
-        layout: Layout | None = None,
-        lasting: Callable[[AnyRecord], bool] = lambda result: True,
-    ) -> Request[AnyRecord]:
-        """Return the request of a job whose result is kept here if it is `lasting`."""
-
-        def decode(answer: dict[str, Any]) -> AnyRecord:
-            result = typed_json.decode(self._kind, answer, "the worker's answer")
-            if lasting(result):
-                with self._lock:
-                    self._known[key] = result
-            return result
-
-        return Request(key, lambda: start().decoded(decode), lambda: self.get(key), layout=layout)
 
 
 class Inspection:
@@ -136,15 +119,8 @@ class Inspection:
         self.requester = LOCAL
         self.pool = lanes.pool(run_workers, on_event)
         self._memory = memory
-        self._states = _Results(AbstractState)  # a trace each
-        self._programs = _Results(PartitionedPrograms)
-        self._some_programs = _Results(PartitionedPrograms)
-        self._effects = _Results(Effects)
-        self._tutorials = _Results(TutorialRun, 32)  # about 100 kB each
-        self._assembled = _Results(Assembled)
-        self._exchanged = _Results(Exchanged)
-        self._rules = _Results(RuleFile, 8)
-        self._lock = threading.Lock()  # guards the durations
+        self._known = {kind: LRUCache[str, Any](work.kept) for kind, work in WORK.items()}
+        self._lock = threading.Lock()  # guards the results and the durations
         self._durations: LRUCache[str, float] = LRUCache(1024)
 
     def warm(self) -> None:
@@ -181,10 +157,8 @@ class Inspection:
 
     def state(self, layout: Layout) -> Request[AbstractState]:
         """Read the abstract arrays of the layout."""
-        start = self._job(
-            lanes.SHAPES, "abstract", {"layout": layout.to_json()}, _PLANNER, topic=_topic(layout)
-        )
-        return self._states.request(state_key(layout), start, layout)
+        key, topic = state_key(layout), _topic(layout)
+        return self._request("abstract", {"layout": layout.to_json()}, key=key, layout=layout, topic=topic)
 
     def plan(self, layout: Layout) -> Snapshot:
         """Return the planned Snapshot; wait for the shapes if they are not known.
@@ -218,21 +192,22 @@ class Inspection:
             "only": sorted(only),
             "platforms": sorted(platforms),
         }
-        start = self._job(
-            lanes.SHAPES if now else lanes.REST,
-            *("partition", payload, _PLANNER),
+        key = programs_key(layout, platforms)
+        asked = self._request(
+            *("partition", payload),
+            key=f"{key} {sorted(only)}" if only else key,
+            layout=layout,
             topic=_topic(layout),
+            lane=lanes.SHAPES if now else lanes.REST,
             otherwise=payload | {"origins": False},
         )
-        key = programs_key(layout, platforms)
         if not only:
-            return self._programs.request(key, start, layout)
-        some = self._some_programs.request(f"{key} {sorted(only)}", start, layout)
+            return asked
         alone = tuple(only) == (layout.step_program,)
         return replace(
-            some,
-            known=lambda: self._programs.get(key) or some.known(),
-            so_far=_totals if alone else some.so_far,
+            asked,
+            known=lambda: self._result("partition", key) or asked.known(),
+            so_far=_totals if alone else asked.so_far,
         )
 
     def with_programs(self, snapshot: Snapshot, layout: Layout) -> Snapshot:
@@ -255,9 +230,7 @@ class Inspection:
           kinds: kinds of changes that are tried; all if it is empty.
         """
         payload = {"layout": layout.to_json(), "program": program, "chip": chip, "kinds": list(kinds)}
-        return self._effects.request(
-            canonical(payload), self._job(lanes.EFFECTS, "effects", payload, _PLANNER), layout
-        )
+        return self._request("effects", payload, layout=layout)
 
     # --- Runs ------------------------------------------------------------------------------------
 
@@ -324,7 +297,7 @@ class Inspection:
             return replace(found, findings=own + unmatched_paths(planned))
 
         kind = "run" if layout.machine is None else "compile"
-        job = self._job(lanes.RUNS, kind, payload, environment)()
+        job = self._start(kind, payload, environment)
         return job.decoded(remember)
 
     def last_seconds(self, layout: Layout) -> float | None:
@@ -354,7 +327,7 @@ class Inspection:
                 "rounds": rounds,
                 "memory": self._memory,
             }
-            job = self._job(lanes.RUNS, "time_together", payload, Environment(candidates.devices))()
+            job = self._start("time_together", payload, Environment(candidates.devices))
             return job.decoded(lambda result: paired_times.from_json(result, "the worker's answer"))
 
         asked = {"layouts": [made.layout for made in snapshots], "rounds": rounds, "baseline": baseline}
@@ -364,27 +337,17 @@ class Inspection:
 
     def assembly(self, assembly: Assembly) -> Request[Assembled]:
         """Assemble an array from pieces."""
-        payload, environment = {"assembly": assembly.to_json()}, Environment(assembly.devices)
-        return self._assembled.request(
-            canonical(payload), self._job(lanes.RUNS, "assemble", payload, environment)
-        )
+        return self._request("assemble", {"assembly": assembly.to_json()}, Environment(assembly.devices))
 
     def exchange(self, host_local: HostLocal) -> Request[Exchanged]:
         """Make a global array of host-local arrays, in several processes."""
-        payload = {"host_local": host_local.to_json()}
         environment = Environment(host_local.devices, processes=host_local.processes)
-        return self._exchanged.request(
-            canonical(payload), self._job(lanes.RUNS, "exchange", payload, environment)
-        )
+        return self._request("exchange", {"host_local": host_local.to_json()}, environment)
 
     def tutorial(self, tutorial: TutorialRequest) -> Request[TutorialRun]:
         """Run the code of a tutorial step by step. A run whose step failed is not kept."""
         payload, environment = {"tutorial": tutorial.to_json()}, Environment(tutorial.devices)
-        return self._tutorials.request(
-            canonical(payload),
-            self._job(lanes.RUNS, "tutorial", payload, environment),
-            lasting=lambda run: run.complete,
-        )
+        return self._request("tutorial", payload, environment, lasting=lambda run: run.complete)
 
     # --- Files -----------------------------------------------------------------------------------
 
@@ -403,44 +366,41 @@ class Inspection:
         checkpoint. A zip file is unpacked into `folder`; without one it is refused. `mesh` has the name and
         size of each axis, for files that name no mesh.
         """
-        payload: dict[str, Any] = {
+        payload = {
             "path": os.fspath(path),
             "name": name,
             "kind": kind,
             "step": step,
+            "mesh": None if mesh is None else list(mesh),
+            "folder": None if folder is None else os.fspath(folder),
         }
-        payload["mesh"] = None if mesh is None else list(mesh)
-        payload["folder"] = None if folder is None else os.fspath(folder)
-        start = self._job(lanes.FILES, "import", payload, _PLANNER)
-        decode = functools.partial(self._opened_snapshot, name)
-        return Request(canonical(payload), lambda: start().decoded(decode))
+
+        def decode(result: dict[str, Any]) -> Snapshot:
+            text = result["snapshot"]
+            with self._room(len(text), name) as opened:
+                found = snapshot.from_json(strict_json.parse(text, name), name)
+                opened.append(found)
+            return found
+
+        return Request(canonical(payload), lambda: self._start("import", payload).decoded(decode))
 
     def board(self, path: str | os.PathLike[str], name: str) -> Request[Board]:
         """Read a Board file, or a Snapshot file as a Board. Errors call it `name`."""
         payload = {"path": os.fspath(path), "name": name}
-        start = self._job(lanes.FILES, "board", payload, _PLANNER)
-        decode = functools.partial(self._opened_board, name)
-        return Request(canonical(payload), lambda: start().decoded(decode))
+
+        def decode(result: dict[str, Any]) -> Board:
+            text = result["board"]
+            with self._room(len(text), name) as opened:
+                board = boards.from_json(strict_json.parse(text, name), "the worker's answer")
+                opened += [pin.snapshot for pin in board.pins]
+            return board
+
+        return Request(canonical(payload), lambda: self._start("board", payload).decoded(decode))
 
     def rules(self, text: str, name: str) -> Request[RuleFile]:
         """Read the lists of rules in the text of a file; the suffix of its `name` decides the format."""
         payload = {"text": text, "name": name}
-        key = compile_cache.key_of(payload)
-        return self._rules.request(key, self._job(lanes.FILES, "rules", payload, _PLANNER))
-
-    def _opened_snapshot(self, name: str, result: dict[str, Any]) -> Snapshot:
-        text = result["snapshot"]
-        with self._room(len(text), name) as opened:
-            found = snapshot.from_json(strict_json.parse(text, name), name)
-            opened.append(found)
-        return found
-
-    def _opened_board(self, name: str, result: dict[str, Any]) -> Board:
-        text = result["board"]
-        with self._room(len(text), name) as opened:
-            board = boards.from_json(strict_json.parse(text, name), "the worker's answer")
-            opened += [pin.snapshot for pin in board.pins]
-        return board
+        return self._request("rules", payload, key=compile_cache.key_of(payload))
 
     def _room(self, size: int, name: str) -> contextlib.AbstractContextManager[list[Snapshot]]:
         """Reserve room for the files of a browser session. A command ends with its files."""
@@ -448,36 +408,56 @@ class Inspection:
             return contextlib.nullcontext([])
         return opened_files.shared().room(size, self.requester, name)
 
-    def _job(
+    # --- Jobs ------------------------------------------------------------------------------------
+
+    def _request(
         self,
-        lane: str,
         kind: str,
         payload: dict[str, Any],
-        environment: Environment,
+        environment: Environment = _PLANNER,
+        key: str | None = None,
+        layout: Layout | None = None,
+        lasting: Callable[[Any], bool] = lambda result: True,
+        **settings: Any,
+    ) -> Request[Any]:
+        """Return the request of a job whose result is kept if it is `lasting`."""
+        key = key or canonical(payload)
+
+        def decode(answer: dict[str, Any]) -> Any:
+            result = typed_json.decode(WORK[kind].record, answer, "the worker's answer")
+            if lasting(result):
+                with self._lock:
+                    self._known[kind][key] = result
+            return result
+
+        def start() -> Job[Any]:
+            return self._start(kind, payload, environment, **settings).decoded(decode)
+
+        return Request(key, start, lambda: self._result(kind, key), layout=layout)
+
+    def _result(self, kind: str, key: str) -> Any:
+        with self._lock:
+            return self._known[kind].get(key)
+
+    def _start(
+        self,
+        kind: str,
+        payload: dict[str, Any],
+        environment: Environment = _PLANNER,
+        lane: str | None = None,
         topic: str | None = None,
         otherwise: dict[str, Any] | None = None,
-    ) -> Callable[[], Job[dict[str, Any]]]:
-        """Return a function that starts a job of the producers."""
-        return lambda: self.pool.submit(
-            kind,
-            payload,
-            environment,
-            _timeout(kind, payload),
-            self.requester,
-            subject_of(payload),
-            topic,
-            self._parsing_memory(kind, payload),
-            lane,
-            otherwise,
-        )
-
-    def _parsing_memory(self, kind: str, payload: dict[str, Any]) -> int | None:
-        """Return the bytes that a job may use to parse a file; None for the limit of a worker.
-
-        A profile can be larger than other files, and the command line reads the user's own.
-        """
+    ) -> Job[dict[str, Any]]:
+        """Start a job of the producers."""
+        # A profile can be larger than other files, and the command line reads the user's own.
         own_profile = self.requester.session is None and payload.get("kind") == "profile"
-        return None if own_profile or kind not in PARSERS else of_parsing()
+        return self.pool.submit(
+            *(kind, payload, environment, _timeout(kind, payload), self.requester, subject_of(payload)),
+            topic=topic,
+            memory=of_parsing() if WORK[kind].parses and not own_profile else None,
+            lane=lane or WORK[kind].lane,
+            otherwise=otherwise,
+        )
 
     def _available(self) -> int:
         return available_bytes() if self._memory is None else self._memory

@@ -100,18 +100,10 @@ def test_common_axes_of_a_mesh_have_different_hues(names: tuple[str, ...]) -> No
     assert len({palette.color_of_axis(name) for name in names}) == len(names)
 
 
-@given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=7, unique=True))
-def test_axes_of_one_mesh_look_different_and_keep_their_hue(names: list[str]) -> None:
-    fills = [palette.fill_of_axis(name, names) for name in names]
-    assert len(set(fills)) == len(names)
-    # Whatever else the mesh has, and in every other process.
-    assert [fill.color for fill in fills] == [palette.fill_of_axis(name).color for name in names]
-
-
 def test_several_axes_are_stripes_of_their_hues() -> None:
     fill = palette.fill_of_axes(("fsdp", "tensor"))
     assert {fill.color, fill.over} == {palette.color_of_axis("fsdp"), palette.color_of_axis("tensor")}
-    assert palette.fill_of_axes(("fsdp",)) == palette.fill_of_axis("fsdp")
+    assert palette.fill_of_axes(("fsdp",)) == palette.Fill(palette.color_of_axis("fsdp"))
     assert palette.fill_of_axes(None) == palette.NOT_KNOWN
 
 

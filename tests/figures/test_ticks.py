@@ -61,12 +61,6 @@ def test_every_nth_label_has_room(count: int, length_px: float, upright: bool) -
     assert all((b - a) * length_px / count >= room - 1e-6 for a, b in itertools.pairwise(places))
 
 
-def test_counting_restarts_in_each_panel() -> None:
-    places = [0.0, 10.0, 20.0, 100.0, 110.0, 120.0]
-    result = ticks.every_nth(places, ["0", "1", "2"] * 2, upright=True, period=3)
-    assert result == ([0.0, 20.0, 100.0, 120.0], ["0", "2", "0", "2"])
-
-
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=60), st.floats(40, 900))
 def test_the_first_and_the_last_border_are_labelled(sizes: list[int], length_px: float) -> None:
     borders = [0, *itertools.accumulate(sizes)]

@@ -321,7 +321,7 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
 
 
 def partitioned_totals(
-    lowered: Lowered, setting: Setting, logical: bool, peak: bool = True, copy: RewritableModule | None = None
+    lowered: Lowered, setting: Setting, logical: bool, copy: RewritableModule | None = None
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
@@ -329,7 +329,6 @@ def partitioned_totals(
 
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
-      peak: whether the peak is wanted.
       copy: a copy of the program for the partitioner without locations; that of `lowered` if None.
 
     Raises:
@@ -337,7 +336,7 @@ def partitioned_totals(
     """
     of_one_device, mesh = partitioned_module(lowered, setting, logical, copy or lowered.without_names)
     analysis, program = read_program(of_one_device, mesh, lowered, setting, named=False)
-    live = setting.live_values(analysis, lowered) if peak else None
+    live = setting.live_values(analysis, lowered)
     return program, None if live is None else estimated_peak(live)
 
 

@@ -4,5 +4,4 @@ Unlike a cache, the library never deletes anything by itself.
 """
 
 from inspector.service.library.entry import BOARD, LONGEST_NAME, LONGEST_NOTE, LibraryEntry
-from inspector.service.library.kept import Library, NameTaken, NameUnknown
-from inspector.service.store import Unreadable
+from inspector.service.library.kept import Library, NameTaken, NameUnknown, Unreadable

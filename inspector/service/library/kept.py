@@ -1,13 +1,19 @@
-"""Save, find, open, share, export and delete Snapshots in the library."""
+"""Save, find, open, share, export and delete Snapshots in the library, a file of the user.
+
+Browser tabs, servers and commands can use it at the same time. Each use is one transaction and waits for
+another that writes. A file that is damaged, newer, or of another program is refused and left unchanged.
+"""
 
 import contextlib
 import dataclasses
+import datetime
 import io
 import itertools
 import json
 import re
 import sqlite3
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,15 +21,38 @@ from typing import Any, NamedTuple
 
 from inspector.compare import board as boards
 from inspector.compare.board import Board
-from inspector.core import snapshot, strict_json
+from inspector.core import private_database, snapshot, strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import bytes_text
+from inspector.core.private_database import VARIABLE, user_folder
 from inspector.core.snapshot import Snapshot
 from inspector.service.engine import Requester
 from inspector.service.library.entry import LibraryEntry, checked_name, checked_note, described, folded, words
-from inspector.service.store import StoreView, Unreadable, move_aside, ownership, packed, unpacked
 
 MOST_BYTES = 128 * 2**20  # of one Snapshot as text; 126 arrays take 60 kB
+
+NAME = "saved.sqlite3"
+APPLICATION = 0x53485356  # "SHSV", the application id of the file
+_BUSY_SECONDS = 10.0  # to wait for another process that writes
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_NO_PLACE = (
+    *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+    *(sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL),
+)
+_OWNER = "owner TEXT, owner_name TEXT, shared INTEGER NOT NULL DEFAULT 0"
+# The statements that lead to each version of the tables. To change a table, add a version.
+MIGRATIONS = (
+    (
+        f"PRAGMA application_id = {APPLICATION}",
+        "CREATE TABLE snapshots (id INTEGER PRIMARY KEY, name TEXT NOT NULL, note TEXT NOT NULL, saved TEXT "
+        "NOT NULL, source TEXT NOT NULL, target TEXT, model TEXT, mesh TEXT, devices INTEGER, arrays INTEGER "
+        "NOT NULL, state_bytes INTEGER, per_device INTEGER, words TEXT NOT NULL, packed BLOB NOT NULL, "
+        f"{_OWNER}) STRICT",
+        # A name is unique for each owner only, so a taken name does not reveal what another user keeps.
+        "CREATE UNIQUE INDEX snapshots_names ON snapshots (name, ifnull(owner, ''))",
+    ),
+)
+VERSION = len(MIGRATIONS)
 
 _ENTRY = (
     "note, saved, source, target, model, mesh, devices, arrays, state_bytes, per_device, "
@@ -39,6 +68,10 @@ class _Row(NamedTuple):
     shared: int
 
 
+class Unreadable(InvalidInput):
+    """A file is damaged or of a newer version. The user can move it aside."""
+
+
 class NameTaken(InvalidInput):
     """Another Snapshot of the same owner has the name."""
 
@@ -47,7 +80,7 @@ class NameUnknown(InvalidInput):
     """The user sees no entry of this name."""
 
 
-class Library(StoreView):
+class Library:
     """The Snapshots in the file. Every method raises `InvalidInput` if the file is unusable.
 
     A name is unique among those of one owner. If a user sees several Snapshots of one name, the user's own
@@ -55,14 +88,12 @@ class Library(StoreView):
     `base (ann@my.org)`. So no answer depends on objects a user does not see.
 
     Args:
-      user: sees and changes the same as in every `StoreView`, and also sees objects without an owner.
+      user: a signed-in user sees and changes their entries, and sees shared ones and those without an owner,
+        which users who are not signed in can change. None is the user of this machine, who sees and changes
+        everything.
       on_change: is called with each change or its refusal: `save`, `annotate`, `rename`, `share` or `delete`,
         the user, the name of the Snapshot, and the outcome.
     """
-
-    WHAT = "library"
-    TABLE = "snapshots"
-    DAMAGED = "is damaged or not a library: {}; it was left unchanged"
 
     def __init__(
         self,
@@ -70,7 +101,8 @@ class Library(StoreView):
         user: Requester | None = None,
         on_change: Callable[[str, Requester, str, str], None] | None = None,
     ) -> None:
-        super().__init__(path, user)
+        self.path = path or user_folder() / NAME
+        self._user = user
         self._on_change = on_change
 
     def save(self, name: str, note: str, found: Snapshot | Board, replace: bool = False) -> LibraryEntry:
@@ -82,20 +114,22 @@ class Library(StoreView):
         """
         name, note = checked_name(name), checked_note(note)
         plain = boards.dumps(found) if isinstance(found, Board) else snapshot.dumps(found)
-        content = packed(plain, MOST_BYTES)
-        if content is None:
+        content = plain.encode()
+        if len(content) > MOST_BYTES:
             noun = "comparison" if isinstance(found, Board) else "Snapshot"
             raise InvalidInput(
-                f"the {noun} has {bytes_text(len(plain.encode()))}, but the library keeps at most "
+                f"the {noun} has {bytes_text(len(content))}, but the library keeps at most "
                 f"{bytes_text(MOST_BYTES)} of one"
             )
-        owner = ownership(self._user)
-        entry = described(name, note, found, content, owner["owner_name"])
-        entry |= {**owner, "shared": 0}
+        owner_name = None if self._owner is None or self._user is None else self._user.name
+        entry = described(name, note, found, zlib.compress(content), owner_name)
+        entry |= {"owner": self._owner, "owner_name": owner_name, "shared": 0}
         with self._changing("save", name) as database:
             taken = self._visible(database).get(name)
             if taken is None or not self._may_change(taken.owner):
-                number = self._insert(database, entry).lastrowid
+                columns = f"({', '.join(entry)}) VALUES ({', '.join('?' * len(entry))})"
+                inserted = database.execute(f"INSERT INTO snapshots {columns}", [*entry.values()])
+                number = inserted.lastrowid
                 assert number is not None
                 return self._entry(database, number)
             if not replace:
@@ -162,7 +196,14 @@ class Library(StoreView):
         with self._connected() as database:
             number = self._row(database, name).id
             (content,) = database.execute("SELECT packed FROM snapshots WHERE id = ?", [number]).fetchone()
-        return unpacked(content, MOST_BYTES, f"the Snapshot {shown(name)} in the library")
+        try:
+            unpacker = zlib.decompressobj()
+            text = unpacker.decompress(content, MOST_BYTES)
+            if unpacker.unconsumed_tail or not unpacker.eof:
+                raise zlib.error("the compressed data is incomplete")
+            return text.decode()
+        except (zlib.error, UnicodeDecodeError) as error:
+            raise InvalidInput(f"the Snapshot {shown(name)} in the library is damaged: {error}") from None
 
     def annotate(self, name: str, note: str) -> LibraryEntry:
         """Replace the note of a saved Snapshot.
@@ -235,34 +276,110 @@ class Library(StoreView):
         try:
             self.entries()
         except Unreadable:
-            return move_aside(self.path)
+            stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%dT%H%M%S%f")
+            aside = self.path.with_name(f"{self.path.stem}-aside-{stamp}{self.path.suffix}")
+            try:
+                # SQLite has recent or unfinished writes in files of the same name with a suffix.
+                for end in private_database.SUFFIXES:
+                    part = Path(f"{self.path}{end}")
+                    if part.exists():
+                        part.rename(f"{aside}{end}")
+            except OSError as error:
+                raise InvalidInput(f"{self.path} cannot be moved: {error.strerror}") from None
+            return aside
         raise InvalidInput(f"the library {self.path} can be read, so it was not moved")
 
     @contextlib.contextmanager
     def _changing(self, event: str, name: str) -> Iterator[sqlite3.Connection]:
         """Run one exclusive transaction; roll it back on an error. Report its outcome."""
         try:
-            with self._writing() as database:
+            with self._connected() as database, private_database.exclusive(database):
                 yield database
         except InvalidInput as error:
             self._report(event, name, str(error))
             raise
         self._report(event, name, "done")
 
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """Open the file with its tables.
+
+        Raises:
+          InvalidInput: it is unusable, and is left unchanged. `Unreadable` if moving it aside would help.
+        """
+        try:
+            with private_database.opened(self.path, _BUSY_SECONDS, self._migrate) as database:
+                yield database
+        except (sqlite3.Error, OSError) as error:
+            raise self._explained(error) from None
+        except UnicodeEncodeError:
+            text = "the library stores text, but this has a lone surrogate"
+            raise InvalidInput(text) from None
+
+    def _migrate(self, database: sqlite3.Connection) -> None:
+        """Bring the tables up to date. Refuse a file of another program before any change."""
+        database.execute("BEGIN")  # a consistent read
+        version = self._version(database)
+        database.execute("COMMIT")
+        if version == 0:
+            database.execute("PRAGMA auto_vacuum = FULL")  # deleting frees disk space
+        if version < VERSION:
+            with private_database.exclusive(database):
+                version = self._version(database)  # another process may have done it
+                for statement in itertools.chain(*MIGRATIONS[version:]):
+                    database.execute(statement)
+                database.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _version(self, database: sqlite3.Connection) -> int:
+        """Return the version of the file; 0 if it is empty. Refuse one of another program."""
+        known, version = (
+            database.execute(f"PRAGMA {what}").fetchone()[0] for what in ("application_id", "user_version")
+        )
+        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if known == version == tables == 0:
+            return 0
+        if known != APPLICATION:
+            raise InvalidInput(
+                f"{self.path} is the database of another program and was left unchanged; set {VARIABLE} to "
+                "another folder, or move the file away"
+            )
+        if not 1 <= version <= VERSION:
+            raise Unreadable(
+                f"the library {self.path} has version {version}, but this program reads version "
+                f"{VERSION}: open it with a newer Sharding Inspector"
+            )
+        return int(version)
+
+    def _explained(self, error: sqlite3.Error | OSError) -> InvalidInput:
+        """Return a sentence why a file cannot be used."""
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary result code
+        what = f"the library {self.path}"
+        if kind in _BUSY:
+            seconds = f"{_BUSY_SECONDS:.0f} seconds"
+            return InvalidInput(f"{what} is in use by another process for more than {seconds}")
+        if kind in _NO_PLACE or isinstance(error, OSError):
+            return InvalidInput(f"{what} cannot be used: {private_database.reason(self.path, error)}")
+        return Unreadable(f"{what} is damaged or not a library: {error}; it was left unchanged")
+
     def _report(self, event: str, name: str, outcome: str) -> None:
         if self._on_change is not None and self._user is not None:
             self._on_change(event, self._user, name, outcome)
 
-    def _may_see(self, owner: str | None, shared: int) -> bool:
-        return owner is None or super()._may_see(owner, shared)
+    @property
+    def _owner(self) -> str | None:
+        """The owner of what the user saves; None unless signed in."""
+        return self._user.owner if self._user is not None and self._user.signed_in else None
+
+    def _may_change(self, owner: str | None) -> bool:
+        return self._user is None or owner == self._owner
 
     def _visible(self, database: sqlite3.Connection) -> dict[str, _Row]:
         """Return the Snapshots that the user sees, under the names that this user sees."""
         rows = map(_Row._make, database.execute(f"SELECT {', '.join(_Row._fields)} FROM snapshots"))
         # Own ones first, then those without an owner.
         ordered = sorted(
-            (row for row in rows if self._may_see(row.owner, row.shared)),
-            key=lambda row: (not self._is_own(row.owner), row.owner or "", row.id),
+            (row for row in rows if row.owner is None or row.shared or self._may_change(row.owner)),
+            key=lambda row: (row.owner != self._owner, row.owner or "", row.id),
         )
         named: dict[str, _Row] = {}
         for row in [row for row in ordered if named.setdefault(row.name, row) is not row]:

@@ -246,7 +246,7 @@ def test_a_library_in_use_is_waited_for_and_then_told(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.save("a", "", FOUND)
-    monkeypatch.setattr("inspector.service.store._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("inspector.service.library.kept._BUSY_SECONDS", 0.05)
     other = sqlite3.connect(library.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InvalidInput, match="in use by another process"):

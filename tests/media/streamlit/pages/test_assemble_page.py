@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,9 +194,12 @@ def test_each_mistake_is_run_once(page: AssemblePage, monkeypatch: pytest.Monkey
     started: list[str] = []
     pool = inspection.shared().pool
     submit = pool.submit
-    monkeypatch.setattr(
-        pool, "submit", lambda kind, *arguments: (started.append(kind), submit(kind, *arguments))[1]
-    )
+
+    def counted(kind: str, *arguments: Any, **settings: Any) -> Any:
+        started.append(kind)
+        return submit(kind, *arguments, **settings)
+
+    monkeypatch.setattr(pool, "submit", counted)
     page.break_it("missing")
     page.break_it("nothing")
     page.break_it("missing")
