@@ -190,18 +190,8 @@ def mark(answer: Answer, words: bool = True) -> str:
 
 def without_rejected(rows: Iterable[QuestionRow], snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     """Return the rows in which no number of a layout that JAX rejects can be compared."""
-    rejected = [bool(rejection(snapshot)) for snapshot in snapshots]
-    if not any(rejected):
-        return list(rows)
-
-    def statement(own_statement: Statement, refused: bool) -> Statement:
-        return (
-            replace(own_statement, excluded=REJECTED)
-            if refused and own_statement.value is not None
-            else own_statement
-        )
-
-    return [replace(row, statements=list(map(statement, row.statements, rejected))) for row in rows]
+    refused = [REJECTED if rejection(snapshot) else "" for snapshot in snapshots]
+    return [row.without(refused) for row in rows]
 
 
 def change_text(before: float, after: float) -> str:

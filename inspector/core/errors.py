@@ -5,9 +5,11 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from inspector.core.printable import one_line
+
+Value = TypeVar("Value")
 
 _MOST_CHOICES = 8  # names that an error lists in full
 _SIMILAR = 3
@@ -110,8 +112,8 @@ def choices(value: str, names: Sequence[str]) -> str:
     return f"one of {len(names):,}, such as {', '.join(near)}"
 
 
-def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
-    """Check that the value of a field is one of those that are allowed.
+def require_one_of(name: str, value: Value, allowed: Iterable[object]) -> Value:
+    """Return the value of a field, which is one of those that are allowed.
 
     Raises:
       InvalidInput: it is another one. The sentence has the field, the value and all that are allowed.
@@ -119,3 +121,4 @@ def require_one_of(name: str, value: object, allowed: Iterable[object]) -> None:
     listed = list(allowed)
     if value not in listed:
         raise InvalidInput(f"{name} is {shown(value)}, but must be one of {', '.join(map(str, listed))}")
+    return value

@@ -10,7 +10,7 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, require_one_of, shown
+from inspector.core.errors import InvalidInput, shown
 from inspector.core.formatting import counted
 from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source, Spec
 from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
@@ -123,7 +123,7 @@ def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Sp
             f"{name} is {shown(text)}, which has {len(entries)} entries, "
             f"but the array has {counted(rank, 'dimension')}"
         )
-    spec = tuple(parse_axes_of_dimension(entry, name, axis_names) or None for entry in entries)
+    spec = tuple(layouts.parse_axes_of_dimension(entry, axis_names, name) or None for entry in entries)
     used = [axis for axes in spec for axis in axes or ()]
     if len(set(used)) != len(used):
         raise InvalidInput(f"{name} is {shown(text)}, but may use each mesh axis only once")
@@ -133,25 +133,6 @@ def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Sp
 def print_spec(spec: Spec) -> str:
     """Return the text that `parse_spec` reads."""
     return ",".join("+".join(axes or ()) or "None" for axes in spec)
-
-
-def parse_axes_of_dimension(text: str, name: str, axis_names: Sequence[str]) -> tuple[str, ...]:
-    """Parse mesh axes joined by `+`. Return no axes for `None` or an empty text."""
-    if text.strip() in ("", "None"):
-        return ()
-    axes = tuple(part.strip() for part in text.split("+"))
-    for axis in axes:
-        if axis not in axis_names:
-            raise InvalidInput(
-                f"{name} names mesh axis {shown(axis)}, but the mesh has {', '.join(axis_names)}"
-            )
-    return axes
-
-
-def parse_choice(text: str, name: str, choices: Sequence[str]) -> Any:
-    """Return the text if it is one of the choices."""
-    require_one_of(name, text, choices)
-    return text
 
 
 def parse_integer(text: str, name: str, least: int, most: int) -> int:

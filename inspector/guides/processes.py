@@ -13,7 +13,7 @@ import numpy as np
 
 from inspector import layout as layouts
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.formatting import mesh_axes_text
 from inspector.core.sharding_text import spec_text
@@ -23,7 +23,6 @@ from inspector.guides.array_fields import (
     REFUSED,
     JaxError,
     MeshRequest,
-    parse_choice,
     parse_mesh,
     parse_shape,
     parse_spec,
@@ -92,8 +91,8 @@ def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
     spec: Spec = ()
     if not problems:
         spec = read("spec", lambda text: parse_spec(text, "spec", len(local), axes), ())
-    data: Data = read("data", lambda text: parse_choice(text, "data", get_args(Data)), "own")
-    convert = read("convert", lambda text: parse_choice(text, "convert", ("true", "false")), "true")
+    data: Any = read("data", lambda text: require_one_of("data", text, get_args(Data)), "own")
+    convert = read("convert", lambda text: require_one_of("convert", text, ("true", "false")), "true")
     if problems:
         return Parsed(None, problems)
     return Parsed(HostLocal(processes, shape, axes, spec, local, data, convert == "true"))

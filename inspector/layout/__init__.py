@@ -15,6 +15,7 @@ from inspector.layout.fields import (
     mesh_of,
     most_devices,
     parse_axes,
+    parse_axes_of_dimension,
     parse_axis_types,
     parse_given_mesh,
     parse_mesh,

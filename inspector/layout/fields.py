@@ -300,7 +300,7 @@ def parse_rule(text: str, axis_names: tuple[str, ...]) -> Rule:
     if not separator:
         raise InvalidInput(f"rules has {shown(text)}, but a rule is a logical axis, =, and mesh axes")
     check_name(name, "rules", "a logical axis")
-    return name, _parse_axes_of_one_dimension(rest, axis_names, f"rule {name}")
+    return name, parse_axes_of_dimension(rest, axis_names, f"rule {name}")
 
 
 def parse_specs(text: str, model: ModelEntry, axis_names: tuple[str, ...]) -> Partitions:
@@ -337,9 +337,7 @@ def parse_spec(text: str, place: str, model: ModelEntry, axis_names: tuple[str, 
             f"entr{'ies' if len(dimensions) > 1 else 'y'} ({', '.join(dimensions)}) "
             "joined by commas, such as " + ", ".join(["None"] * len(dimensions))
         )
-    spec = tuple(
-        _parse_axes_of_one_dimension(entry, axis_names, f"spec {place}") or None for entry in entries
-    )
+    spec = tuple(parse_axes_of_dimension(entry, axis_names, f"spec {place}") or None for entry in entries)
     _check_used_once([axis for axes in spec for axis in axes or ()], f"spec {place} is {shown(text)}")
     return spec
 
@@ -370,13 +368,13 @@ def parse_spec_row(text: str, axis_names: tuple[str, ...]) -> SpecRow:
     check_pattern(pattern)
     match = _FSDP.fullmatch(spec)
     if match is not None:
-        axes = _parse_axes_of_one_dimension(match["axes"], axis_names, what)
+        axes = parse_axes_of_dimension(match["axes"], axis_names, what)
         if not axes:
             raise InvalidInput(f"{what} has {shown(spec.strip())}, but fsdp needs a mesh axis")
         least = match["least"]
         return SpecRow(pattern, Fsdp(axes) if least is None else Fsdp(axes, int(least)))
     entries = re.split(r"[.,]", spec) if spec.strip() else []
-    parsed = tuple(_parse_axes_of_one_dimension(entry, axis_names, what) or None for entry in entries)
+    parsed = tuple(parse_axes_of_dimension(entry, axis_names, what) or None for entry in entries)
     _check_used_once([axis for axes in parsed for axis in axes or ()], f"{what} has {shown(spec)}")
     return SpecRow(pattern, parsed)
 
@@ -519,7 +517,8 @@ def _split_entry(text: str) -> tuple[str, str, str]:
     return text[: match.start()].strip(), match.group(), text[match.end() :].strip()
 
 
-def _parse_axes_of_one_dimension(text: str, axis_names: tuple[str, ...], what: str) -> tuple[str, ...]:
+def parse_axes_of_dimension(text: str, axis_names: Sequence[str], what: str) -> tuple[str, ...]:
+    """Return mesh axes joined by `+`: none for an empty text or `None`. Errors call them `what`."""
     if text.strip() in ("", "None"):
         return ()
     axes = tuple(part.strip() for part in re.split(r"[+-]", text))
@@ -591,8 +590,7 @@ def parse_size(text: str, size: Size) -> SizeValue:
             return size.normalize(text)
         if not size.choices:
             return _free_text(text, size)
-        require_one_of(size.name, text, size.choices)
-        return text
+        return require_one_of(size.name, text, size.choices)
     return _parse_number(text, size)
 
 

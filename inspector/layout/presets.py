@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from inspector.core.rules import Rule
 from inspector.layout import Layout, print_mesh, specs_from_rules
+from inspector.layout.fields import parse_rules
 from inspector.layout.mesh_shapes import mesh_shapes
 from inspector.model import ModelEntry
 
@@ -66,126 +67,104 @@ class Preset:
         )
 
 
+def _preset(name: str, meaning: str, axes: str, *rules: str) -> Preset:
+    """Return a preset whose mesh axes and rules are in the text of a layout's fields."""
+    names = tuple(axes.split(","))
+    return Preset(name, meaning, names, parse_rules(",".join(rules), names))
+
+
 # Data and FSDP use only batch and embed, so they fit every model.
 MLP_PRESETS = (
-    Preset(
-        "Data",
-        "batch sharded, parameters replicated",
-        ("data",),
-        (("batch", ("data",)),),
-    ),
-    Preset(
-        "Tensor",
-        "each matrix sharded along its hidden dimension",
-        ("model",),
-        (("hidden", ("model",)),),
-    ),
-    Preset(
+    _preset("Data", "batch sharded, parameters replicated", "data", "batch=data"),
+    _preset("Tensor", "each matrix sharded along its hidden dimension", "model", "hidden=model"),
+    _preset(
         "Data + tensor",
         "batch sharded over one axis, matrices over the other",
-        ("data", "model"),
-        (("batch", ("data",)), ("hidden", ("model",))),
+        "data,model",
+        "batch=data,hidden=model",
     ),
-    Preset(
+    _preset(
         "FSDP",
         "batch and parameters sharded over the same axis; parameters are all-gathered when needed",
-        ("fsdp",),
-        (("batch", ("fsdp",)), ("embed", ("fsdp",))),
+        "fsdp",
+        "batch=fsdp,embed=fsdp",
     ),
-    Preset(
+    _preset(
         "FSDP + tensor",
         "parameters sharded over both axes, batch over the first",
-        ("fsdp", "tensor"),
-        (("batch", ("fsdp",)), ("embed", ("fsdp",)), ("hidden", ("tensor",))),
+        "fsdp,tensor",
+        "batch=fsdp,embed=fsdp,hidden=tensor",
     ),
 )
 
-
-def _tensor(axis: str) -> tuple[Rule, ...]:
-    """Return the rules of tensor parallelism in a transformer."""
-    return tuple((name, (axis,)) for name in ("vocab", "mlp", "heads", "kv_heads"))
-
-
-_WHOLE: tuple[Rule, ...] = (("seq", ()), ("layers", ()))  # T5X shards neither
-_FSDP_AND_EXPERT: tuple[Rule, ...] = tuple(
-    (name, axes) for name in ("batch", "embed") for axes in (("fsdp", "expert"), ("fsdp",))
+# Tensor parallelism in a transformer, by the name of its axis.
+_MODEL, _TENSOR = (
+    ",".join(f"{name}={axis}" for name in ("vocab", "mlp", "heads", "kv_heads"))
+    for axis in ("model", "tensor")
 )
+_WHOLE = "seq=,layers="  # T5X shards neither
+_FSDP_AND_EXPERT = "batch=fsdp+expert,batch=fsdp,embed=fsdp+expert,embed=fsdp"
 
 # Weights and activations share the rules of a logical axis, and the first rule whose mesh axes are free
 # decides. So `embed` shards a weight over fsdp, but not an activation, whose batch has taken fsdp.
 TRANSFORMER_PRESETS = (
     # Often there are fewer heads of keys and values than devices, so these are replicated.
-    Preset(
+    _preset(
         "Tensor",
         "matrices sharded along one dimension, batch, keys and values replicated",
-        ("model",),
-        tuple(rule for rule in _tensor("model") if rule[0] != "kv_heads"),
+        "model",
+        "vocab=model,mlp=model,heads=model",
     ),
-    Preset(
+    _preset(
         "Data + tensor",
         "batch sharded over one axis, matrices over the other",
-        ("data", "model"),
-        (*_tensor("model"), ("batch", ("data",))),
+        "data,model",
+        _MODEL,
+        "batch=data",
     ),
-    Preset(
+    _preset(
         "FSDP + tensor",
         "parameters sharded over both axes, batch over the first",
-        ("fsdp", "tensor"),
-        (*_tensor("tensor"), ("batch", ("fsdp",)), ("embed", ("fsdp",))),
+        "fsdp,tensor",
+        _TENSOR,
+        "batch=fsdp,embed=fsdp",
     ),
     # The rule of seq comes last, so tokens are sharded only where heads, mlp and vocab are not (sequence
     # parallelism, Korthikanti et al. 2022, arXiv:2205.05198).
-    Preset(
+    _preset(
         "Tensor + sequence",
         "like Data + tensor; the sequence is sharded if the tensor axis is free",
-        ("data", "tensor"),
-        (*_tensor("tensor"), ("batch", ("data",)), ("seq", ("tensor",))),
+        "data,tensor",
+        _TENSOR,
+        "batch=data,seq=tensor",
     ),
     # MaxText's rules of August 2026 (src/maxtext/configs/base.yml) for the mesh axes that are often above 1.
     # MaxText has other names for activations. The second rule of embed is theirs: it applies only where batch
     # has taken fsdp. MaxText's norm is embed here.
-    Preset(
+    _preset(
         "MaxText",
         "MaxText's mesh axes and rules: FSDP, the sequence over context, and tensor",
-        ("data", "fsdp", "context", "tensor"),
-        (
-            *_tensor("tensor"),
-            ("head_dim", ()),
-            ("batch", ("data", "fsdp")),
-            ("embed", ("fsdp", "context")),
-            ("seq", ("context",)),
-            ("embed", ("tensor",)),
-        ),
+        "data,fsdp,context,tensor",
+        _TENSOR,
+        "head_dim=,batch=data+fsdp,embed=fsdp+context,seq=context,embed=tensor",
     ),
     # T5X's standard_logical_axis_rules (t5x/partitioning.py). Its kv is head_dim here, its length is seq, and
     # kv_heads follow its heads.
-    Preset(
+    _preset(
         "T5X, 1D",
         "T5X's rules: one dimension sharded in parameters and one in activations",
-        ("data", "model"),
-        (
-            ("batch", ("data",)),
-            ("vocab", ("model",)),
-            ("embed", ()),
-            ("mlp", ("model",)),
-            ("heads", ("model",)),
-            ("kv_heads", ("model",)),
-            ("head_dim", ()),
-            *_WHOLE,
-        ),
+        "data,model",
+        "batch=data,vocab=model,embed=,mlp=model,heads=model,kv_heads=model,head_dim=",
+        _WHOLE,
     ),
-    Preset(
+    _preset(
         "T5X, 2D",
         "T5X's rules: two dimensions sharded in parameters and two in activations",
-        ("data", "model"),
-        (
-            ("batch", ("data",)),
-            *_tensor("model"),
-            ("head_dim", ()),
-            ("embed", ("model",)),
-            ("embed", ("data",)),
-            *_WHOLE,
-        ),
+        "data,model",
+        "batch=data",
+        _MODEL,
+        "head_dim=,embed=model,embed=data",
+        _WHOLE,
     ),
 )
 
@@ -193,54 +172,41 @@ TRANSFORMER_PRESETS = (
 # sequences over the rest. Other arrays have sequences sharded over the expert axis too. It is the last axis
 # of `batch`, so that an all-to-all within each group of experts converts between the two.
 MOE_PRESETS = (
-    Preset(
+    _preset(
         "Expert",
         "experts sharded over one axis, all parameters over all devices",
-        ("fsdp", "expert"),
-        (
-            ("expert", ("expert",)),
-            *_FSDP_AND_EXPERT,
-        ),
+        "fsdp,expert",
+        "expert=expert",
+        _FSDP_AND_EXPERT,
     ),
-    Preset(
+    _preset(
         "Expert + tensor",
         "like Expert; experts and attention layers are also sharded over a tensor axis",
-        ("fsdp", "expert", "tensor"),
-        (
-            ("expert", ("expert",)),
-            *_tensor("tensor"),
-            *_FSDP_AND_EXPERT,
-        ),
+        "fsdp,expert,tensor",
+        "expert=expert",
+        _TENSOR,
+        _FSDP_AND_EXPERT,
     ),
-    Preset(
+    _preset(
         "MaxText, experts",
         "MaxText's mesh axes and rules: FSDP, experts and tensor",
-        ("data", "fsdp", "expert", "tensor"),
-        (
-            ("expert", ("expert",)),
-            *_tensor("tensor"),
-            ("head_dim", ()),
-            ("batch", ("data", "fsdp", "expert")),
-            ("batch", ("data", "fsdp")),
-            ("embed", ("fsdp", "expert")),
-            ("embed", ("fsdp",)),
-            ("embed", ("tensor",)),
-        ),
+        "data,fsdp,expert,tensor",
+        "expert=expert",
+        _TENSOR,
+        "head_dim=",
+        "batch=data+fsdp+expert,batch=data+fsdp",
+        "embed=fsdp+expert,embed=fsdp,embed=tensor",
     ),
     # t5x/contrib/moe, where batch is (expert, data). Its expert_mlp is mlp here.
-    Preset(
+    _preset(
         "T5X, experts",
         "T5X's rules for mixtures of experts",
-        ("expert", "data", "model"),
-        (
-            ("expert", ("expert",)),
-            ("batch", ("expert", "data")),
-            ("batch", ("data",)),
-            *_tensor("model"),
-            ("head_dim", ()),
-            ("embed", ("model",)),
-            *_WHOLE,
-        ),
+        "expert,data,model",
+        "expert=expert",
+        "batch=expert+data,batch=data",
+        _MODEL,
+        "head_dim=,embed=model",
+        _WHOLE,
     ),
 )
 

@@ -33,41 +33,23 @@ def reasons(
     """
     if array.spec is None:
         return None
-    if array.group in ("activation", "gradient") and array.logical_axes is None:
-        return tuple(
-            Reason(
-                dimension,
-                None,
-                axes or (),
-                ("The compiler chose it: the model has no constraint on it.",),
-            )
-            for dimension, axes in enumerate(array.spec)
-        )
-    if array.pattern is not None:
-        given = (f"The pattern {array.pattern} of state_specs is found in its path.",)
-        return tuple(
-            Reason(
-                dimension,
-                array.logical_axes[dimension] if array.logical_axes else None,
-                axes or (),
-                (*given, *of_the_mesh(axes or (), _size(array, dimension), mesh)),
-            )
-            for dimension, axes in enumerate(array.spec)
-        )
+    names = array.logical_axes or (None,) * len(array.spec)
     trials: tuple[Trial, ...] = ()
-    if array.logical_axes and rules is not None:
+    refused = ""
+    if array.logical_axes and rules is not None and array.pattern is None:
         try:
-            trials = (ledger if semantics == "linen" else nnx.ledger)(array.logical_axes, rules)
+            trials = (ledger if semantics == "linen" else nnx.ledger)(names, rules)
         except ValueError as error:
             refused = f"Linen rejects it: {error}."
-            return tuple(
-                Reason(dimension, name, array.spec[dimension] or (), (refused,))
-                for dimension, name in enumerate(array.logical_axes)
-            )
-    reasons = []
-    for dimension, axes in enumerate(array.spec):
-        name = array.logical_axes[dimension] if array.logical_axes else None
-        if array.logical_axes is None:
+
+    def sentences(dimension: int, axes: tuple[str, ...], name: str | None) -> tuple[str, ...]:
+        if refused:
+            return (refused,)
+        if array.group in ("activation", "gradient") and array.logical_axes is None:
+            return ("The compiler chose it: the model has no constraint on it.",)
+        if array.pattern is not None:
+            texts = [f"The pattern {array.pattern} of state_specs is found in its path."]
+        elif array.logical_axes is None:
             texts = [_unruled(array, axes, rules)]
         elif name is None:
             texts = ["It has no logical axis, and unspecified means unsharded."]
@@ -75,11 +57,14 @@ def reasons(
             texts = ["The rules are unknown."]
         else:
             tried = [trial for trial in trials if trial.dimension == dimension]
-            texts = [outcome(trial, array.logical_axes, rules) for trial in tried]
-            texts = texts or [_unmatched(name, semantics)]
-        texts += of_the_mesh(axes or (), _size(array, dimension), mesh)
-        reasons.append(Reason(dimension, name, axes or (), tuple(texts)))
-    return tuple(reasons)
+            texts = [outcome(trial, names, rules) for trial in tried] or [_unmatched(name, semantics)]
+        size = None if array.shape is None else array.shape[dimension]
+        return (*texts, *of_the_mesh(axes, size, mesh))
+
+    return tuple(
+        Reason(dimension, name, axes or (), sentences(dimension, axes or (), name))
+        for dimension, (axes, name) in enumerate(zip(array.spec, names, strict=True))
+    )
 
 
 def _unmatched(name: str, semantics: RulesSemantics) -> str:
@@ -92,7 +77,3 @@ def _unruled(array: Array, axes: tuple[str, ...] | None, rules: Sequence[Rule] |
     if rules is None and (axes or array.box is not None):
         return "The model itself names the mesh axes of this array."
     return "It has no logical axes, and unspecified means unsharded."
-
-
-def _size(array: Array, dimension: int) -> int | None:
-    return None if array.shape is None else array.shape[dimension]

@@ -5,8 +5,8 @@
 with or without the name that they have there (`logical_axis_rules: [`, `RULES = (`).
 """
 
+import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
 
 from inspector.core import strict_json
@@ -14,140 +14,19 @@ from inspector.core.errors import InvalidInput, shown
 from inspector.core.rules.rule import Rule
 from inspector.core.snapshot import Snapshot
 
-# Read lists of names from Python or YAML in flow style: quoted text, None, brackets. One pass, no code.
-#
-# `ast.parse` needs 500 times the memory of its text, and deep brackets can overflow the stack of the process.
-
-
-DEEPEST = 4  # brackets inside each other; a list of pairs whose second is a list has 3
-
+# What Python and YAML in flow style write otherwise than JSON: comments, quotes, names without quotes, the
+# comma after a last entry, and tuples. `ast.parse` needs 500 times the memory of its text.
 _TOKEN = re.compile(
-    r"""(?:\s++|\#[^\n]*+)*+
-    (?:(?P<quoted>'[^'\\\n]*+'|"[^"\\\n]*+")
-      |(?P<number>-?[0-9][\w.]*+)
-      |(?P<name>\w++)
-      |(?P<mark>[\[\](){},:]))""",
+    r"""(?P<dropped>\#[^\n]*+|,(?=(?:\s++|\#[^\n]*+)*+[\])}]))
+      |'(?P<quoted>[^'\\\n]*+)'
+      |"[^"\\\n]*+"
+      |(?P<name>\b[^\W\d]\w*+)
+      |(?P<tuple>[()])""",
     re.VERBOSE,
 )
-_REST = re.compile(r"(?:\s++|#[^\n]*+)*+")
-_CLOSES = {"]": "[", ")": "(", "}": "{"}
-_NOTHING = ("None", "null")
-_NO_NAMES = ("NaN", "Infinity", "True", "False")  # names of values
-
-
-@dataclass
-class _Bracket:
-    """A bracket that is not closed yet.
-
-    Attributes:
-      items: its values; for an object, keys and values in turn.
-      due: whether a value can come next, and no comma.
-      comma: whether it has a comma, so that round brackets are a tuple.
-    """
-
-    opening: str
-    items: list[Any] = field(default_factory=list)
-    due: bool = True
-    comma: bool = False
-
-    def add(self, value: Any) -> None:
-        if not self.due:
-            raise ValueError("no comma between values")
-        self.items.append(value)
-        self.due = False
-
-    def separate(self, mark: str) -> None:
-        """Read a comma, or the colon after a key.
-
-        Raises:
-          ValueError: the mark cannot be here.
-        """
-        after_key = self.opening == "{" and len(self.items) % 2 == 1
-        if self.due or (mark == ":") != after_key:
-            raise ValueError(f"{mark} is not expected")
-        self.due, self.comma = True, self.comma or mark == ","
-
-    def value(self, what: str) -> Any:
-        """Return the list, or for an object a list of [key, value].
-
-        Raises:
-          ValueError: a key has no value.
-          InvalidInput: a key is repeated.
-        """
-        if self.opening == "(" and len(self.items) == 1 and not self.comma:
-            return self.items[0]
-        if self.opening != "{":
-            return self.items
-        keys, values = self.items[::2], self.items[1::2]
-        known = set()
-        for key in keys:
-            if not isinstance(key, str):
-                raise ValueError("a key is no text")
-            if key in known:
-                raise InvalidInput(f"{what} has the key {shown(key)} twice in one object")
-            known.add(key)
-        return [[key, value] for key, value in zip(keys, values, strict=True)]
-
-
-def literal(text: str, what: str, names: bool = False) -> Any:
-    """Return the lists and texts in a text that begins with a bracket, such as `[('embed', None)]`.
-
-    Tuples become lists, and an object becomes a list of [key, value]. A number is a float. `what` names the
-    text in errors. With `names`, a name without quotes is a text, as in YAML.
-
-    Raises:
-      InvalidInput: the brackets are nested too deeply, or a key is repeated.
-      ValueError: the text is anything else.
-
-    Example:
-      >>> parse("[('batch', ('data', 'fsdp')), ('embed', None)]", "rules")
-      [['batch', ['data', 'fsdp']], ['embed', None]]
-    """
-    opened: list[_Bracket] = []
-    at = 0
-    while (token := _TOKEN.match(text, at)) is not None:
-        at = token.end()
-        mark = token["mark"]
-        if mark in ("[", "(", "{"):
-            if len(opened) == DEEPEST:
-                raise InvalidInput(
-                    f"{what} is nested too deeply: a list of [logical axis, mesh axes] is allowed"
-                )
-            opened.append(_Bracket(mark))
-            continue
-        if not opened:
-            break
-        if mark in (",", ":"):
-            opened[-1].separate(mark)
-            continue
-        if mark is None:
-            value = _value(token, names)
-        else:
-            if opened[-1].opening != _CLOSES[mark]:
-                raise ValueError(f"{mark} does not close {opened[-1].opening}")
-            value = opened.pop().value(what)
-        if opened:
-            opened[-1].add(value)
-        elif _REST.fullmatch(text, at):
-            return value
-        else:
-            break
-    raise ValueError("not a list of names")
-
-
-def _value(token: re.Match[str], names: bool) -> str | float | None:
-    if token["quoted"] is not None:
-        return token["quoted"][1:-1]
-    if token["number"] is not None:
-        return float(token["number"])
-    name = token["name"]
-    if name in _NOTHING:
-        return None
-    if not names or name in _NO_NAMES:
-        raise ValueError("a name without quotes")
-    return name
-
-
+_VALUES = {"None": "null", "null": "null"} | {
+    name: name for name in ("NaN", "Infinity", "True", "False", "true", "false")
+}
 MOST_CHARACTERS = 100_000  # MaxText's longest list has 6,000
 MOST_RULES = 1000
 MOST_AXES = 64  # of a rule; NumPy's arrays have at most 64 dimensions, so JAX's meshes do
@@ -184,13 +63,34 @@ def _parsed(text: str) -> Any:
         return strict_json.parse(text, "rules")
     except InvalidInput as refused:
         try:
-            return literal(text, "rules", names=True)
-        except InvalidInput:
-            raise
-        except ValueError:
+            return strict_json.parse(as_json(text), "rules")
+        except InvalidInput as other:
+            if "is not JSON" not in str(other):
+                raise
             if "'" not in text and "(" not in text:
                 raise refused from None
     raise InvalidInput("rules cannot be read: it must be a list of ['logical axis', ['mesh axis', …]]")
+
+
+def as_json(text: str) -> str:
+    """Return lists and texts of Python or YAML as JSON. A tuple becomes a list.
+
+    Example:
+      >>> as_json("[('batch', (data, 'fsdp',)), ('embed', None)]")
+      '[["batch", ["data", "fsdp"]], ["embed", null]]'
+    """
+
+    def json_of(token: re.Match[str]) -> str:
+        if token["dropped"] is not None:
+            return ""
+        if token["tuple"] is not None:
+            return "[" if token[0] == "(" else "]"
+        if token["name"] in _VALUES:
+            return _VALUES[token[0]]
+        plain = token["name"] or token["quoted"]
+        return token[0] if plain is None else json.dumps(plain, ensure_ascii=False)
+
+    return _TOKEN.sub(json_of, text)
 
 
 def _short(text: str) -> list[tuple[str, list[str]]]:

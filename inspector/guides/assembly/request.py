@@ -19,8 +19,6 @@ from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
     JaxError,
     MeshRequest,
-    parse_axes_of_dimension,
-    parse_choice,
     parse_integer,
     parse_mesh,
     parse_shape,
@@ -184,8 +182,8 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     read, problems = parser.parse, parser.problems
 
     loadings = get_args(Loading)
-    loading = read("loading", lambda text: parse_choice(text, "loading", loadings), "array")
-    way: Way = read("way", lambda text: parse_choice(text, "way", tuple(WAYS)), "pieces")
+    loading = read("loading", lambda text: require_one_of("loading", text, loadings), "array")
+    way: Any = read("way", lambda text: require_one_of("way", text, tuple(WAYS)), "pieces")
     mesh_shape: tuple[int, ...] = read("mesh", _parse_mesh, (1,))
     axes = _names(mesh_shape)
     if "mesh" not in problems:
@@ -204,7 +202,7 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     target = None
     if loading == "reshard":
         target = read("target", lambda text: parse_spec(text, "target", len(shape), axes), None)
-    mistake = read("mistake", lambda text: parse_choice(text, "mistake", tuple(MISTAKES)), NO_MISTAKE)
+    mistake = read("mistake", lambda text: require_one_of("mistake", text, tuple(MISTAKES)), NO_MISTAKE)
     last = math.prod(mesh_shape) - 1
     if "device" not in fields:
         texts["device"] = str(min(int(DEFAULTS["device"]), last))
@@ -286,16 +284,13 @@ def given_shape(assembly: Assembly) -> tuple[int, ...]:
 def _read_recipe(read: Any, axes: tuple[str, ...], mesh_shape: tuple[int, ...]) -> Any:
     rows = read("rows", lambda text: parse_integer(text, "rows", 1, MOST_ELEMENTS), 1)
     features = read("features", lambda text: parse_integer(text, "features", 1, MOST_ELEMENTS), 1)
-    batch_axes = read("batch_axes", lambda text: parse_axes_of_dimension(text, "batch_axes", axes), ())
+    batch_axes = read(
+        "batch_axes", lambda text: layouts.parse_axes_of_dimension(text, axes, "batch_axes"), ()
+    )
     mesh = Assembly("pieces", mesh_shape, axes, (1,), (None,)).mesh()
     shape, spec = recipe(rows, features, batch_axes, mesh)
 
-    def within_limits(_: str) -> None:
-        _refuse_too_many(shape)
-        if len(set(batch_axes)) != len(batch_axes):
-            raise InvalidInput("batch_axes may use each mesh axis only once")
-
-    read("rows" if math.prod(shape) > MOST_ELEMENTS else "batch_axes", within_limits, None)
+    read("rows", lambda _: _refuse_too_many(shape), None)
     return shape, spec
 
 

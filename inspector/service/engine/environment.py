@@ -135,9 +135,7 @@ class Environment:
     """The number of emulated devices, environment variables, and the number of processes.
 
     `devices` counts those of all `processes` together, which have equal shares. With `local`, JAX finds the
-    devices of this machine as in any other program, and `devices` is their number. Raises ValueError
-    if one of the two counts is not a positive integer, if the shares are not whole, or if `variables` is
-    not pairs of text.
+    devices of this machine as in any other program, and `devices` is their number.
     """
 
     devices: int
@@ -146,22 +144,6 @@ class Environment:
     local: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("devices", "processes"):
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise ValueError(f"`{name}` is {count!r}; it must be a whole number from 1 up.")
-        if self.devices % self.processes:
-            raise ValueError(
-                f"`devices` is {self.devices}; {self.processes} processes cannot share them equally."
-            )
-        for pair in self.variables:
-            if len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-                raise ValueError(f"`variables` holds {pair!r}; it must hold pairs of texts.")
-            if not pair[0] or "=" in pair[0] or "\0" in pair[0] + pair[1]:
-                raise ValueError(
-                    f"`variables` holds {pair!r}; a name must not be empty or hold `=`,"
-                    " and neither may hold a null character."
-                )
         # Sorted, so that equal sets of variables find the same warm worker.
         object.__setattr__(self, "variables", tuple(sorted(map(tuple, self.variables))))
 

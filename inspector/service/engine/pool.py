@@ -95,8 +95,7 @@ class Pool:
     Thread safe. Starts no process before it is needed. `jobs` is the module whose `JOBS` maps names of
     jobs to functions. It decides what code runs, so it must never come from a request. A cancelled job
     has `grace` seconds to stop before its worker is killed. A worker that is idle for `idle` seconds is
-    stopped, because it keeps the memory of its runs, unless its lane keeps it. Raises ValueError if `workers`
-    is not a positive integer.
+    stopped, because it keeps the memory of its runs, unless its lane keeps it.
 
     A worker that uses more than `memory` bytes is killed, and its run fails with a sentence; None is the
     limit of this machine (`memory_limit.of_worker`).
@@ -120,8 +119,6 @@ class Pool:
         on_event: Callable[[Event], None] = unreported,
         memory: int | None = None,
     ) -> None:
-        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-            raise ValueError(f"`workers` is {workers!r}; it must be a whole number from 1 up.")
         self._table = jobs
         self._grace = grace
         self._lanes = dict(lanes or {ALONE: Lane(workers, 1)})
@@ -161,11 +158,9 @@ class Pool:
         `memory` is the bytes that the job may use beyond those of its worker at its start; None leaves it
         the limit of a worker alone. It suits jobs that parse what others wrote. `otherwise` is a payload that
         is tried once if the job fails.
-        Raises ValueError or TypeError if the payload is not JSON or the timeout is not positive,
-        RuntimeError after `close`, and InvalidInput if the owner has too many jobs in the lane.
+        Raises ValueError or TypeError if the payload is not JSON, RuntimeError after `close`, and
+        InvalidInput if the owner has too many jobs in the lane.
         """
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"`timeout` is {timeout!r}; it must be a number of seconds above 0.")
         text = process.canonical(payload)
         caller = self._call(
             Run(

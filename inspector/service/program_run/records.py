@@ -91,12 +91,10 @@ def _reshards(move: Mapping[str, Any], meshes: list[Mesh]) -> list[Reshard]:
         record = ReshardedArrays(arrays["count"], shape, arrays["dtype"], size, before.spec, after.spec)
         key = (before.mesh, before.on.devices, after.mesh, after.on.devices)
         groups.setdefault(key, []).append((record, before, after))
-    place = move["place"]
-    line = None if place is None else f"{Path(place[0]).name}:{place[1]}"
     return [
         Reshard(
             operation=move["operation"],
-            line=None if line is None else one_line(line)[-_MOST_LINE:],
+            line=_line(move["place"]),
             executions=max(move["executions"], 1),
             source_devices=old,
             target_devices=new,
@@ -491,8 +489,6 @@ class RunFolder:
         taken = self._taken("moves")
         if taken is None:
             return
-        # Imported while the program runs, not before it starts.
-
         self.run = replace(self.run, reshards=read_reshards(taken))
         self._changed = True
 
@@ -608,15 +604,13 @@ def _missing(read: _Read, paths: Sequence[str]) -> Finding:
 def _lost_sharding(operation: str, written: dict[str, Any]) -> LostSharding:
     written = dict(written)
     place = written.pop("place")
-    line = _line(place)
-    return typed_json.decode(
-        LostSharding, written | {"operation": one_line(operation).lstrip("_"), "line": line}, "lost"
-    )
+    known = {"operation": one_line(operation).lstrip("_"), "line": _line(place)}
+    return typed_json.decode(LostSharding, written | known, "lost")
 
 
 def _line(place: Sequence[Any] | None) -> str | None:
     """Return `train.py:31` for a file and a line of the program."""
-    return None if place is None else one_line(f"{Path(place[0]).name}:{place[1]}")[-_MOST_ERROR:]
+    return None if place is None else one_line(f"{Path(place[0]).name}:{place[1]}")[-_MOST_LINE:]
 
 
 def _largest_of_each_line(lost: Sequence[LostSharding]) -> tuple[LostSharding, ...]:

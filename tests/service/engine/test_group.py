@@ -316,12 +316,3 @@ def test_a_follower_ends_with_the_first_process():
         follower.wait()
         follower.stdin.close()
         follower.stdout.close()
-
-
-@pytest.mark.parametrize(
-    ("devices", "processes", "said"),
-    [(8, 0, "`processes` is 0"), (8, True, "`processes` is True"), (6, 4, "cannot share")],
-)
-def test_devices_are_shared_equally(devices, processes, said):
-    with pytest.raises(ValueError, match=said):
-        Environment(devices, processes=processes)
