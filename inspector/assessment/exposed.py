@@ -177,8 +177,8 @@ def _lacks_reads(schedule: Schedule) -> bool:
 
 def _predicted(snapshot: Snapshot, program: Program, counted: Program, chip: Chip) -> Exposed:
     predicted = predicted_in(snapshot, program, chip)
-    if predicted.simulated is None or predicted.compiled_for:
-        why = and_text(predicted.unknown) or f"it was compiled for {predicted.compiled_for}"
+    if predicted.simulated is None:
+        why = and_text(predicted.unknown) or "the program is not compiled"
         return Exposed(program.name, None, unknown=why, remedy=_compile(snapshot))
     if predicted.simulated.unknown:
         why = f"the step cannot be simulated: {and_text(predicted.simulated.unknown[:3])}"

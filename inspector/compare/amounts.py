@@ -184,8 +184,6 @@ def _time(compared: Compared) -> Amount:
         stage = "predicted before a compile"
         if predicted.simulated is not None:
             stage = "predicted from the schedule"
-        if predicted.compiled_for:
-            stage += f" for {predicted.compiled_for}"
     return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high, ends=step.ends)
 
 

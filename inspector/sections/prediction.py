@@ -157,7 +157,7 @@ def blocks(
         *_latency(step, program),
         *_bars(step),
         *pipelines.blocks(program, predicted),
-        timeline_picture(simulated, program, measured=measured_for(predicted, program)),
+        timeline_picture(simulated, program, measured=measured_spans(program)),
         modules_table(predicted, program),
         *_folded(basis(predicted, program), *terms, operations(predicted, program)),
     )
@@ -211,11 +211,6 @@ def timeline_picture(
 ) -> Picture:
     """Return the timeline. `window` is a period in seconds in detail, `measured` the spans of a profile."""
     return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window, measured)
-
-
-def measured_for(predicted: Predicted, program: Program) -> tuple[Span, ...]:
-    """Return the spans of the profile of a program; () if it ran on another kind of machine."""
-    return () if predicted.compiled_for else measured_spans(program)
 
 
 def prediction_text(predicted: Predicted) -> str:

@@ -51,8 +51,6 @@ def test_an_unknown_interval_comes_from_no_runs() -> None:
     program = replace(test_fitting.program(1, 1e16, 10**6), stage="propagated")
     predicted = before_compile(program, test_fitting.MESH, test_fitting.CHIP)
     assert interval_text(predicted).startswith("The interval comes from")
-    unknown = replace(predicted, interval=None, compiled_for="TPUs")
-    assert interval_text(unknown) == "Compiled for TPUs, not for this chip: the interval is unknown."
 
 
 def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:

@@ -550,6 +550,11 @@ def allocated(evidence: Evidence, *, size: str, **_rest: str) -> bool:
     return not total or amount(size) <= 1.01 * total + 64
 
 
+def alive(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    """Accept bytes that the live arrays of JAX have on one device, and that are more than of any program."""
+    return at_most(size, evidence.most_alive)
+
+
 def largest_part(evidence: Evidence, *, size: str, **_rest: str) -> bool:
     return any(
         amount(size) <= 1.01 * total + 64 for sizes in evidence.allocations.values() for total in sizes

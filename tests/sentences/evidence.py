@@ -7,7 +7,10 @@ checks of the sentences need: collectives, loops, meshes and operations.
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -291,6 +294,24 @@ def _ids(shape: str, order: str | None) -> np.ndarray:
     return (ids.transpose([int(axis) for axis in order.split(",")]) if order else ids).reshape(-1)
 
 
+_COUNTS_ALIVE = """
+import atexit, collections, gc, sys, jax
+most = [0]
+def look(frame, event, argument):
+    if frame.f_code.co_filename.endswith(("pjit.py", "dispatch.py", "api.py")):
+        buffers = {}
+        for array in jax.live_arrays():
+            for data in [] if array.is_deleted() else array._arrays:
+                buffers[data.device, data.unsafe_buffer_pointer()] = data.nbytes
+        sizes = collections.Counter()
+        for (device, _), size in buffers.items():
+            sizes[device] += size
+        most[0] = max(most[0], *sizes.values(), 0)
+atexit.register(lambda: print("alive:", most[0]))
+sys.setprofile(look)
+"""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The dumps of one program of the corpus."""
@@ -310,6 +331,14 @@ class Evidence:
             if named and total:
                 found.setdefault(named[1], []).append(int(total[1]))
         return found
+
+    @cached_property
+    def most_alive(self) -> int:
+        """The most bytes of JAX's live arrays on one device, in a run that looks at each call of JAX."""
+        command = (sys.executable, "-c", _COUNTS_ALIVE + self.source)
+        environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return int(ended.stdout.rpartition("alive: ")[2])
 
     @cached_property
     def modules(self) -> tuple[Module, ...]:

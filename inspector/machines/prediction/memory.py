@@ -426,9 +426,13 @@ def _of_programs(snapshot: Snapshot) -> Snapshot:
 
 
 def _arguments_and_results(program: Program) -> int | None:
-    """Return the bytes of the arguments, and of the results that are not written over them."""
+    """Return the bytes of the arguments, and of the results that are not written over them.
+
+    A compiler for CPUs counts those in host memory, too, so the bytes are then unknown.
+    """
     figures = program.memory
-    if figures is None or figures.arguments is None:
+    in_host = any(one.memory_kind == memory_kinds.PINNED for one in program.shardings)
+    if figures is None or figures.arguments is None or in_host:
         return None
     if figures.outputs is None or figures.aliased is None:
         return figures.arguments

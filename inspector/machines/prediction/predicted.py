@@ -115,9 +115,6 @@ class Predicted:
       simulated: The simulated schedule; None without a schedule. If the prediction combines two estimates,
         its times are scaled such that they add up to `seconds`.
       unknown: Why the step is unknown, one sentence for each reason.
-      compiled_for: The kind of machine that the program was compiled for, such as `CPUs`; "" if it is that of
-        the chip. The compiler of the chip fuses and schedules differently, so published runs say nothing
-        about this prediction.
       before_compile: Seconds by reason of a partitioned program; None for others.
       schedule_seconds: Predicted seconds from the schedule alone; None without a schedule.
       partitioned_seconds: Predicted seconds from the partitioned program alone; None if it is not at hand.
@@ -140,7 +137,6 @@ class Predicted:
     interval: Interval | None
     simulated: Simulated | None
     unknown: tuple[str, ...] = ()
-    compiled_for: str = ""
     before_compile: CoreSeconds | None = None
     schedule_seconds: float | None = None
     partitioned_seconds: float | None = None
@@ -183,8 +179,6 @@ class Predicted:
         """The number of runs behind the interval, or why it is unknown, in words."""
         if self.at_least:
             return "only a lower bound is known: the interval is unknown"
-        if self.compiled_for:
-            return f"compiled for {self.compiled_for}, not for this chip: the interval is unknown"
         if self.outside:
             return f"outside of what was checked: {self.outside}"
         if self.interval is None:
@@ -239,14 +233,16 @@ def predicted(
     if program.schedule is None:
         reason = "the program has no schedule, because it is not compiled or its text lacks one"
         return Predicted(program.name, chip, None, None, None, (reason,))
+    evidence = evidence_on(program, platform or platform_on(program, mesh), chip)
+    if evidence.chip is None:
+        reason = f"it was compiled for {evidence.machine}, not for this chip, and gives no bound"
+        return Predicted(program.name, chip, None, None, None, (reason,))
     program = on_whole_axes(program, mesh)
     if links is None:
         links = links_of_program(program, mesh, chip)
     simulated = simulate(program, chip, links, constants or constants_of(chip))
     if simulated.seconds is not None and simulated.seconds <= 0:
         return Predicted(program.name, chip, None, None, simulated, ("the schedule is empty",))
-    evidence = evidence_on(program, platform or platform_on(program, mesh), chip)
-    compiled_for = "" if evidence.chip else evidence.machine
     bounds = modelled(program, mesh, chip, links)
     least = bounds.lower_seconds or 0.0
     alone = Predicted(
@@ -256,15 +252,11 @@ def predicted(
         None,
         simulated,
         simulated.unknown,
-        compiled_for,
         at_least=simulated.at_least,
         least=least,
         longest=_longest(bounds, least),
     )
-    if simulated.seconds is not None and compiled_for and simulated.at_least:
-        why = f"{and_text(simulated.at_least)}, and what was compiled for {compiled_for} gives no bound"
-        return replace(alone, seconds=None, at_least=(), unknown=(why,))
-    if simulated.seconds is None or compiled_for:
+    if simulated.seconds is None:
         return alone
     if simulated.at_least:
         return replace(alone, seconds=least or simulated.seconds)
@@ -327,13 +319,6 @@ def _with_open_choices(program: Program, predict: Callable[[Program], Predicted]
             return largest
     if largest.seconds is None:
         return largest
-    if largest.compiled_for:
-        # The traffic of one compiler is not a bound for another one.
-        why = (
-            f"how often {and_text(sorted({choice.label for choice in program.open_choices}))} runs depends "
-            f"on data, and a program that was compiled for {largest.compiled_for} gives no bound"
-        )
-        return replace(largest, seconds=None, at_least=(), unknown=(why,))
     reasons = [f"the trip count of the loop {choice.label} is unknown" for choice in loops]
     if largest.seconds != smallest.seconds:
         reasons += [f"the branches of {choice.label} do not count" for choice in branches]

@@ -30,6 +30,7 @@ from inspector.machines import hardware, targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction.predicted import predicted_in
+from inspector.machines.prediction.step_parts import measured_spans
 from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
@@ -93,7 +94,7 @@ def predict(options: argparse.Namespace) -> Output:
                 else f"{noun(program.name)} is not compiled, so the order of its operations is unknown"
             )
             raise InvalidInput(f"--trace needs a timeline, but {why}")
-        events = trace_events(predicted.simulated, program, prediction.measured_for(predicted, program))
+        events = trace_events(predicted.simulated, program, measured_spans(program))
         output.write_text(json.dumps({"traceEvents": events}), options.trace)
     own_chip, timed = targets.chip_of(snapshot), _program(ran, program.name)
 

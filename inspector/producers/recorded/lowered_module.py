@@ -13,6 +13,7 @@ from inspector.core import typed_json
 from inspector.core.abstract import PartitionedPrograms
 from inspector.core.errors import InvalidInput
 from inspector.core.job_report import JobReport
+from inspector.core.memory_kinds import PINNED
 from inspector.core.sharding_text import mesh_text
 from inspector.core.snapshot import Array, Mesh, Program
 from inspector.machines.hardware import Kind
@@ -99,7 +100,8 @@ def partitioned_module(
     if _OWN_PARTITIONING in written:
         raise InvalidInput("it has operations with partitioning functions of the program's own")
     prepared = _prepared(module)
-    lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {}, donated=_donated(module))
+    far, donated = PINNED in written, _donated(module)
+    lowered = Lowered(name, prepared, tuple(inputs), tuple(outputs), {}, offloads=far, donated=donated)
     setting = Setting(mesh, platforms=platforms)
     origins = not any(word in written for word in _RANDOM)
     try:

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import NamedSharding, PartitionSpec
 
+import inspector
 from inspector import layout as layouts
 from inspector.assessment import assess
 from inspector.compiled import hlo
@@ -356,6 +357,22 @@ def test_arguments_in_host_memory_are_no_part_of_device_memory() -> None:
         "p", arguments, (GroupBytes("opt_state", 1, 256, True),), 0, 0, 0, None, False, 0, None
     )
     assert breakdown.total == 32 == sum(size for _, size in breakdown.parts)
+
+
+def test_memory_of_a_chip_does_not_count_arguments_in_host_memory() -> None:
+    """XLA for CPUs counts them as those of the device, and its text has no copies of them."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("data",))
+    near = NamedSharding(mesh, PartitionSpec("data"))
+    needed = []
+    for kind in ("device", "pinned_host"):
+        far = near.with_memory_kind(kind)
+        shapes = [jax.ShapeDtypeStruct((64, 64), "float32", sharding=one) for one in (near, far)]
+        move = jax.jit(lambda w, m: w + jax.device_put(m, near))
+        snapshot = inspector.inspect(move, *shapes)
+        needed.append(memory.fit(snapshot, V5E).needed)
+    argument = 64 * 64 * 4 // 4
+    assert needed[0] is not None and needed[0] >= 2 * argument
+    assert needed[1] is None or needed[1] <= argument
 
 
 def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:

@@ -20,6 +20,7 @@ from inspector.machines.evidence import for_chip, program_for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import calibration
 from inspector.machines.prediction.predicted import Predicted, predicted_in
+from inspector.machines.prediction.step_parts import measured_spans
 from inspector.media.streamlit.page import buttons, page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, render, table
@@ -155,7 +156,7 @@ def show_timeline(predicted: Predicted, program: Program) -> None:
     """Draw the timeline with the details of the period that it shows, then the picked operation."""
     assert predicted.simulated is not None
     state = st.session_state
-    measured = prediction.measured_for(predicted, program)
+    measured = measured_spans(program)
     periods = windows(predicted.simulated, program, measured)
     end = max(end for _, end in periods.values())
     step = (predicted.program, predicted.chip.name, end)
