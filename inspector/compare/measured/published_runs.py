@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from inspector import layout as layouts
+from inspector.core import strict_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.layout import Layout
 from inspector.machines import slices, targets
@@ -213,17 +214,7 @@ def read(path: str | Path) -> tuple[PublishedRun, ...]:
       InvalidInput: the file cannot be read, or is not a JSON object with a list `rows` of objects with an
         `id`.
     """
-    file = Path(path)
-    try:
-        if not file.is_file():
-            raise InvalidInput(f"runs file is {shown(str(path))}, but must be an existing file")
-        if file.stat().st_size > _MOST_BYTES:
-            raise InvalidInput(f"{path} is larger than {_MOST_BYTES:,} bytes")
-        plain = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput(f"{path} cannot be read as JSON: {error}") from None
+    plain = strict_json.read(path, _MOST_BYTES)
     rows = plain.get("rows") if isinstance(plain, dict) else None
     if not isinstance(rows, list):
         raise InvalidInput(f"{path} must be a JSON object with a list `rows`")

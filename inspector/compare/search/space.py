@@ -51,13 +51,6 @@ class Locks:
 
 
 @dataclass(frozen=True)
-class CandidateGroup:
-    """Candidates that differ only in the sizes of their mesh axes."""
-
-    layouts: tuple[Layout, ...]
-
-
-@dataclass(frozen=True)
 class Space:
     """All candidates for one layout.
 
@@ -91,18 +84,14 @@ class Space:
 
         return sum(on_meshes(names, self._stage_axes(layout, rules)) for names, rules in self._uses())
 
-    def groups(self) -> Iterator[CandidateGroup]:
+    def layouts(self) -> Iterator[Layout]:
         """Yield all candidates: first the layout itself and presets, then those with fewer mesh axes."""
         for layout in self._variations():
             for seed in self._seeds(layout):
-                for axis in self._with_optimizer_axes((seed,)):
-                    yield CandidateGroup(axis)
+                yield from self._with_optimizer_axes((seed,))
             for names, rules in self._uses():
                 meshes = self._on_meshes(layout, names, self._stage_axes(layout, rules))
-                layouts = tuple(self._candidate(*on_mesh, rules) for on_mesh in meshes)
-                if layouts:
-                    for axis in self._with_optimizer_axes(layouts):
-                        yield CandidateGroup(axis)
+                yield from self._with_optimizer_axes([self._candidate(*mesh, rules) for mesh in meshes])
 
     @property
     def _varies_stages(self) -> bool:
@@ -173,23 +162,19 @@ class Space:
         every = (tuple(name for name in value.split("+") if name in names) for value in values)
         return list(dict.fromkeys(every))
 
-    def _with_optimizer_axes(self, layouts: tuple[Layout, ...]) -> Iterator[tuple[Layout, ...]]:
+    def _with_optimizer_axes(self, layouts: Sequence[Layout]) -> Iterator[Layout]:
         """Yield layouts with the same mesh axes, with each value of `optimizer_axes` if they vary."""
-        if "optimizer_axes" not in self.vary:
-            yield layouts
+        if "optimizer_axes" not in self.vary or not layouts:
+            yield from layouts
             return
         for axes in self._optimizer_axes(layouts[0].axis_names):
-            yield tuple(replace(layout, optimizer_axes=axes) for layout in layouts)
+            yield from (replace(layout, optimizer_axes=axes) for layout in layouts)
 
     def _variations(self) -> Iterator[Layout]:
         """Yield the layout with each combination of values of the fields that the mesh does not change."""
-        plain = self.layout.to_json()
-        sizes = plain["sizes"]
         for values in itertools.product(*self._fields.values()):
             changed = dict(zip(self._fields, values, strict=True))
-            own = {**sizes, **{name: text for name, text in changed.items() if name in sizes}}
-            fields = {name: text for name, text in changed.items() if name not in sizes}
-            yield from_json({**plain, **fields, "sizes": own}) if changed else self.layout
+            yield _with_fields(self.layout, changed) if changed else self.layout
 
     def _seeds(self, layout: Layout | None = None) -> list[Layout]:
         layout = layout or self.layout
@@ -398,14 +383,16 @@ def _vary(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> dic
             _refuse_other_axes(listed, layout, axes)
             continue
         for value in listed:  # each must be allowed
-            sizes = layout.to_json()["sizes"]
-            plain = layout.to_json()
-            if name in sizes:
-                plain["sizes"] = {**sizes, name: value}
-            else:
-                plain[name] = value
-            from_json(plain, "vary")
+            _with_fields(layout, {name: value}, "vary")
     return choices
+
+
+def _with_fields(layout: Layout, texts: Mapping[str, str], what: str = "the layout") -> Layout:
+    """Return the layout with other values of sizes and of other fields. Errors call it `what`."""
+    plain = layout.to_json()
+    sizes = {name: texts.get(name, value) for name, value in plain["sizes"].items()}
+    others = {name: text for name, text in texts.items() if name not in sizes}
+    return from_json({**plain, **others, "sizes": sizes}, what)
 
 
 def _refuse_other_axes(values: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> None:

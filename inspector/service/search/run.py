@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import concurrent.futures as futures
 import heapq
-import itertools
 import json
 import math
 import threading
@@ -132,7 +131,7 @@ class Search:
         """
         self._total = self.space.count()
         try:
-            every = itertools.chain(*(group.layouts for group in self.space.groups()))
+            every = self.space.layouts()
             self._partition_first(next(every))
             self._bound("bound", every)
             self._partition("partition")

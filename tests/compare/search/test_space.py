@@ -46,7 +46,7 @@ STATE = state(
 
 
 def every(space: Space) -> list[Layout]:
-    return [layout for group in space.groups() for layout in group.layouts]
+    return [*space.layouts()]
 
 
 def test_the_logical_axes_by_their_part_in_the_model():

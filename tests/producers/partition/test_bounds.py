@@ -47,7 +47,7 @@ PROBLEMS = {
 def candidates(fields: dict[str, str]) -> list[Layout]:
     layout = layouts.parse(fields).unwrap()
     space = space_of(layout, cached_state(layout))
-    return [each for group in space.groups() for each in group.layouts]
+    return [*space.layouts()]
 
 
 def check(layout: Layout) -> bool:
