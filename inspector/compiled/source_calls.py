@@ -33,6 +33,11 @@ PRIMITIVES = frozenset(primitive for primitives in CALLS.values() for primitive 
 _LARGEST = 4 * 2**20  # bytes of a source file
 
 
+def functions_of(primitive: str) -> list[str]:
+    """Return the functions of `jax.lax` that run a primitive, such as `psum_scatter` for reduce_scatter."""
+    return [function for function, primitives in CALLS.items() if primitive in primitives]
+
+
 class Written(NamedTuple):
     """The call at a place in the code.
 

@@ -14,7 +14,7 @@ from inspector.compiled.collective_roles import makes_results
 from inspector.compiled.hlo.collective_names import PRODUCTS, READS, RETURN, UPDATES
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
 from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
-from inspector.compiled.source_calls import PRIMITIVES
+from inspector.compiled.source_calls import PRIMITIVES, functions_of
 from inspector.core.collectives import OPERATIONS, REDUCTIONS, CollectiveRules
 from inspector.core.folding import NUMBER
 from inspector.core.formatting import and_text
@@ -279,6 +279,8 @@ def _reason(
             and not phases_of(collective.op_name) & BACKWARD
         ):
             by = "code"
+        if by == "code" and not collective.call:
+            called = and_text(functions_of(named_after), "or")
     case = _Case(
         op,
         axes_text(collective),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import replace
 
+import jax
 import pytest
 
 from inspector.core.snapshot import (
@@ -85,6 +88,18 @@ def test_who_asks_for_a_collective_of_the_backward_pass(
     result = reason(Program("step", collectives=(collective,)), collective)
     assert result is not None and said in result and "data" in result
     assert (call == "pmean") == ("The code calls pmean" in result)
+
+
+@pytest.mark.parametrize("function", ["psum_scatter", "all_gather", "pswapaxes", "pmean", "pmax"])
+def test_a_call_without_its_source_has_the_name_of_the_function(function: str) -> None:
+    """A primitive of JAX can have another name than its function, and several functions."""
+    arguments = {"axis_name": "x", "axis": 0} if function == "pswapaxes" else {"axis_name": "x"}
+    called = functools.partial(getattr(jax.lax, function), **arguments)
+    jaxpr = jax.make_jaxpr(called, axis_env=[("x", 2)])(jax.ShapeDtypeStruct((2,), "float32"))
+    primitive = jaxpr.eqns[0].primitive.name
+    collective = replace(ONE, op_name=f"jit(f)/shard_map/{primitive}", requested_by="code", call=None)
+    said = reason(Program("f", collectives=(collective,)), collective) or ""
+    assert function in re.findall(r"\w+", said)
 
 
 @pytest.mark.parametrize("op", ["collective-permute", "all-gather"])

@@ -190,9 +190,9 @@ def asked(
 
 
 def calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
-    """Accept a collective that the source calls by this name, over these axes."""
-    called = re.search(rf"\b{call}\(", evidence.source) is not None
-    return called and any(known.op == CALLS.get(call) for known in evidence.over(names(axes)))
+    """Accept a collective that the source calls by one of these names, over these axes."""
+    called = [one for one in re.split(", | or ", call) if re.search(rf"\b{one}\(", evidence.source)]
+    return any(known.op == CALLS.get(one) for known in evidence.over(names(axes)) for one in called)
 
 
 def derivative_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:

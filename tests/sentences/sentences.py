@@ -43,7 +43,7 @@ FIELDS = {
     "file": r"\S+\.py(?: \S+)*",
     "program": rf"(?:[Tt]he |An? )?(?:{_NAME}|[Tt]rain step|<unnamed function>)(?: and {_NAME})*",
     "op": r"[\w./<>()-]+",
-    "call": r"\w+",
+    "call": r"\w+(?:(?:, | or )\w+)*",
     "array": r"[^\s,:][^,:]*?",
     "name": r"\S+?",
     "code": r"[a-z]+(?:-[a-z]+)*",

@@ -109,7 +109,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
 def batch_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one finding for all arrays of the batch that every device holds whole.
 
-    It is a note if every mesh axis shards parameters, as in pure tensor parallelism.
+    It is a note if every mesh axis shards an array of the train state.
     """
     whole = [a for a in context.of_group("batch") if a.shape and context.is_replicated(a)]
     if not whole:
@@ -134,7 +134,6 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     if not idle and programs and all(program.collectives == () for program in programs):
         return  # each device has its own parameters, as members of an ensemble, for the same inputs
     if not idle:
-        message += " Every mesh axis shards parameters, as in pure tensor parallelism."
         yield finding("note", BATCH, message, folds=folds, saved=saved)
         return
     axes = and_text(idle, "or")

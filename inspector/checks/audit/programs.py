@@ -88,10 +88,6 @@ _LOOK_UP_OWN_ROWS = (
     "If the rows that a device looks up are fewer, shard the rows of the table and constrain the result: "
     "each device then looks up its own rows, and the results are summed."
 )
-_GATHER_AGAIN = (
-    "`jax.checkpoint` around a layer, with a policy that does not save gathered values, gathers them again "
-    "in the backward pass: more traffic, less memory."
-)
 _MOST_PATHS = 3  # in a sentence
 _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
 
@@ -199,9 +195,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
         who = subject(program.name)
         kept = program.kept_gathers or ()
         whole = sum(gather.bytes for gather in kept)
-        # The backward pass needs one at a time.
-        saved = whole - max((min(gather.bytes, gather.gathered_bytes or 0) for gather in kept), default=0)
-        if saved < context.least:
+        if whole < context.least:
             continue
         largest = kept[0]
         paths = list(dict.fromkeys(path for gather in kept for path in gather.arrays))
@@ -213,10 +207,7 @@ def kept_findings(context: AuditContext) -> Iterator[Finding]:
             f"forward pass to its backward pass: the result of {largest.collective}{_at(largest.source)}, "
             f"{bytes_text(largest.bytes)}{more}."
         )
-        yield finding(
-            "note", KEPT, message, saved=saved, remedy=_GATHER_AGAIN, collective=largest.collective,
-            source=largest.source,
-        )  # fmt: skip
+        yield finding("note", KEPT, message, collective=largest.collective, source=largest.source)
 
 
 def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:

@@ -187,7 +187,7 @@ def test_kept_values_have_names_only_if_all_of_them_do(arrays: tuple[str, ...]) 
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize("form", ["scan", "unrolled", "checkpoint"])
 def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: str) -> None:
-    """With `jax.checkpoint`, temporaries fall by what the finding names."""
+    """With `jax.checkpoint`, temporaries of a scan fall by what the finding names."""
     layers, width, rows = 6, 256, 32
     everywhere = NamedSharding(mesh, P())
 
@@ -223,7 +223,8 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
     assert {path for gather in snapshot.programs[0].kept_gathers for path in gather.arrays} == {
         "<lambda>/input/stack"
     }
-    assert finding.bytes == (kept - 1) * weight
+    # Whether a device needs less memory at its peak without them is not known.
+    assert finding.bytes is None and finding.remedy is None
     assert sum(kept_gather.bytes for kept_gather in snapshot.programs[0].kept_gathers) == kept * weight
     temporaries = [
         jax.jit(with_checkpoint(on)).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
@@ -231,4 +232,4 @@ def test_gathered_weights_that_wait_for_the_backward_pass_are_noted(mesh, form: 
     ]
     if form == "scan":  # which also keeps up to three activations of each layer
         activations = 3 * layers * 4 * width * rows // mesh.size
-        assert finding.bytes <= temporaries[0] - temporaries[1] <= kept * weight + activations
+        assert (kept - 1) * weight <= temporaries[0] - temporaries[1] <= kept * weight + activations
