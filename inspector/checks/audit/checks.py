@@ -281,7 +281,7 @@ CHECKS = (
         applies=gathering_constraints.knows_log,
     ),
     Check(
-        "many small messages to neighbors",
+        "many small collective-permutes",
         (small_messages.CODE,),
         small_messages.findings,
         fixable=False,

@@ -1,4 +1,4 @@
-"""Small messages to neighbors, counted by what the program does."""
+"""Small collective-permutes, counted by what the program does."""
 
 from __future__ import annotations
 
@@ -59,10 +59,30 @@ def test_messages_of_one_row(steps: int, rows: int, columns: int, messages: int 
     findings = [finding for finding in snapshot.findings if finding.code == "small-messages"]
     assert len(findings) == (messages is not None)
     if messages is not None:
-        assert f" {messages} messages " in findings[0].message
+        assert f" {messages} times " in findings[0].message
         # The two permutes are in two lines, so the line is only that of the largest.
         lines = {c.source for c in program.collectives if c.op == "collective-permute"}
         assert len(lines) == 2 and f", the largest at {findings[0].source}." in findings[0].message
+
+
+@pytest.mark.parametrize("shift", [1, 2])
+def test_a_count_is_that_of_executions_and_not_of_messages(shift: int) -> None:
+    """Half of the devices send in each permute, and to the next device only if it shifts by one."""
+
+    def body(u: Any) -> Any:
+        def exchange(u: Any, _: Any) -> Any:
+            for first in range(2):
+                u = u + jax.lax.ppermute(u, "x", [(n, (n + shift) % 4) for n in (first, first + 2)])
+            return u, None
+
+        return jax.lax.scan(exchange, u, None, length=10)[0]
+
+    u = jax.ShapeDtypeStruct((64, 512), "float32", sharding=NamedSharding(MESH, P("x")))
+    snapshot = inspect(jax.jit(jax.shard_map(body, mesh=MESH, in_specs=P("x"), out_specs=P("x"))), u)
+    sends = [one.source_target_pairs for one in snapshot.programs[0].collectives]
+    assert sorted(len(pairs) for pairs in sends) == [2, 2]  # so each device sends 10 times, not 20
+    (finding,) = [finding for finding in snapshot.findings if finding.code == "small-messages"]
+    assert " 20 times " in finding.message and "neighbors" not in finding.message
 
 
 @pytest.mark.parametrize(("count", "product", "noted"), [(40, 64, True), (8, 64, False), (40, 2**15, False)])
