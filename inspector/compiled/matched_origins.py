@@ -3,11 +3,12 @@
 The text of a compiled program does not say where shardings come from. Its instructions keep the names of the
 operations and the arrays that they serve, as partitioned ones do. So a compiled collective has the origins of
 the partitioned one for the same operation and line that sends the same bytes, or that has the same place in
-the flow of data. If several could be the one, such as those of equal layers, it has what all of them have in
-common. If a compiler has merged collectives, it has those over its mesh axes that share an operation or an
-array with it. The path over the operations is then left out.
+the flow of data. If several could be the one, such as those of equal layers or of merged operations, it has
+what all of them have in common. A combined one has the origins of each of its parts, or none if those of a
+part are unknown. The path over the operations is then left out.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -15,7 +16,8 @@ from dataclasses import replace
 from inspector.compiled.matched_conflicts import matched_conflicts
 from inspector.compiled.op_name import parse_op_name
 from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, CollectivePart, Conflict, Program
+from inspector.core.snapshot import Collective, CollectivePart, Conflict, Origin, Program
+from inspector.core.traffic import parts_of
 
 
 def with_origins(compiled: Sequence[Program], partitioned: Sequence[Program]) -> tuple[Program, ...]:
@@ -93,29 +95,30 @@ def _orders(collectives: Sequence[Collective]) -> Mapping[Hashable, Counter[Hash
 def _with_origins(
     collective: Collective, known: Mapping[Hashable, Sequence[Collective]], ordered: Set[Hashable]
 ) -> Collective:
-    axes = frozenset(collective.axis_names)
-    if collective.origins is not None or not axes:
+    if collective.origins is not None or not collective.axis_names:
         return collective
-    near = {id(other): other for place in _places(collective) for other in known.get(place, ())}
-    near = {key: other for key, other in near.items() if axes & frozenset(other.axis_names)}
-    same = [other for other in near.values() if _kind(other.op) == _kind(collective.op)]
-    alike = [other for other in same if (other.op, other.op_name) == (collective.op, collective.op_name)]
-    place = _serves(collective, None), collective.payload_bytes
-    exact = [other for other in alike if (_serves(other, None), other.payload_bytes) == place]
-    candidates = exact or alike
-    candidates = [other for other in candidates if other.source == collective.source] or candidates
-    if (collective.op, collective.mesh_axes) in ordered:
-        candidates = [other for other in candidates if other.depth == collective.depth] or candidates
-    if len(candidates) == 1 and exact:
-        return replace(collective, origins=candidates[0].origins)
-    merged = not candidates or (not exact and len(parse_op_name(collective.op_name)) > 1)
-    sets = [
-        {(origin.mesh_axis, origin.from_): replace(origin, steps=None) for origin in other.origins or ()}
-        for other in (same or near.values() if merged else candidates)
-    ]
-    found = [origin for one in sets for origin in one.items() if origin[0][0] in axes]
-    proved = dict(found if merged else [pair for pair in found if all(pair[0] in one for one in sets)])
-    return replace(collective, origins=tuple(proved.values())) if proved else collective
+    of_parts = [_origins_of(part, known, ordered) for part in parts_of(collective)]
+    if len(of_parts) > 1:
+        of_parts = [[replace(origin, steps=None) for origin in origins] for origins in of_parts]
+    every = {(origin.mesh_axis, origin.from_): origin for origin in itertools.chain(*of_parts)}
+    return replace(collective, origins=tuple(every.values())) if all(of_parts) else collective
+
+
+def _origins_of(
+    part: Collective, known: Mapping[Hashable, Sequence[Collective]], ordered: Set[Hashable]
+) -> Sequence[Origin]:
+    """Return the origins that each partitioned collective has which can be the one of a part."""
+    near = {id(other): other for place in _places(part) for other in known.get(place, ())}
+    alike = [other for other in near.values() if _serves(other, None) == _serves(part, None)]
+    candidates = [other for other in alike if other.op_name == part.op_name] or alike
+    for same in ("payload_bytes", "source", *(["depth"] if (part.op, part.mesh_axes) in ordered else [])):
+        equal = [other for other in candidates if getattr(other, same) == getattr(part, same)]
+        candidates = equal or candidates
+    if len(candidates) == 1 and candidates[0].op_name == part.op_name:
+        return candidates[0].origins or ()
+    sets = [{(one.mesh_axis, one.from_): one for one in other.origins or ()} for other in candidates]
+    first = sets[0] if sets else {}
+    return [replace(one, steps=None) for key, one in first.items() if all(key in other for other in sets)]
 
 
 def _serves(collective: Collective, op_name: str | None) -> Hashable:

@@ -98,7 +98,7 @@ def parts_of(collective: Collective) -> tuple[Collective, ...]:
         )
         # In a shard_map, whatever the code combines is its own collective: else the name is of the operand.
         manual = collective.requested_by is not None and "shard_map" in (part.op_name or "")
-        if part.requested_by or (part.op_name not in (None, collective.op_name) and not manual):
+        if part.requested_by or (part.op_name is not None and not manual):
             of_part = replace(
                 of_part, op_name=part.op_name, source=part.source, library_source=part.library_source,
                 requested_by=part.requested_by, call=part.call,

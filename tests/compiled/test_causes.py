@@ -9,7 +9,9 @@ import pytest
 from inspector import layout as layouts
 from inspector.compiled.causes import dependents
 from inspector.compiled.matched_origins import with_origins
-from inspector.core.snapshot import Snapshot
+from inspector.compiled.op_name import parse_op_name
+from inspector.core.snapshot import Collective, CollectivePart, Origin, Program, Snapshot
+from inspector.core.traffic import parts_of
 from inspector.layout.plan import plan, with_programs
 from inspector.producers.model.abstract import abstract_state
 from inspector.producers.partition.partition_layout import partitioned_programs
@@ -58,11 +60,33 @@ def test_compiled_collectives_have_the_origins_of_propagated_ones(name: str) -> 
     assert program.collectives
     for collective in program.collectives:
         axes = {origin.mesh_axis for origin in collective.origins or ()}
-        assert axes == set(collective.mesh_axes or ()), collective.name
+        merged = len(parse_op_name(collective.op_name)) > 1
+        assert axes == set(collective.mesh_axes or ()) or (merged and not axes), collective.name
         assert {origin.rule for origin in collective.origins or ()} <= rules
     # Those that the compiler did not merge have the path of the partitioned one.
     paths = [origin.steps is not None for one in program.collectives for origin in one.origins or ()]
     assert any(paths)
+
+
+def test_a_combined_collective_has_the_origins_of_its_parts_and_of_no_other() -> None:
+    """Two sums are one instruction, and a third one of another source is another instruction."""
+    one = Collective(
+        "all-reduce", False, "one", "main", 1, False, ("data",), 2, 4, 4, 4, "jit(f)/dot_general", "a.py:1",
+        origins=(Origin("data", "batch/x"),),
+    )  # fmt: skip
+    other = replace(one, name="other", source="a.py:2", origins=(Origin("data", "batch/y"),))
+    third = replace(one, name="third", source="a.py:3", origins=(Origin("data", "batch/z"),))
+    parts = [CollectivePart(4, (), (), part.op_name, part.source) for part in (one, other)]
+    combined = replace(one, payload_bytes=8, arrays=(), origins=None, parts=tuple(parts))
+    before = Program("step", collectives=(one, other, third))
+    (program,) = with_origins([Program("step", collectives=(combined,))], [before])
+    (result,) = program.collectives or ()
+    assert [origin.from_ for origin in result.origins or ()] == ["batch/x", "batch/y"]
+    assert {part.source for part in parts_of(result)} == {"a.py:1", "a.py:2"}
+    # Of a part without its own name, it can be any of them.
+    unknown = replace(combined, source=None, parts=(parts[0], CollectivePart(4)))
+    (program,) = with_origins([Program("step", collectives=(unknown,))], [before])
+    assert program.collectives == (unknown,)
 
 
 def test_a_collective_over_other_mesh_axes_has_no_origins() -> None:
