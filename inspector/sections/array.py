@@ -5,7 +5,7 @@ from typing import Any
 from inspector.core import memory_kinds, sharding, sharding_text
 from inspector.core.formatting import and_text, bytes_text, counted, ranges_text
 from inspector.core.memory_kinds import in_host_memory, memory_kind
-from inspector.core.program_names import noun, subject
+from inspector.core.program_names import subject
 from inspector.core.sharding_text import array_spec_text
 from inspector.core.snapshot import Array, Snapshot
 from inspector.figures.block_map import block_map, bytes_of, why_no_map
@@ -85,13 +85,11 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     where = f"in the {memory_kind(array)} memory of each device" if in_host_memory(array) else where
     verb = "on" if devices == 1 else "sharded as"
     said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
-    if returns:
-        verb = "returns" if len(returns) == 1 else "return"
-        fixed = all(sharding.requested is not None for _, sharding in uses if sharding.role == "output")
-        given = "the sharding that out_shardings of jit give this result" if fixed else "this sharding"
-        said += f" {and_text([*map(subject, returns)])} {verb} it with {given}."
-    elif takes:
-        said += f" The code gave it this sharding before {and_text([*map(noun, takes)])} used it."
+    role, verb, of = ("output", "return", "out") if returns else ("input", "take", "in")
+    if names := returns or takes:
+        fixed = all(sharding.requested is not None for _, sharding in uses if sharding.role == role)
+        given = f"the sharding that {of}_shardings of jit give it" if fixed else "this sharding"
+        said += f" {and_text([*map(subject, names)])} {verb}{'s' * (len(names) == 1)} it with {given}."
     else:
         said += " Who placed it is unknown: none of the recorded programs is known to take or return it."
     return Section(f"placed-{array.path}", array.path, (text(said),))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from inspector.core import typed_json
-from inspector.core.formatting import bytes_text, counted, devices_text, seconds_text, shape_text
+from inspector.core.formatting import counted, devices_text, seconds_text, shape_text
 from inspector.core.meshes import mesh_key
 from inspector.core.sharding_text import mesh_text, spec_text
 from inspector.core.snapshot import Mesh, Reshard, ReshardedArrays, Snapshot
@@ -49,15 +49,9 @@ def plain(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
 
 
 def _headline(every: Sequence[Reshard]) -> str:
-    """Return the bytes of all moves in a sentence."""
-    known = sum(reshard.executions * reshard.moved for reshard in every if reshard.moved is not None)
-    unknown = sum(reshard.moved is None for reshard in every)
     times = counted(sum(reshard.executions for reshard in every), "time")
-    least = "at least " if unknown else ""
-    return (
-        f"The program moved committed arrays to other devices or shardings {times}, outside of compiled "
-        f"programs: {least}{bytes_text(known)} went from one device to another."
-    )
+    where = "outside of compiled programs"
+    return f"The program moved committed arrays to other devices or shardings {times}, {where}."
 
 
 def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import replace
+from typing import Literal
 
 import jax
 import pytest
@@ -364,12 +365,15 @@ def test_out_shardings_ask_for_what_only_results_read(path: str | None) -> None:
 
 
 @pytest.mark.parametrize("given", [((),), None])
-def test_the_code_gives_a_result_its_sharding(given: Spec | None) -> None:
+@pytest.mark.parametrize(("role", "word"), [("output", "out_shardings"), ("input", "in_shardings")])
+def test_the_code_gives_jit_a_sharding(
+    role: Literal["input", "output"], word: str, given: Spec | None
+) -> None:
     array = Array("y", "other", (8,), "float32", spec=((),))
-    step = Program("f", shardings=(ProgramArray("output", "y", given, ((),), None),))
+    step = Program("f", shardings=(ProgramArray(role, "y", given, ((),), None),))
     source = Source("capture", None, "2026-01-01T00:00:00+00:00", {})
     said = str(placed(array, Snapshot(source, None, None, (array,), (step,))))
-    assert ("out_shardings" in said) == (given is not None) == ("with this sharding" not in said)
+    assert (word in said) == (given is not None) == ("with this sharding" not in said)
 
 
 @pytest.mark.parametrize("primitive", ["sharding_constraint", "reshard"])

@@ -605,7 +605,7 @@ class ProgramArray(Record):
       role: Whether it is an input or an output.
       path: Path in the tree of inputs or outputs, keys joined by "/".
       requested: The requested PartitionSpec. None if the compiler was free to choose, and for arguments of a
-        recorded program.
+        recorded program whose jit has no `in_shardings`.
       compiled: The PartitionSpec of the compiled program.
       same: Whether both place the array the same way. None if they were not compared, or if it is not used.
       used: Whether the program uses it. false for an input that the compiler dropped.

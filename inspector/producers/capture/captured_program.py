@@ -98,7 +98,7 @@ _Result = TypeVar("_Result")
 class ProgramValue:
     """An input or output. `sharding` is the compiled one, None for an input that the program drops.
 
-    fixed: whether the code gives it to jit, as an entry of `out_shardings`.
+    fixed: whether the code gives it to jit, as an entry of `in_shardings` or `out_shardings`.
     """
 
     path: str
@@ -170,7 +170,8 @@ class CapturedProgram:
         in_tree: jax.tree_util.PyTreeDef = compiled.in_tree
         shardings = in_tree.flatten_up_to(compiled.input_shardings)
         leaves = arguments(compiled.args_info, getattr(compiled, "split", None))
-        for leaf, sharding in zip(leaves, shardings, strict=True):
+        fixed = self._fixed("fixed_inputs", len(shardings))
+        for leaf, sharding, own in zip(leaves, shardings, fixed, strict=True):
             # The first key only separates positional from keyword arguments.
             path = leaf.path.partition("/")[2]
             yield ProgramValue(
@@ -180,18 +181,21 @@ class CapturedProgram:
                 output=False,
                 used=sharding is not None,
                 donated=bool(leaf.value.donated),
+                fixed=own,
             )
 
     def _outputs(self) -> Iterator[ProgramValue]:
         compiled = self._compiled
         out_tree: jax.tree_util.PyTreeDef = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
-        fixed = getattr(compiled, "fixed", ())
-        if len(fixed) != len(shardings):
-            fixed = [False] * len(shardings)
+        fixed = self._fixed("fixed", len(shardings))
         for leaf, sharding, own in zip(arguments(results(compiled)), shardings, fixed, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
             yield ProgramValue(path, leaf, sharding, output=True, used=True, fixed=own)
+
+    def _fixed(self, name: str, count: int) -> Sequence[bool]:
+        fixed: Sequence[bool] = getattr(self._compiled, name, ())
+        return fixed if len(fixed) == count else [False] * count
 
 
 def _program_array(value: ProgramValue) -> ProgramArray:
@@ -200,7 +204,7 @@ def _program_array(value: ProgramValue) -> ProgramArray:
         partition_spec = value.sharding.spec
         if PartitionSpec.UNCONSTRAINED not in entries_of(partition_spec):
             spec = spec_of(partition_spec, len(value.leaf.value.shape))
-    # A compiled program does not contain the requested shardings. JAX compiles with those of results.
+    # A compiled program does not contain the requested shardings. JAX keeps those that the code gives to jit.
     return ProgramArray(
         role="output" if value.output else "input",
         path=value.path,

@@ -76,6 +76,7 @@ class TracedFunction:
 
     def __init__(self, function, information, arguments, keywords, parameters, seconds):
         self.in_tree, self.out_tree = parameters.in_tree, parameters.out_tree
+        self.in_shardings = parameters.params["in_shardings"]  # of the code, before those of the arguments
         self.seconds = seconds
         self.function = _weak(function)
         # JAX jits its own functions, such as `jnp.add`, when it is imported or when it runs them.

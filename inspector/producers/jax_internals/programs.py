@@ -69,7 +69,7 @@ def is_chosen(sharding: object) -> bool:
 
 
 def is_given(sharding: object) -> bool:
-    """Return whether the code gives a result's sharding to jit. Along explicit axes, JAX does it itself."""
+    """Return whether the code gives jit the sharding of a value. Along explicit axes, JAX does it itself."""
     return isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_auto
 
 

@@ -28,6 +28,7 @@ results = {
     "row": x[3],
     "asked constraint": jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P())),
     "asked put": jax.device_put(x, NamedSharding(mesh, P())),
+    "asked of": jax.jit(lambda a, b: a + b, in_shardings=(NamedSharding(mesh, P("data")), None))(x, x),
     "asked jit": jax.jit(lambda x: x + 1, out_shardings=NamedSharding(mesh, P()))(x),
 }
 held = x.addressable_shards[0].data.nbytes
@@ -56,6 +57,13 @@ def test_each_line_that_loses_a_sharding_is_named(tmp_path: Path) -> None:
         (64 * 32 * 4 // 8, 8)
     }
     snapshot = folder_snapshot.read(tmp_path / "recorded")
+    asked = {
+        (argument.path.rpartition("/")[2], argument.role, argument.requested)
+        for program in snapshot.programs
+        for argument in program.shardings
+        if argument.requested is not None
+    }
+    assert ("a", "input", (("data",), None)) in asked and not any(name == "b" for name, *_ in asked)
     warned = {
         finding.source: finding.bytes for finding in snapshot.findings if finding.code == "sharding-lost"
     }
