@@ -225,7 +225,6 @@ def _facts(old: LockedArray, new: LockedArray) -> list[str]:
             ("spec", spec_text),
             ("shape", shape_text),
             ("dtype", name),
-            ("group", name),
         )
         if (was := getattr(old, what)) != (now := getattr(new, what))
     ]

@@ -30,7 +30,7 @@ MEANINGS: Mapping[Reason, str] = MappingProxyType({
     "ring": "collective-permutes that overlap with the computation replace one collective",
     "reassociated": "one all-reduce of a sum replaces one of each summand",
     "narrower": "the same elements in a type of half the size or less",
-    "wider": "the same elements in a larger type: XLA for CPUs computes bfloat16 in float32",
+    "wider": "the same elements in a larger type",
     "out-of-loop": "moved out of a loop",
     "gathered-again": "the backward pass gathers the array again",
     "other-axes": "the same operation communicates over other mesh axes",

@@ -9,6 +9,7 @@ from inspector.assessment.assess import traffic_of
 from inspector.assessment.because import axes_text
 from inspector.assessment.measured import measured_step
 from inspector.checks import audit
+from inspector.compare import partitioned_traffic
 from inspector.compare.board_link import layout_of
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
 from inspector.core.folding import fold
@@ -20,6 +21,7 @@ from inspector.core.step_program import known_flops, measured_seconds, step_prog
 from inspector.core.totals import state_title, state_totals
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.machines import targets
+from inspector.machines.evidence import platform_of
 from inspector.machines.prediction.step_model import modelled
 from inspector.sections import (
     assessed,
@@ -71,6 +73,7 @@ def of_snapshot(about: Subject) -> list[Block]:
         *_measured(about, program),
         *sharding_errors.sections(about.snapshot),
         replace(picture, in_text=(_answers(about, program, assessment),)),
+        *_wider(about.snapshot, program),
         *_reason(assessment),
         *_moves(about, program),
         *main_findings(about),
@@ -148,6 +151,16 @@ def _answers(about: Subject, program: Program | None, assessment: Assessment) ->
         size = summary.state_text(state, summary.device_count(about.snapshot))
         rows.append((Strong(state_title(about.snapshot)), bytes_text(state.per_device), "", size))
     return Table("answers", columns("", "", "", ""), tuple(rows), wrap=True)
+
+
+def _wider(snapshot: Snapshot, program: Program | None) -> Iterator[Block]:
+    """Yield why a program that was compiled for CPUs sends more bytes than it would on a chip."""
+    if program is None or platform_of(snapshot, program) != "cpu":
+        return
+    rows = partitioned_traffic.rows_of(snapshot) or ()
+    if any(row.program == program.name and "wider" in row.reasons for row in rows):
+        meaning = partitioned_traffic.MEANINGS["wider"]
+        yield text(f"Traffic is of {meaning}: XLA for CPUs computes bfloat16 in float32.", quiet=True)
 
 
 def _reason(assessment: Assessment) -> tuple[Block, ...]:

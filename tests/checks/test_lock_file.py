@@ -268,6 +268,20 @@ def test_a_plan_is_compared_without_collectives() -> None:
     assert earlier.changed == () and "cannot be compared" in earlier.unknown[0]
 
 
+def test_the_role_of_an_array_is_no_part_of_its_sharding() -> None:
+    """The text of a program proves the role of an array, or does not, whatever its sharding is."""
+    batch = dataclasses.replace(samples.kernel(), group="batch")
+    locks = [
+        lock_file.locked(samples.snapshot(arrays=(dataclasses.replace(batch, group=group, spec=spec),)))
+        for group, spec in (
+            ("batch", (("data",), None)),
+            ("other", (("data",), None)),
+            ("other", (None, None)),
+        )
+    ]
+    assert changes(locks[0], locks[1]).changed == () and len(changes(locks[0], locks[2]).changed) == 1
+
+
 def test_an_array_of_unknown_placement_is_noted() -> None:
     lost = dataclasses.replace(samples.kernel(), spec=None)
     lock = lock_file.locked(samples.snapshot(arrays=(lost,)))
