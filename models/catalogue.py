@@ -31,6 +31,8 @@ MLP_SIZES = (
     Size("dtype", "float32", "type of parameters and activations", choices=DTYPES),
 )
 
+BIAS = Size("bias", False, "add a vector to each product, sharded like the columns of its matrix")
+
 MLP_LOGICAL_AXES = {
     "batch": "rows of the input and of every activation",
     "embed": "columns of the input and of each block's output",
@@ -288,7 +290,7 @@ CATALOGUE = {
             name="logical_mlp",
             title="MLP, logical axes",
             build="inspector.model.built_in.logical_mlp:logical_mlp",
-            sizes=MLP_SIZES,
+            sizes=(*MLP_SIZES, BIAS),
             logical_axes=MLP_LOGICAL_AXES,
             rules=MLP_RULES,
             partitions={},

@@ -2,6 +2,9 @@
 
     x (batch, embed) → y = relu(x·W1) (batch, hidden) → z = y·W2 (batch, embed) → next block
 
+With `bias`, each product adds a vector, whose logical axis is that of the columns of its matrix: `hidden` or
+`embed`. Without a rule for `embed`, the second one is replicated.
+
 Rules map logical axes to mesh axes when the model is traced (`nn.logical_axis_rules`), so one module serves
 every layout.
 """
@@ -29,18 +32,22 @@ class DotReluDot(nn.Module):
     """Two matrices with a ReLU between them. Returns (z, None), the carry and output of scan."""
 
     depth: int
+    bias: bool
     unconstrained: frozenset[str]
     dtype: jnp.dtype
     kernel_init: nn.initializers.Initializer = nn.initializers.xavier_normal()
 
     @nn.compact
     def __call__(self, x: jax.Array) -> tuple[jax.Array, None]:
+        zeros = nn.initializers.zeros
         y = nn.Dense(
             self.depth,
-            use_bias=False,
+            use_bias=self.bias,
             dtype=self.dtype,
             param_dtype=self.dtype,
             kernel_init=partitioned(self.kernel_init, ("embed", "hidden")),
+            # On explicit axes, JAX adds a bias to rows sharded over the same axis only if it is gathered.
+            bias_init=partitioned(zeros, ("hidden",), used=(None,)),
             dot_general=functools.partial(
                 jax.lax.dot_general, out_sharding=self.out_sharding("y", ("batch", "hidden"))
             ),
@@ -51,6 +58,9 @@ class DotReluDot(nn.Module):
         w2_init = partitioned(self.kernel_init, ("hidden", "embed"))
         w2 = self.param("W2", w2_init, (self.depth, x.shape[-1]), self.dtype)
         z = jnp.dot(y, w2, out_sharding=self.out_sharding("z", ("batch", "embed")))
+        if self.bias:
+            b2_init = partitioned(zeros, ("embed",), used=(None,))
+            z += self.param("b2", b2_init, z.shape[-1:], self.dtype)
         z = self.constrained("z", z, ("batch", "embed"))
         return z, None
 
@@ -78,13 +88,14 @@ class MLP(nn.Module):
 
     layers: int
     depth: int
+    bias: bool
     scan: bool
     unconstrained: frozenset[str]
     dtype: jnp.dtype
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        block = (self.depth, self.unconstrained, self.dtype)
+        block = (self.depth, self.bias, self.unconstrained, self.dtype)
         if self.scan:
             blocks = nn.scan(
                 DotReluDot,
@@ -106,6 +117,7 @@ def logical_mlp(
     batch: int = 8,
     layers: int = 4,
     depth: int = 1024,
+    bias: bool = False,
     scan: bool = False,
     optimizer: str = "adam",
     learning_rate: float = 1e-3,
@@ -115,7 +127,7 @@ def logical_mlp(
 ) -> Model:
     """Build the model with its training. Trace it under a mesh and rules."""
     return regression(
-        MLP(layers, depth, scan, frozenset(unconstrained), jnp.dtype(dtype)),
+        MLP(layers, depth, bias, scan, frozenset(unconstrained), jnp.dtype(dtype)),
         optimizer_named(optimizer, learning_rate),
         loss=loss,
         shape=(batch, depth),

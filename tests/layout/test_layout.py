@@ -314,6 +314,7 @@ BROKEN = [
     ("layers", "1025", ["from 1 to 1,024"]),
     ("depth", "1e3", ["whole number"]),
     ("depth", str(10**30), ["from 1 to 1,048,576"]),
+    ("bias", "maybe", ["true or false"]),
     ("scan", "maybe", ["true or false"]),
     ("scan", "", ["true or false"]),
     ("optimizer", "Adam", ["adam, adamw"]),

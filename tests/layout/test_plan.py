@@ -117,11 +117,11 @@ rule_lists = st.lists(
 
 
 @costly()
-@given(rules=rule_lists, scan=st.booleans())
-def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool) -> None:
+@given(rules=rule_lists, scan=st.booleans(), bias=st.booleans())
+def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool, bias: bool) -> None:
     text = ",".join(f"{name}={'+'.join(axes)}" for name, axes in rules)
     layout = layouts.parse(
-        SMALL | {"mesh": "2x2x2", "axes": "a,b,c", "rules": text, "scan": str(scan)}
+        SMALL | {"mesh": "2x2x2", "axes": "a,b,c", "rules": text, "scan": str(scan), "bias": str(bias)}
     ).unwrap()
     expected = linen_shardings(layout)
     snapshot = plan(layout, abstract_state(layout))

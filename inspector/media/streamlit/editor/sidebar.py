@@ -68,7 +68,7 @@ def _class(key: str) -> str:
     return re.sub(r"[^\w-]", "-", key, flags=re.ASCII)
 
 
-MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "scan")
+MAIN_SIZES = ("batch", "seq", "layers", "depth", "embed", "bias", "scan")
 # How each library applies rules.
 _RULES: Mapping[RulesSemantics, str] = {
     "linen": "Rules are tried in order. A rule applies if its mesh axes are still free in the array. A "

@@ -359,6 +359,15 @@ def test_scan_stacks_the_layers(open_page, model):
     assert "scan" not in page.query()
 
 
+def test_a_bias_without_a_rule_is_on_every_device(page):
+    page.open_panel("Arrays")
+    page.switch("size:bias", True)
+    page.choose("selected_array", "params/DotReluDot_0/b2")
+    assert page.block_map() == [["devices<br>0–7 (8×)"]]
+    page.choose("selected_array", "params/DotReluDot_0/Dense_0/bias")
+    assert page.block_map() == [[f"devices<br>{one}, {one + 4}" for one in range(4)]]
+
+
 def test_an_invalid_link_shows_a_notice_and_the_default(open_page):
     page = open_page(mesh="2x", depth="512")
     (warning,) = page.warnings()
