@@ -201,7 +201,7 @@ class Backward:
     def sources(self, value: Value, through: Container[str]) -> list[Value]:
         """Return the values that one instruction makes this one from.
 
-        Tuples, barriers, parameters and asynchronous operations are always followed.
+        Tuples, barriers, parameters, asynchronous operations and dimensions of size 1 are always followed.
 
         Args:
           through: the other kinds of operations that are followed, such as `collective` and `fusion`.
@@ -218,7 +218,7 @@ class Backward:
             return self.operands(value, self.operand_of_collective(value)) if "collective" in through else []
         if row.does == "custom":
             return self._of_custom_call(value)
-        if row.does == "broadcast" and "broadcast" not in through:
+        if row.does in ("broadcast", "reduce") and row.does not in through:
             sources = self.operands(value, _FIRST)
             before, after = (sources[0].instruction.shape if sources else None), instruction.shape
             same_size = before is not None and after is not None and before.bytes == after.bytes

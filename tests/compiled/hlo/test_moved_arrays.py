@@ -266,6 +266,22 @@ ENTRY e {
     assert moved(body, ["params/p", "params/q"], ["params/p", "params/q", "output"]) == expected
 
 
+@pytest.mark.parametrize(("rows", "arrays"), [(1, ("params/p",)), (2, ())])
+def test_a_reduction_of_a_single_row_is_its_data(rows: int, arrays: tuple[str, ...]) -> None:
+    """JAX sums the gradient of a vector that is added to rows over a dimension of size 1 at last."""
+    body = f"""
+ENTRY e {{
+  p = f32[4] parameter(0)
+  x = f32[{rows},4] parameter(1)
+  z = f32[] constant(0)
+  n = f32[{rows},4] exponential(x)
+  r = f32[{rows},4] all-reduce(n), replica_groups={{{{0,1}}}}, to_apply=add
+  g = f32[4] reduce(r, z), dimensions={{0}}, to_apply=add
+  ROOT v = f32[4] subtract(p, g)
+}}"""
+    assert moved(body, ["params/p", "batch/x"], ["params/p"]) == {"r": arrays}
+
+
 def test_loop_state_and_asynchronous_call() -> None:
     body = """
 inner { x = f32[4] parameter(0)
