@@ -15,7 +15,6 @@ import cachetools
 import numpy as np
 
 from inspector.core import formatting, sharding
-from inspector.core.errors import InvalidInput
 from inspector.core.sharding import Placement
 from inspector.core.sharding_text import inside_shard_map
 from inspector.core.snapshot import Array, Mesh
@@ -185,8 +184,8 @@ class Arrangement:
     Attributes:
       rows, columns: the dimensions along each side, outer first. By default the split dimensions,
         alternating between the sides, then the last other ones.
-      at: (dimension, index) of each dimension to slice. A split dimension that is neither laid out nor given
-        here is sliced at 0.
+      at: (dimension, index) of each dimension to slice, which neither side has. A split dimension that
+        is neither laid out nor given here is sliced at 0.
     """
 
     rows: tuple[int, ...] | None = None
@@ -198,11 +197,7 @@ BY_DEFAULT = Arrangement()
 
 
 def block_grid(array: Array, mesh: Mesh, arrangement: Arrangement = BY_DEFAULT) -> BlockGrid | None:
-    """Cut the array into rows and columns of blocks; return None if `why_no_map` has a reason.
-
-    Raises:
-      InvalidInput: a dimension does not exist or is used twice, or an index is outside its dimension.
-    """
+    """Cut the array into rows and columns of blocks; return None if `why_no_map` has a reason."""
     on_mesh = placed(array, mesh)
     if on_mesh is None or on_mesh.why_no_map:
         return None
@@ -212,7 +207,6 @@ def block_grid(array: Array, mesh: Mesh, arrangement: Arrangement = BY_DEFAULT) 
     if rows is None and columns is None:
         rows, columns = _arrange(on_mesh.split, rank, sliced)
     rows, columns = rows or (), columns or ()
-    _check(on_mesh, rows, columns, sliced)
     laid_out = (*rows, *columns)
     for dimension in on_mesh.split:
         if dimension not in laid_out:
@@ -239,24 +233,6 @@ def _arrange(
     chosen = [dimension for dimension in free if dimension in split]
     others = [dimension for dimension in reversed(free) if dimension not in split]
     return mesh_layout.alternate(sorted(chosen + others[: max(2 - len(chosen), 0)]))
-
-
-def _check(
-    on_mesh: PlacedArray, rows: Sequence[int], columns: Sequence[int], sliced: Mapping[int, int]
-) -> None:
-    shape, path = on_mesh.shape, on_mesh.array.path
-    used = [*rows, *columns, *sliced]
-    for dimension in used:
-        if not 0 <= dimension < len(shape):
-            allowed = f"dimensions 0 to {len(shape) - 1}" if shape else "no dimensions"
-            raise InvalidInput(f"dimension is {dimension}, but {path} has {allowed}")
-    if len(set(used)) != len(used):
-        raise InvalidInput(f"dimensions are {used}, but each may be a row, a column or a slice only once")
-    for dimension, index in sliced.items():
-        if not 0 <= index < shape[dimension]:
-            raise InvalidInput(
-                f"the slice of dimension {dimension} is {index}, but must be from 0 to {shape[dimension] - 1}"
-            )
 
 
 def _blocks(on_mesh: PlacedArray, rows: GridSide, columns: GridSide, sliced: Mapping[int, int]) -> np.ndarray:

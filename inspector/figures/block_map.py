@@ -141,8 +141,7 @@ def block_map(
 ) -> go.Figure | None:
     """Return the shard map of one array; None if `why_no_map` has a reason.
 
-    Selecting gives block numbers. The block `highlight` is emphasized. An `arrangement` that the array lacks
-    raises InvalidInput.
+    Selecting gives block numbers. The block `highlight` is emphasized.
     """
     grid = block_grid(array, mesh, arrangement)
     on_mesh = placed(array, mesh)

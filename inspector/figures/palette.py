@@ -66,8 +66,7 @@ _KNOWN = {
 }
 _HUE_OF = {name: HUES[hue] for hue, names in _KNOWN.items() for name in names}
 
-# Plotly's names of hatches, in the order in which they are used.
-HATCHES = ("", "/", "x", ".", "-", "+", "|", "\\")
+# Plotly's names of hatches.
 STRIPES = "/"
 DOTS = "."  # so small that text can be read on them
 

@@ -27,7 +27,6 @@ from inspector.core.formatting import bytes_text, seconds_text, share_text
 from inspector.figures import frame, labels, palette
 
 BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
-_LINE_PX = 17
 _GAP_PX, _BETWEEN_PX = 10, 36
 _NARROW_PX = 290  # narrower bars are below each other
 _BOLD = 0.92  # the width of a text over that of a bold one

@@ -130,11 +130,6 @@ def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Sp
     return spec + (None,) * (rank - len(spec))
 
 
-def print_spec(spec: Spec) -> str:
-    """Return the text that `parse_spec` reads."""
-    return ",".join("+".join(axes or ()) or "None" for axes in spec)
-
-
 def parse_integer(text: str, name: str, least: int, most: int) -> int:
     """Parse an integer from `least` to `most`."""
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None

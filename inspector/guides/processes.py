@@ -26,7 +26,6 @@ from inspector.guides.array_fields import (
     parse_mesh,
     parse_shape,
     parse_spec,
-    print_spec,
     result_snapshot,
 )
 
@@ -96,26 +95,6 @@ def parse(fields: Mapping[str, str]) -> Parsed[HostLocal]:
     if problems:
         return Parsed(None, problems)
     return Parsed(HostLocal(processes, shape, axes, spec, local, data, convert == "true"))
-
-
-def from_json(value: Any) -> HostLocal:
-    """Return the HostLocal in parsed JSON.
-
-    Raises:
-      InvalidInput: a field is missing or invalid.
-    """
-    request = typed_json.decode(HostLocal, value, "the request")
-    # The parsers of the text fields also check the values in JSON.
-    fields = {
-        "processes": str(request.processes),
-        "mesh": layouts.print_mesh(request.mesh_shape),
-        "axes": ",".join(request.axis_names),
-        "spec": print_spec(request.spec),
-        "local": layouts.print_mesh(request.local_shape),
-        "data": request.data,
-        "convert": layouts.print_size(request.convert),
-    }
-    return parse(fields).unwrap()
 
 
 def local_mesh(request: HostLocal, process: int = 0) -> tuple[int, ...] | None:

@@ -173,17 +173,6 @@ def moving_elements(before: Placement, after: Placement, old: Mesh, new: Mesh) -
     return matrix
 
 
-def dense(transfer: Transfer) -> np.ndarray:
-    """Return the bytes of all routes as a (sources, targets) int64 matrix in mesh order."""
-    row = _positions(transfer.sources)
-    column = _positions(transfer.targets)
-    matrix = np.zeros((len(row), len(column)), dtype=np.int64)
-    for source, target, size in transfer.routes:
-        if source in row and target in column:  # a file may name devices that it does not list
-            matrix[row[source], column[target]] += size
-    return matrix
-
-
 def totals(transfer: Transfer) -> TransferTotals:
     """Return the sums over all routes."""
     kept = sum(size for source, target, size in transfer.routes if source == target)

@@ -4,10 +4,8 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from inspector import layout as layouts
-from inspector.core import typed_json
 from inspector.core.errors import InvalidInput, shown
 from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.formatting import counted
@@ -128,17 +126,6 @@ def parse(guide: str, mesh: str, axes: str) -> Parsed[TutorialRequest]:
     if parser.problems:
         return Parsed(None, parser.problems)
     return Parsed(TutorialRequest(guide, shape, names))
-
-
-def from_json(value: Any) -> TutorialRequest:
-    """Return the request in parsed JSON.
-
-    Raises:
-      InvalidInput: a field is missing or invalid.
-    """
-    read = typed_json.decode(TutorialRequest, value, "the tutorial")
-    mesh, axes = layouts.print_mesh(read.mesh_shape), ",".join(read.axis_names)
-    return parse(read.guide, mesh, axes).unwrap()
 
 
 def script(request: TutorialRequest, steps: tuple[TutorialStep, ...]) -> str:

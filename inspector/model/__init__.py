@@ -86,7 +86,6 @@ class ModelEntry:
       programs: the names of the model's programs other than init.
       programs_of: returns the same from the sizes; None if they do not depend on them.
       traceable: whether JAX can trace the functions of the model as they are.
-      named_arrays: whether the state has Haliax's `NamedArray`.
     """
 
     name: str
@@ -115,7 +114,6 @@ class ModelEntry:
     programs: tuple[str, ...] = ("train_step", "apply")
     programs_of: Callable[[Mapping[str, SizeValue]], tuple[str, ...]] | None = None
     traceable: bool = True
-    named_arrays: bool = False
 
     @property
     def has_rules(self) -> bool:

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.core import sharding
-from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Mesh, Shard
 from inspector.figures.block_grid import Arrangement, block_grid, split_dimensions, why_no_map
 from inspector.figures.block_map import block_map, layout
@@ -192,25 +191,6 @@ def test_whole_and_sliced_dimensions() -> None:
     assert default_slice is not None
     assert default_slice.at == {0: 0}
     assert default_slice.block.tolist() == [[0, 1, 2, 3]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (
-            {"rows": (2,)},
-            "dimension is 2, but params/DotReluDot_0/Dense_0/kernel has dimensions 0 to 1",
-        ),
-        ({"at": ((1, 1024),)}, "the slice of dimension 1 is 1024, but must be from 0 to 1023"),
-        (
-            {"rows": (0,), "columns": (0,)},
-            r"dimensions are \[0, 0\], but each may be a row, a column or a slice only once",
-        ),
-    ],
-)
-def test_invalid_dimensions_are_rejected(arguments: dict, sentence: str) -> None:
-    with pytest.raises(InvalidInput, match=sentence):
-        block_grid(samples.kernel(), samples.DEFAULT_MESH, Arrangement(**arguments))
 
 
 def test_uneven_blocks_are_to_scale() -> None:

@@ -11,8 +11,9 @@ from inspector.core import formatting
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 from inspector.figures import labels
 from inspector.figures.device_grid import transfer_grid, transfer_map
-from inspector.guides.transfer import Transfer, dense, totals, transfer
+from inspector.guides.transfer import Transfer, totals, transfer
 from tests.figures import drawn
+from tests.guides.routes import dense
 
 SOURCE = Source("plan", "plan", "2026-01-01T00:00:00+00:00")
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from inspector.core import sharding
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Array, Mesh, MeshAxis, Shard, Snapshot, Source, Spec
-from inspector.guides.transfer import dense, in_words, moving_elements, of_array, parts, totals, transfer
+from inspector.guides.transfer import in_words, moving_elements, of_array, parts, totals, transfer
+from tests.guides.routes import dense
 
 MOST_DEVICES = 16  # the number in tests/conftest.py
 MESH_SHAPES = [

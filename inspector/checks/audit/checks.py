@@ -20,7 +20,7 @@ from inspector.checks.audit.context import LEAST_SHARE, AuditContext, with_array
 from inspector.core.formatting import and_text, counted
 from inspector.core.meshes import one_mesh_text
 from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Finding, Mesh, Snapshot
+from inspector.core.snapshot import Finding, Mesh, Program, Snapshot
 from inspector.core.totals import STATE_GROUPS, in_device_memory
 from inspector.core.traffic import wire_bytes_of_run
 from inspector.layout.plan import merged_by_logical_axis
@@ -110,7 +110,7 @@ class Check:
     question: str
     codes: tuple[str, ...]
     findings: Callable[[AuditContext], Iterable[Finding]]
-    fixable: bool = True
+    fixable: bool = False
     applies: Callable[[AuditContext], bool] = lambda _: True
 
 
@@ -122,183 +122,184 @@ def _has_state(context: AuditContext) -> bool:
     return bool(context.of_group(*replicated.GROUPS))
 
 
+def _known(fact: Callable[[Program], object]) -> Callable[[AuditContext], bool]:
+    """Return the question whether a fact about some program is known."""
+    return lambda context: any(fact(program) is not None for program in context.snapshot.programs)
+
+
 CHECKS = (
     Check(
         "programs that JAX refuses on explicit mesh axes",
         (programs.REFUSED,),
         programs.refused_findings,
-        fixable=False,
         applies=lambda context: bool(context.snapshot.programs),
     ),
     Check(
         "logical axes dropped for another axis",
         (unused_rules.DROPPED_AXIS,),
         unused_rules.dropped_findings,
+        fixable=True,
         applies=_has_rules,
     ),
     Check(
         "replicated parameters, optimizer state and other arrays",
         replicated.CODES,
         replicated.findings,
+        fixable=True,
         applies=_has_state,
     ),
     Check(
         "replicated arrays that no axis of the mesh divides",
         (replicated.NO_AXIS_DIVIDES,),
         replicated.indivisible_findings,
-        fixable=False,
         applies=_has_state,
     ),
     Check(
         "optimizer state sharded unlike its parameters",
         (replicated.NOT_FOLLOWING,),
         replicated.moment_findings,
+        fixable=True,
         applies=lambda context: bool(context.of_group("params")),
     ),
     Check(
         "mesh axes that shard nothing or only the batch",
         (mesh_axes.UNUSED, mesh_axes.REPEATED),
         mesh_axes.findings,
+        fixable=True,
     ),
     Check(
         "a batch that is not sharded",
         (mesh_axes.BATCH,),
         mesh_axes.batch_findings,
+        fixable=True,
         applies=lambda context: bool(context.of_group("batch")),
     ),
     # `indivisible` is also a finding of plans, so an audit does not replace it.
-    Check("uneven and padded shards", (uneven_shards.UNEVEN, uneven_shards.PADDED), uneven_shards.findings),
-    Check("devices that hold more than others", (uneven_shards.IMBALANCE,), uneven_shards.imbalance_findings),
+    Check(
+        "uneven and padded shards",
+        (uneven_shards.UNEVEN, uneven_shards.PADDED),
+        uneven_shards.findings,
+        fixable=True,
+    ),
+    Check(
+        "devices that hold more than others",
+        (uneven_shards.IMBALANCE,),
+        uneven_shards.imbalance_findings,
+        fixable=True,
+    ),
     Check(
         "unused rules, and rules with unknown mesh axes",
         (unused_rules.ABSENT_AXIS, unused_rules.NEVER_USED),
         unused_rules.findings,
+        fixable=True,
         applies=_has_rules,
     ),
     Check(
         "rules of a model that are left out, because the mesh lacks their axes",
         (unused_rules.LEFT_OUT,),
         unused_rules.left_out_findings,
-        fixable=False,
         applies=_has_rules,
     ),
     Check(
         "gradients that are all-reduced instead of reduce-scattered",
         (lost_gradients.ALL_REDUCED,),
         lost_gradients.all_reduced_findings,
-        fixable=False,
         applies=lost_gradients.knows_reductions,
     ),
     Check(
         "gradients that lost the sharding of their parameters",
         (lost_gradients.CODE,),
         lost_gradients.findings,
-        fixable=False,
         applies=lost_gradients.has_gradients,
     ),
     Check(
         "donated arguments whose memory no output uses",
         (programs.DONATION_UNUSED,),
         programs.donation_findings,
-        fixable=False,
-        applies=programs.has_donations,
+        applies=_known(lambda program: program.donation),
     ),
     Check(
         "results that are replicated, because mesh axes do not divide them",
         (programs.UNEVEN_RESULT,),
         programs.uneven_findings,
-        fixable=False,
-        applies=programs.has_text,
+        applies=_known(lambda program: program.large_constants),
     ),
     Check(
         "large constants in programs",
         (programs.CONSTANT,),
         programs.constant_findings,
-        fixable=False,
-        applies=programs.has_text,
+        applies=_known(lambda program: program.large_constants),
     ),
     Check(
         "caches that move in each run",
         (programs.CACHE,),
         programs.cache_findings,
-        fixable=False,
         applies=programs.has_caches,
     ),
     Check(
         "weights that are gathered as a whole stack of layers, or a whole table",
         (programs.WHOLE_STACK, programs.WHOLE_TABLE),
         programs.whole_findings,
-        fixable=False,
         applies=programs.has_weights,
     ),
     Check(
         "gathered values that stay in memory until the backward pass",
         (programs.KEPT,),
         programs.kept_findings,
-        fixable=False,
-        applies=programs.has_kept,
+        applies=_known(lambda program: program.kept_gathers),
     ),
     Check(
         "constraints because of which an operand is gathered and its product repeated",
         (gathering_constraints.CODE,),
         gathering_constraints.findings,
-        fixable=False,
-        applies=gathering_constraints.applies,
+        applies=_known(lambda program: program.conflicts),
     ),
     Check(
         "work that several devices repeat",
         (programs.REPEATED_WORK,),
         programs.work_findings,
-        fixable=False,
         applies=programs.has_work,
     ),
     Check(
         "collectives in the condition of a loop",
         (collective_uses.CONDITION,),
         collective_uses.condition_findings,
-        fixable=False,
         applies=collective_uses.has_collectives,
     ),
     Check(
         "arrays that are gathered for a callback on the host",
         (collective_uses.CALLBACK,),
         collective_uses.callback_findings,
-        fixable=False,
         applies=collective_uses.has_collectives,
     ),
     Check(
         "sums that are reduced in each iteration of a loop",
         (collective_uses.ACCUMULATION,),
         collective_uses.accumulation_findings,
-        fixable=False,
         applies=collective_uses.has_collectives,
     ),
     Check(
         "values that XLA gathers because it finds no way between two shardings",
         (gathering_constraints.REMATERIALIZED,),
         gathering_constraints.rematerialized_findings,
-        fixable=False,
-        applies=gathering_constraints.knows_log,
+        applies=_known(lambda program: program.rematerializations),
     ),
     Check(
         "many small collective-permutes",
         (small_messages.CODE,),
         small_messages.findings,
-        fixable=False,
         applies=collective_uses.has_collectives,
     ),
     Check(
         "the bubble of a pipeline",
         (mesh_axes.BUBBLE,),
         mesh_axes.bubble_findings,
-        fixable=False,
-        applies=mesh_axes.has_pipelines,
+        applies=_known(lambda program: program.pipelines),
     ),
     Check(
         "rules that Linen and nnx read differently",
         (unused_rules.DISAGREE,),
         unused_rules.differing_findings,
-        fixable=False,
         applies=_has_rules,
     ),
 )

@@ -11,7 +11,6 @@ from inspector.core.traffic import lines_text, wire_bytes_of_run
 CONDITION = "collective-in-condition"
 CALLBACK = "gathered-for-callback"
 ACCUMULATION = "reduced-each-iteration"
-CODES = (CONDITION, CALLBACK, ACCUMULATION)
 
 
 def condition_findings(context: AuditContext) -> Iterator[Finding]:

@@ -39,11 +39,6 @@ def rematerialized_findings(context: AuditContext) -> Iterator[Finding]:
         yield finding("warning", REMATERIALIZED, message, remedy=remedy, source=first.source, wire_bytes=sent)
 
 
-def knows_log(context: AuditContext) -> bool:
-    """Return whether the log of the partitioner is known."""
-    return any(program.rematerializations is not None for program in context.snapshot.programs)
-
-
 CODE = "constraint-gathers-operand"
 
 
@@ -52,11 +47,6 @@ def findings(context: AuditContext) -> Iterator[Finding]:
     for program in context.snapshot.programs:
         found = (one for conflict in program.conflicts or () for one in _of(conflict, program, context))
         yield from {(one.source, one.axes): one for one in found}.values()
-
-
-def applies(context: AuditContext) -> bool:
-    """Return whether the conflicts of a program are known."""
-    return any(program.conflicts is not None for program in context.snapshot.programs)
 
 
 def _of(conflict: Conflict, program: Program, context: AuditContext) -> Iterator[Finding]:

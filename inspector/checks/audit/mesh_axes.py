@@ -41,11 +41,6 @@ def _remedy(pipeline: Pipeline) -> str:
     return f"{more}." + (" Or give each device several stages in turn." if pipeline.repeats == 1 else "")
 
 
-def has_pipelines(context: AuditContext) -> bool:
-    """Return whether the loops of a program are known."""
-    return any(program.pipelines is not None for program in context.snapshot.programs)
-
-
 IDLE_DEVICES = "idle-devices"
 
 

@@ -19,11 +19,6 @@ DONATION_UNUSED = "donation-not-used"
 _MOST_DONATIONS = 5
 
 
-def has_donations(context: AuditContext) -> bool:
-    """Return whether the donations of a compiled program are known."""
-    return any(program.donation is not None for program in context.snapshot.programs)
-
-
 def donation_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
     for program in context.snapshot.programs:
@@ -311,16 +306,6 @@ def has_work(context: AuditContext) -> bool:
         program.repeated_on(context.mesh) is not None or repeated_share(program) is not None
         for program in context.snapshot.programs
     )
-
-
-def has_text(context: AuditContext) -> bool:
-    """Return whether the text of a compiled program was read."""
-    return any(program.large_constants is not None for program in context.snapshot.programs)
-
-
-def has_kept(context: AuditContext) -> bool:
-    """Return whether the values of a scheduled program were followed."""
-    return any(program.kept_gathers is not None for program in context.snapshot.programs)
 
 
 def has_caches(context: AuditContext) -> bool:

@@ -24,8 +24,7 @@ from inspector.compare.questions.programs import program_rows
 from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
 from inspector.compare.verdict import of_step
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, times_text
+from inspector.core.formatting import bytes_text, times_text
 from inspector.core.meshes import meshes_text, number_of_devices
 from inspector.core.rules.rule import rule_text
 from inspector.core.rules.written import recorded
@@ -194,14 +193,7 @@ def questions(every: Sequence[Compared], baseline: int = 0) -> tuple[Question, .
 
     Args:
       baseline: the index of the Snapshot that the others are compared with.
-
-    Raises:
-      InvalidInput: if there is no Snapshot at index `baseline`.
     """
-    if not 0 <= baseline < len(every):
-        raise InvalidInput(
-            f"baseline is {baseline}, but must be the index of one of {counted(len(every), 'Snapshot')}"
-        )
     snapshots = [compared.snapshot for compared in every]
     reference = snapshots[baseline]
     remarks = [remark(reference, snapshot) for snapshot in snapshots]

@@ -1,14 +1,13 @@
 """The result of a search and its candidates, as records and as JSON."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from inspector.assessment import assess_candidate
-from inspector.core import output, strict_json, typed_json
+from inspector.core import typed_json
 from inspector.core.assessment import Assessment
 from inspector.core.errors import InvalidInput
 from inspector.core.snapshot import Mesh, Program
@@ -298,24 +297,6 @@ def from_plain(value: Any, what: str) -> SearchResult:
     for i, candidate in enumerate(result.candidates):
         layout_of(candidate, f"{what}: candidates[{i}].layout")
     return result
-
-
-def read(path: str | os.PathLike[str]) -> SearchResult:
-    """Read a result from a file.
-
-    Raises:
-      InvalidInput: the file cannot be read or is not a search result.
-    """
-    return from_plain(strict_json.read(path), str(path))
-
-
-def write(result: SearchResult, path: str | os.PathLike[str]) -> None:
-    """Write a result to a file.
-
-    Raises:
-      InvalidInput: the file cannot be written.
-    """
-    output.write_text(dumps(result), path)
 
 
 @dataclass(frozen=True)

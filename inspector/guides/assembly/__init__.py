@@ -12,7 +12,6 @@ from inspector.guides.assembly.request import (
     Stage,
     Step,
     applicable,
-    from_json,
     given_shape,
     parse,
     recipe,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from inspector import layout as layouts
-from inspector.core import sharding, typed_json
+from inspector.core import sharding
 from inspector.core.errors import InvalidInput, require_one_of, shown
 from inspector.core.field_parser import FieldParser, Parsed
 from inspector.core.snapshot import Array, Mesh, Spec
@@ -23,7 +23,6 @@ from inspector.guides.array_fields import (
     parse_mesh,
     parse_shape,
     parse_spec,
-    print_spec,
 )
 
 
@@ -213,26 +212,6 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
         except InvalidInput as refused:
             problems["mistake" if "mistake" in str(refused) else "shape"] = str(refused)
     return Parsed(None, problems)
-
-
-def from_json(value: Any) -> Assembly:
-    """Return the Assembly in parsed JSON.
-
-    Raises:
-      InvalidInput: a field is missing or invalid.
-    """
-    request = typed_json.decode(Assembly, value, "the assembly")
-    # The parsers of the text fields also check the values in JSON.
-    shape = _parse_mesh(layouts.print_mesh(request.mesh_shape))
-    layouts.parse_axes(",".join(request.axis_names), shape)
-    _parse_shape(layouts.print_mesh(request.shape))
-    rank = len(request.shape)
-    for name, spec in (("spec", request.spec), ("target", request.target)):
-        if spec is not None and len(spec) != rank:
-            raise InvalidInput(f"{name} must have one entry for each of {rank} dimensions")
-        if spec is not None:
-            parse_spec(print_spec(spec), name, rank, request.axis_names)
-    return _checked(request)
 
 
 def recipe(rows: int, features: int, batch_axes: tuple[str, ...], mesh: Mesh) -> tuple[tuple[int, ...], Spec]:

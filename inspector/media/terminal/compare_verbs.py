@@ -45,11 +45,7 @@ _ARRAY_FIELDS = (
 def to_json(
     named: Sequence[tuple[str, Snapshot]], baseline: int = 0, chip: Chip | None = None
 ) -> dict[str, Any]:
-    """Return assessments and verdicts, the Board's rows, the specs, and the differences from the baseline.
-
-    Raises:
-      InvalidInput: if there is no Snapshot at index `baseline`.
-    """
+    """Return assessments and verdicts, the Board's rows, the specs, and the differences from the baseline."""
     snapshots = [snapshot for _, snapshot in named]
     every = compared(named, chip)
     rows = questions(every, baseline)

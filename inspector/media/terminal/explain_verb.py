@@ -35,8 +35,6 @@ from inspector.sections import array as one_array
 from inspector.sections.programs import main_first
 from inspector.sections.section import Block, text
 
-_MAX_CHARACTERS = 4096  # of a file name
-
 # The answer to one question: as JSON, and as blocks for the terminal.
 Answer = tuple[Any, list[Block]]
 

@@ -127,7 +127,7 @@ def search(options: argparse.Namespace) -> Output:
         with _stopped_by_interrupt(search), printed.repeated():
             result = search.run()
     if options.output is not None:
-        results.write(result, options.output)
+        output.write_text(results.dumps(result), options.output)
     return Output(lambda: results.to_json(result), lambda: [section.section(result)])
 
 

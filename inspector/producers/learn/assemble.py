@@ -10,7 +10,6 @@ from jax.sharding import NamedSharding
 from inspector.compiled import hlo
 from inspector.core import typed_json
 from inspector.core.collectives import BY_OPCODE
-from inspector.core.errors import InvalidInput
 from inspector.core.job_report import JobReport
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
@@ -24,17 +23,13 @@ _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")
 
 def assemble(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: return the `Assembled` of `{"assembly": …}` as JSON."""
-    wanted = assemblies.from_json(payload.get("assembly"))
+    wanted = typed_json.decode(Assembly, payload["assembly"])
     report("build")
     return typed_json.encode(make_array(wanted))
 
 
 def make_array(wanted: Assembly) -> Assembled:
     """Run the script of the assembly and read its arrays. An error of JAX becomes part of the result."""
-    if wanted.devices > jax.device_count():
-        raise InvalidInput(
-            f"the mesh has {wanted.devices} devices, but this process has {jax.device_count()}"
-        )
     values: dict[str, Any] = {}  # of the script, by name
     refusal: JaxError | None = None
     stages: list[jax.Array] = []

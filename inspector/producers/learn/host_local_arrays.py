@@ -9,10 +9,8 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
 from inspector.core.job_report import JobReport
 from inspector.core.sharding import jax_entry
-from inspector.guides import processes
 from inspector.guides.array_fields import JaxError
 from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
 from inspector.producers.arrays.leaves import Leaf
@@ -25,12 +23,7 @@ _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)
 
 def exchange(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job of all processes: return the Exchanged of a HostLocal in JSON as JSON."""
-    wanted = processes.from_json(payload["host_local"])
-    if (jax.process_count(), jax.device_count()) != (wanted.processes, wanted.devices):
-        raise InvalidInput(
-            f"the request is for {wanted.devices} devices in {wanted.processes} processes, but there "
-            f"are {jax.device_count()} in {jax.process_count()}"
-        )
+    wanted = typed_json.decode(HostLocal, payload["host_local"])
     report("exchange")
     result = exchanged(wanted)
     return typed_json.encode(result) if jax.process_index() == 0 else {}

@@ -44,7 +44,7 @@ from inspector.model import (
     own_model,
 )
 from inspector.model.state_specs import table_of
-from inspector.producers.arrays.leaves import has_named_arrays, leaves_of, nnx_rules, without_eager_sharding
+from inspector.producers.arrays.leaves import leaves_of, nnx_rules, without_eager_sharding
 from inspector.producers.model import placeholder_devices
 from inspector.producers.model.traceable import batch_function, is_changed, traceable
 
@@ -217,7 +217,6 @@ def entry_of(name: str) -> ModelEntry:
         programs=programs_of(model),
         traceable=not is_changed(model),
         pipeline=_pipeline(model, name, sizes),
-        named_arrays=use.state is not None and has_named_arrays(use.state),
     )
 
 

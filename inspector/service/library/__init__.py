@@ -3,5 +3,5 @@
 Unlike a cache, the library never deletes anything by itself.
 """
 
-from inspector.service.library.entry import BOARD, LONGEST_NAME, LONGEST_NOTE, LibraryEntry
+from inspector.service.library.entry import LONGEST_NAME, LONGEST_NOTE, LibraryEntry
 from inspector.service.library.kept import Library, NameTaken, NameUnknown, Unreadable

@@ -12,7 +12,7 @@ from unittest import mock
 from streamlit.testing.v1 import AppTest, local_script_runner
 
 from inspector.media.streamlit.panels import arrays_panels, snapshot_panels
-from inspector.media.streamlit.session import kept_field, selection
+from inspector.media.streamlit.session import selection
 from tests.media.streamlit.drawn_figures import figures
 from tests.paths import ROOT
 
@@ -24,6 +24,11 @@ PLACES = [
     for view in (arrays_panels.VIEWS if tab == "Arrays" else ["Table"])
 ]
 PATIENCE = 120.0  # seconds until a script that does not end fails the test
+
+
+def _key_of(widget_key: str) -> str:
+    """Return the key of the field that a widget of `kept_field` shows."""
+    return re.sub(r"\.\d+$", "", widget_key)
 
 
 class LonePage:
@@ -99,13 +104,13 @@ class ScriptedPage:
     def value(self, key: str) -> Any:
         """Return the value of the widget with this key."""
         for element in self._sidebar():
-            if element.key and kept_field.key_of(element.key) == key:
+            if element.key and _key_of(element.key) == key:
                 return element.value
         raise KeyError(f"{key} is not in the sidebar")
 
     def field_keys(self) -> list[str]:
         """Return the keys of the sidebar's widgets, from top to bottom."""
-        return [kept_field.key_of(element.key) for element in self._sidebar() if element.key]
+        return [_key_of(element.key) for element in self._sidebar() if element.key]
 
     def rules(self) -> list[tuple[str, str]]:
         """Return logical axis and mesh axes of each rule."""
@@ -127,7 +132,7 @@ class ScriptedPage:
         found: list[str] = []
         reached = False
         for element in self._sidebar():
-            if element.key and kept_field.key_of(element.key) in keys:
+            if element.key and _key_of(element.key) in keys:
                 reached, found = True, []
             elif reached and (sentence := _problem(element)):
                 found.append(sentence)
@@ -175,7 +180,7 @@ def go_back(test: AppTest) -> None:
 
 def widget_of(elements: Iterable[Any], key: str) -> Any:
     """Return the widget that shows this field."""
-    return next(element for element in elements if kept_field.key_of(element.key or "") == key)
+    return next(element for element in elements if _key_of(element.key or "") == key)
 
 
 def _problem(element: Any) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 from inspector import layout as layouts
 from inspector.compare.search import result as results
 from inspector.compare.search.result import Counts, SearchProgress
+from inspector.core import strict_json
 from inspector.core.formatting import seconds_text
 from inspector.machines import targets
 from inspector.media.terminal import search_verb
@@ -32,7 +33,7 @@ def test_a_search_prints_the_best_layouts_and_writes_all_candidates(tmp_path):
     path = tmp_path / "result.json"
     done = inspector("search", *SMALL, "--chip", "v5e", "--budget", "1", "-o", str(path))
     assert done.returncode == 0, done.stderr
-    search_result = results.read(path)
+    search_result = results.from_plain(strict_json.read(path), str(path))
     assert search_result.counts.compiled == 1 and search_result.best_candidate is not None
     assert seconds_text(search_result.best_candidate.seconds) in done.stdout.splitlines()[1]
     assert "Partitioning" in done.stderr
@@ -117,7 +118,7 @@ def result(tmp_path_factory, _workers_end) -> str:
 def test_compare_and_report_take_the_best_layouts_of_a_result(result, tmp_path):
     compared = tmp_path / "compared.json"
     assert inspector("compare", result, "-o", str(compared)).returncode == 0
-    search_result = results.read(result)
+    search_result = results.from_plain(strict_json.read(result), str(result))
     plain = json.loads(compared.read_text())
     assert len(plain["snapshots"]) == 4
     assert any("current" in one["name"] for one in plain["snapshots"])
@@ -141,7 +142,7 @@ def test_prefill_and_decode_are_searched_together(tmp_path):
     options = ["--chip", "v5e", "--budget", "0", "--lock", "mesh", "--weights", "prefill=1,decode=32"]
     done = inspector("search", *layout, *options, "-o", str(path))
     assert done.returncode == 0, done.stderr
-    search_result = results.read(path)
+    search_result = results.from_plain(strict_json.read(path), str(path))
     assert search_result.weights == {"prefill": 1.0, "decode": 32.0}
     best, current = search_result.best_candidate, search_result.current
     assert best is not None and current is not None

@@ -10,7 +10,7 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.search import result as results
-from inspector.core import snapshot
+from inspector.core import snapshot, strict_json
 from inspector.core.errors import InvalidInput
 from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import OPTIONS
@@ -140,14 +140,14 @@ def test_a_search_with_unsafe_options(tmp_path):
     done = inspector(*search, *unsafe)
     assert done.returncode == 0, done.stderr
     assert list(folder.iterdir()) and CompileCache().usage().count == before
-    search_result = results.read(path)
+    search_result = results.from_plain(strict_json.read(path), str(path))
     assert search_result.unsafe_compiler_options == f"xla_dump_to={folder}"
     assert f"xla_dump_to={folder}" in done.stdout.replace("\n", "")
     assert all("compiler_options" not in (candidate.layout or {}) for candidate in search_result.candidates)
     for file in folder.iterdir():
         file.unlink()
     assert inspector(*search).returncode == 0
-    assert results.read(path).unsafe_compiler_options is None
+    assert results.from_plain(strict_json.read(path), str(path)).unsafe_compiler_options is None
     assert list(folder.iterdir()) == []
 
 

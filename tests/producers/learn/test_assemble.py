@@ -16,7 +16,6 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.core import sharding, snapshot, typed_json
-from inspector.core.errors import InvalidInput
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
 from inspector.guides.assembly.script import script
@@ -265,11 +264,6 @@ def test_the_job_has_json_input_and_output() -> None:
     result = assemble({"assembly": asked.to_json()}, lambda phase, **_: phases.append(phase))
     assert typed_json.decode(Assembled, result) == make_array(asked)
     assert phases == ["build"]
-
-
-def test_too_many_devices_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="the mesh has 64 devices, but this process has 16"):
-        make_array(assemblies.parse({"mesh": "64", "axes": "x", "spec": "None"}).unwrap())
 
 
 def test_an_assembly_makes_a_snapshot() -> None:

@@ -112,7 +112,7 @@ def test_the_snapshot_of_an_exchange(service) -> None:
         assert again == snapshot
         assert [finding.code for finding in snapshot.findings] == codes
         kept = again.host_local
-        assert processes.from_json(kept["asked"]) == wanted
+        assert typed_json.decode(HostLocal, kept["asked"]) == wanted
         assert typed_json.decode(Exchanged, kept["made"]) == exchanged
         assert snapshot.source.processes == 2
 

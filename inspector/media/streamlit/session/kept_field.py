@@ -9,7 +9,6 @@ The value is the default of the new widget. A value in the state of a widget rea
 answer only, and is lost if the next answer comes before the browser has applied it.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,6 @@ import streamlit as st
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 
 _DRAWN = "kept_fields"
-_NUMBER = re.compile(r"\.\d+$")
 _OF_OPTIONS = ("multiselect", "pills", "segmented_control")  # their value is the argument `default`
 
 
@@ -104,8 +102,3 @@ def choose(label: str, names: Sequence[str], key: str, first: str | None = None,
         st.session_state[key] = first or names[0]
     settings = {"label_visibility": "collapsed"} | settings
     return st.segmented_control(label, names, key=key, required=True, **settings) or names[0]
-
-
-def key_of(widget_key: str) -> str:
-    """Return the key of the field that a widget shows."""
-    return _NUMBER.sub("", widget_key)

@@ -17,7 +17,6 @@ import jax
 from inspector.core import snapshot, typed_json
 from inspector.core.errors import Cancelled, InvalidInput
 from inspector.core.job_report import JobReport
-from inspector.guides import tutorials
 from inspector.guides.tutorials import DrawnArray, TutorialRequest, TutorialRun, TutorialStep
 from inspector.producers.arrays.leaves import Leaf
 from inspector.producers.arrays.live_arrays import live_array
@@ -27,11 +26,7 @@ from inspector.producers.model.abstract import versions
 
 def replay(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: run the TutorialRequest in `{"tutorial": …}` and return a `TutorialRun` as JSON."""
-    request = tutorials.from_json(payload.get("tutorial"))
-    if request.devices != jax.device_count():
-        raise InvalidInput(
-            f"the mesh has {request.devices} devices, but this process has {jax.device_count()}"
-        )
+    request = typed_json.decode(TutorialRequest, payload["tutorial"])
     return typed_json.encode(TutorialRun(run(cells(request.guide), request, report), versions()))
 
 
