@@ -7,19 +7,19 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "assessment": 1486,
+    "assessment": 1474,
     "checks": 4427,
     "compare": 7368,
     "compiled": 13461,
-    "core": 8546,
+    "core": 8548,
     "figures": 7521,
     "guides": 1808,
     "layout": 3073,
     "machines": 6187,
     "media": 14973,
     "model": 426,
-    "producers": 22056,
-    "sections": 9354,
+    "producers": 22076,
+    "sections": 9346,
     "service": 6946,
     "testing": 281,
 }

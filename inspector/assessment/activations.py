@@ -28,8 +28,7 @@ from inspector.machines.prediction.simulation import seconds_by_module
 Place = Literal["device", "host", "recomputed"]
 _NO_NAME: Sequence[CheckpointName | None] = (None,)
 _ORDER: dict[Place, int] = {"device": 0, "host": 1, "recomputed": 2}
-# Shares up to which two programs compute and keep the same.
-_SAME = 0.01
+_SAME = 0.01  # share up to which two programs keep the same bytes
 
 
 @dataclass(frozen=True)
@@ -118,19 +117,8 @@ class Activations:
             return False
         if self.asked is None or not self.policy or not self.same_work:
             return None
-        return self.same_bytes and not self.by_compiler
-
-    @property
-    def same_bytes(self) -> bool:
-        """Whether the compiled program keeps no more than the code asks for."""
-        if self.asked is None:
-            return True
         kept, wanted = (one.device + one.host for one in (self.amounts, self.asked))
-        return kept <= wanted or _close(kept, wanted)
-
-
-def _close(one: float, other: float) -> bool:
-    return abs(one - other) <= _SAME * max(one, other)
+        return (1 - _SAME) * kept <= wanted and not self.by_compiler
 
 
 def has_backward(program: Program) -> bool:

@@ -108,7 +108,6 @@ def compiler_sentences(known: Activations) -> list[str]:
 
 
 def _differences(known: Activations) -> Iterator[str]:
-    amounts, asked = known.amounts, known.asked if known.policy else None
     for asked_place, does, why in (
         ("host", "moves {} to the host", " CPU devices have one memory." if known.emulated else ""),
         ("recomputed", "computes {} again", " XLA computes equal operations once, without prevent_cse=True."),
@@ -118,11 +117,6 @@ def _differences(known: Activations) -> Iterator[str]:
             names = and_text(list(dict.fromkeys(row.label for row in rows)))
             size = bytes_text(sum(row.bytes or 0 for row in rows))
             yield f"The policy {does.format(names)}, but {size} stay on the device.{why}"
-    if asked is not None and not known.same_bytes:
-        yield (
-            f"The compiler keeps {bytes_text(amounts.device + amounts.host)}, and the policy asks for "
-            f"{bytes_text(asked.device + asked.host)}."
-        )
     if known.by_compiler:
         again = counted(known.by_compiler, "instruction")
         yield f"To save memory, the compiler computes {again} again on its own."

@@ -70,13 +70,12 @@ def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block,
 def placed(array: Array, snapshot: Snapshot) -> Section:
     """Return the place of an array without a rule, and which programs take or return it."""
     uses = [
-        (program, sharding)
+        (subject(program.name), sharding)
         for program in snapshot.programs
         for sharding in program.shardings
         if sharding.path == array.path
     ]
-    takes = dict.fromkeys(program.name for program, sharding in uses if sharding.role == "input")
-    returns = dict.fromkeys(program.name for program, sharding in uses if sharding.role == "output")
+    returns = [(name, sharding) for name, sharding in uses if sharding.role == "output"]
     copies = "" if array.replicas is None else f", {counted(array.replicas, 'copy', 'copies')}"
     size = bytes_text(array.bytes_per_device)
     kind = f"{array.dtype}{list(array.shape or ())}"
@@ -85,11 +84,13 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
     where = f"in the {memory_kind(array)} memory of each device" if in_host_memory(array) else where
     verb = "on" if devices == 1 else "sharded as"
     said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
-    role, verb, of = ("output", "return", "out") if returns else ("input", "take", "in")
-    if names := returns or takes:
-        fixed = all(sharding.requested is not None for _, sharding in uses if sharding.role == role)
+    verb, of = ("return", "out") if returns else ("take", "in")
+    if names := [*dict.fromkeys(name for name, _ in returns or uses)]:
+        fixed = all(sharding.requested is not None for _, sharding in returns or uses)
         given = f"the sharding that {of}_shardings of jit give it" if fixed else "this sharding"
-        said += f" {and_text([*map(subject, names)])} {verb}{'s' * (len(names) == 1)} it with {given}."
+        if lines := [*dict.fromkeys(sharding.constraint for _, sharding in returns if sharding.constraint)]:
+            given += f", by the constraint at {and_text(lines)}"
+        said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} it with {given}."
     else:
         said += " Who placed it is unknown: none of the recorded programs is known to take or return it."
     return Section(f"placed-{array.path}", array.path, (text(said),))

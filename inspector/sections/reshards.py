@@ -25,7 +25,10 @@ def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
     every = snapshot.reshards
     if not every:
         return ()
-    blocks: list[Block] = [text(_headline(every)), _table(every[:_MOST_ROWS], snapshot, chip)]
+    times = counted(sum(reshard.executions for reshard in every), "time")
+    moved = "The program moved committed arrays to other devices or shardings"
+    said = text(f"{moved} {times}, outside of compiled programs.")
+    blocks: list[Block] = [said, _table(every[:_MOST_ROWS], snapshot, chip)]
     if len(every) > _MOST_ROWS:
         blocks.append(text(more_text(len(every) - _MOST_ROWS, "move"), quiet=True))
     if chip is not None:
@@ -46,12 +49,6 @@ def plain(snapshot: Snapshot, chip: Chip | None) -> list[dict[str, Any]]:
         }
         for reshard in snapshot.reshards
     ]
-
-
-def _headline(every: Sequence[Reshard]) -> str:
-    times = counted(sum(reshard.executions for reshard in every), "time")
-    where = "outside of compiled programs"
-    return f"The program moved committed arrays to other devices or shardings {times}, {where}."
 
 
 def _table(every: Sequence[Reshard], snapshot: Snapshot, chip: Chip | None) -> Table:

@@ -377,6 +377,13 @@ def took(evidence: Evidence, *, program: str = "", programs: str = "", **_rest: 
     return all(modules_of(evidence, one) for one in re.split(r" and |, ", program or programs))
 
 
+def took_it(evidence: Evidence, *, lines: str = "", **fields: str) -> bool:
+    """Accept a function that JAX lowered, and lines with a constraint."""
+    numbers = [int(number) - 1 for number in re.findall(r":(\d+)", lines)]
+    source = evidence.source.splitlines()
+    return took(evidence, **fields) and all("sharding_constraint" in source[number] for number in numbers)
+
+
 def needs(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
     """Accept bytes between those of the entry's arguments and all that XLA allocates."""
     for module in modules_of(evidence, program):

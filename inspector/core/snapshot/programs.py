@@ -614,6 +614,7 @@ class ProgramArray(Record):
       reused: Whether the program writes an output over this input. None if unknown, and for outputs.
       donated: Whether the caller donates this input.
       memory_kind: JAX's kind of the memory in which the program takes or returns it. None if unknown.
+      constraint: Line of the constraint of the code that gives an output its sharding. None if unknown.
     """
 
     role: Literal["input", "output"]
@@ -626,6 +627,7 @@ class ProgramArray(Record):
     reused: bool | None = field(default=None, metadata=OMIT_NONE)
     donated: bool = field(default=False, metadata=OMIT_DEFAULT)
     memory_kind: str | None = field(default=None, metadata=OMIT_NONE)
+    constraint: str | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ class ProgramValue:
     """An input or output. `sharding` is the compiled one, None for an input that the program drops.
 
     fixed: whether the code gives it to jit, as an entry of `in_shardings` or `out_shardings`.
+    constraint: the line of the constraint that gives a result its sharding; None if none does.
     """
 
     path: str
@@ -108,6 +109,7 @@ class ProgramValue:
     used: bool
     donated: bool = False
     fixed: bool = False
+    constraint: str | None = None
 
 
 class CapturedProgram:
@@ -170,7 +172,7 @@ class CapturedProgram:
         in_tree: jax.tree_util.PyTreeDef = compiled.in_tree
         shardings = in_tree.flatten_up_to(compiled.input_shardings)
         leaves = arguments(compiled.args_info, getattr(compiled, "split", None))
-        fixed = self._fixed("fixed_inputs", len(shardings))
+        fixed = self._known("fixed_inputs", len(shardings))
         for leaf, sharding, own in zip(leaves, shardings, fixed, strict=True):
             # The first key only separates positional from keyword arguments.
             path = leaf.path.partition("/")[2]
@@ -181,21 +183,21 @@ class CapturedProgram:
                 output=False,
                 used=sharding is not None,
                 donated=bool(leaf.value.donated),
-                fixed=own,
+                fixed=bool(own),
             )
 
     def _outputs(self) -> Iterator[ProgramValue]:
         compiled = self._compiled
         out_tree: jax.tree_util.PyTreeDef = compiled.out_tree
         shardings = out_tree.flatten_up_to(compiled.output_shardings)
-        fixed = self._fixed("fixed", len(shardings))
-        for leaf, sharding, own in zip(arguments(results(compiled)), shardings, fixed, strict=True):
+        facts = self._known("fixed", len(shardings)), self._known("constraints", len(shardings))
+        for leaf, sharding, own, line in zip(arguments(results(compiled)), shardings, *facts, strict=True):
             path = "/".join(part for part in (self.name, "output", leaf.path) if part)
-            yield ProgramValue(path, leaf, sharding, output=True, used=True, fixed=own)
+            yield ProgramValue(path, leaf, sharding, output=True, used=True, fixed=bool(own), constraint=line)
 
-    def _fixed(self, name: str, count: int) -> Sequence[bool]:
-        fixed: Sequence[bool] = getattr(self._compiled, name, ())
-        return fixed if len(fixed) == count else [False] * count
+    def _known(self, name: str, count: int) -> Sequence[Any]:
+        known: Sequence[Any] = getattr(self._compiled, name, ())
+        return known if len(known) == count else [None] * count
 
 
 def _program_array(value: ProgramValue) -> ProgramArray:
@@ -214,6 +216,7 @@ def _program_array(value: ProgramValue) -> ProgramArray:
         used=value.used,
         donated=value.donated,
         memory_kind=getattr(value.sharding, "memory_kind", None) or "device",
+        constraint=value.constraint,
     )
 
 

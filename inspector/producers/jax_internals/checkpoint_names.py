@@ -85,7 +85,7 @@ def _names(
                 if given is not None and value in given:
                     given.add(end)
         else:
-            place.update(dict.fromkeys(equation.outvars, (own, primitive, _line(equation))))
+            place.update(dict.fromkeys(equation.outvars, (own, primitive, line_of(equation))))
         if primitive == _NAME:
             named[result] = equation.params["name"], equation
             if given is not None and source not in given:
@@ -119,14 +119,15 @@ def _names(
         module = parse_op_name(f"{computed_in}/{primitive}")[0].module if computed_in else ""
         kind = name, without_layer_numbers(module), primitive, str(value.aval.dtype)
         amount, policy = (math.prod(value.aval.shape), times), policies.get(value)
-        yield given is not None, CheckpointName(*kind, *amount, policy, _line(equation), line)
+        yield given is not None, CheckpointName(*kind, *amount, policy, line_of(equation), line)
 
 
 def _on_host(value: Any) -> bool:
     return "host" in str(getattr(value.aval, "memory_space", "")).lower()
 
 
-def _line(equation: Any) -> str | None:
+def line_of(equation: Any) -> str | None:
+    """Return file and line of the code of an equation, such as train.py:31; None if unknown."""
     frame = source_info_util.user_frame(equation.source_info.traceback)
     return None if frame is None else f"{os.path.basename(frame.file_name)}:{frame.start_line}"
 

@@ -77,6 +77,9 @@ class TracedFunction:
     def __init__(self, function, information, arguments, keywords, parameters, seconds):
         self.in_tree, self.out_tree = parameters.in_tree, parameters.out_tree
         self.in_shardings = parameters.params["in_shardings"]  # of the code, before those of the arguments
+        jaxpr = parameters.params["jaxpr"].jaxpr
+        made = {id(value): equation for equation in jaxpr.eqns for value in equation.outvars}
+        self.made = [made.get(id(value)) for value in jaxpr.outvars]  # the equation of each result, or None
         self.seconds = seconds
         self.function = _weak(function)
         # JAX jits its own functions, such as `jnp.add`, when it is imported or when it runs them.

@@ -17,6 +17,7 @@ import jax
 from jax.sharding import NamedSharding
 
 from inspector.model import PyTree
+from inspector.producers.jax_internals import checkpoint_names
 
 if TYPE_CHECKING:
     from jax._src.interpreters.pxla import MeshComputation as MeshComputation
@@ -71,6 +72,14 @@ def is_chosen(sharding: object) -> bool:
 def is_given(sharding: object) -> bool:
     """Return whether the code gives jit the sharding of a value. Along explicit axes, JAX does it itself."""
     return isinstance(sharding, NamedSharding) and sharding.mesh.are_all_axes_auto
+
+
+def constraint_of(equation: Any, sharding: Any) -> str | None:
+    """Return the line of the constraint that gives a result its sharding; None for any other equation."""
+    if equation is None or equation.primitive.name != "sharding_constraint":
+        return None
+    same = equation.params["sharding"].is_equivalent_to(sharding, equation.outvars[0].aval.ndim)
+    return checkpoint_names.line_of(equation) if same else None
 
 
 def used_arguments(compiled: MeshExecutable) -> Collection[int]:

@@ -503,6 +503,8 @@ def _compiled(
     compiled = _WithoutText(executable, computation.const_args, in_tree.unflatten(information), out_tree)
     compiled.split = None if traced is None else traced.split
     compiled.fixed = [*map(programs.is_given, computation.compile_args["out_shardings"])]
+    made = [] if traced is None else traced.made
+    compiled.constraints = [*map(programs.constraint_of, made, programs.output_shardings(executable))]
     compiled.fixed_inputs = [] if traced is None else [*map(programs.is_given, traced.in_shardings)]
     return compiled, argument_paths(in_tree, out_tree, names, compiled.split)
 
@@ -513,11 +515,13 @@ class _WithoutText(jax.stages.Compiled):
     Attributes:
       split: the `Split` of the hook for a function of Equinox or Haliax, else None.
       fixed, fixed_inputs: whether the code gives the sharding of each result, or argument, to jit.
+      constraints: the line of the constraint that gives each result its sharding, None for others.
     """
 
     split: Split | None = None
     fixed: Sequence[bool] = ()
     fixed_inputs: Sequence[bool] = ()
+    constraints: Sequence[str | None] = ()
 
     def as_text(self) -> str | None:
         """Return None, so that nothing is read from the text."""

@@ -29,6 +29,7 @@ results = {
     "asked constraint": jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P())),
     "asked put": jax.device_put(x, NamedSharding(mesh, P())),
     "asked of": jax.jit(lambda a, b: a + b, in_shardings=(NamedSharding(mesh, P("data")), None))(x, x),
+    "asked inside": jax.jit(lambda c: jax.lax.with_sharding_constraint(c - 1, NamedSharding(mesh, P())))(x),
     "asked jit": jax.jit(lambda x: x + 1, out_shardings=NamedSharding(mesh, P()))(x),
 }
 held = x.addressable_shards[0].data.nbytes
@@ -64,6 +65,9 @@ def test_each_line_that_loses_a_sharding_is_named(tmp_path: Path) -> None:
         if argument.requested is not None
     }
     assert ("a", "input", (("data",), None)) in asked and not any(name == "b" for name, *_ in asked)
+    (constrained,) = (n for n, text in enumerate(lines, start=1) if '"asked inside":' in text)
+    known = {argument.constraint for program in snapshot.programs for argument in program.shardings}
+    assert known == {None, f"eager.py:{constrained}"}
     warned = {
         finding.source: finding.bytes for finding in snapshot.findings if finding.code == "sharding-lost"
     }
