@@ -648,6 +648,16 @@ def keeps(evidence: Evidence, *, recomputed: str, **_rest: str) -> bool:
     return evidence.has_gradient and (recomputed == "none again" or evidence.has_checkpoint)
 
 
+def keeps_gathers(evidence: Evidence, *, program: str, size2: str, name: str, **_rest: str) -> bool:
+    """Accept an all-gather of these bytes, whose result an operation of a transposed function reads."""
+    return any(
+        known.name == name and close(size2, known.result) and "transpose" in known.read
+        for module in modules_of(evidence, program)
+        for known in module.collectives
+        if known.op == "all-gather"
+    )
+
+
 def in_host(evidence: Evidence, **_rest: str) -> bool:
     return "pinned_host" in evidence.lowered
 
