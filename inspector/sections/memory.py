@@ -1,6 +1,6 @@
 """Memory of one device: whether the layout fits a chip, what each program needs, and duplicated bytes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from inspector.compare.question import change_text
 from inspector.compiled.op_name import parse_op_name, phase_text
@@ -15,7 +15,7 @@ from inspector.machines import targets
 from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
 from inspector.machines.prediction import memory
-from inspector.machines.prediction.memory import Breakdown, Fit
+from inspector.machines.prediction.memory import UNEXPLAINED, Breakdown, Fit
 from inspector.sections import activations, unknown
 from inspector.sections.programs import named
 from inspector.sections.section import (
@@ -336,13 +336,18 @@ def _numbers(programs: Sequence[Breakdown]) -> Folded:
     note = [text(figure, quiet=True) for figure in figures if figure]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
-    # A part that a program does not have is 0, a peak that is not in its figures is unknown.
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (name, *(numbers.get(name, None if name == "Peak" else 0) for numbers in listed)) for name in names
+        (name, *(numbers.get(name, _missing(name, numbers)) for numbers in listed)) for name in names
     )
     headings = columns("Part", *(Column(title(program.program), "bytes") for program in programs))
     table = Table("memory_table", headings, cells)
     return Folded("All numbers, in bytes on one device", (*note, table))
+
+
+def _missing(name: str, numbers: Mapping[str, int | None]) -> int | None:
+    """Return the bytes of a part without a figure: 0; None of a peak, or if no part of the whole is known."""
+    whole = name.partition(":")[0]
+    return None if name == "Peak" or numbers.get(f"{whole}: {UNEXPLAINED}", 0) == numbers[whole] != 0 else 0
 
 
 def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:

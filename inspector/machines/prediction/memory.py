@@ -507,9 +507,14 @@ def _packed(snapshot: Snapshot) -> Snapshot:
 def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None) -> tuple[GroupBytes, ...]:
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
-    for sharding in program.shardings:
+    used = [sharding for sharding in program.shardings if sharding.role == role and sharding.used]
+    if role == "input" and any(sharding.path not in by_path for sharding in used):
+        return (
+            GroupBytes(None, 0, counted),
+        )  # it can be of any group, such as a parameter in another sharding
+    for sharding in used:
         array = by_path.get(sharding.path)
-        if sharding.role != role or not sharding.used or array is None:
+        if array is None:
             continue
         number = bytes_in_program(array, sharding, mesh)
         in_host = is_in_host(array, sharding, mesh)

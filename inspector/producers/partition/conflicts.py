@@ -129,26 +129,29 @@ def _constrained(operation: ir.Operation) -> tuple[OperandSide, ...] | None:
 def _gathered(
     sides: tuple[OperandSide, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
 ) -> tuple[OperandSide, ...] | None:
-    """Return the sides with the one that an all-gather changes; None if it is unknown."""
+    """Return the sides with the one that an all-gather changes; None if it is unknown.
+
+    Of operands of the same shape, it is the one that the partitioned product reads from the all-gather.
+    """
     axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
     # Parts of an axis are not lost: the rest of it still shards the value.
     if collective.op != "all-gather" or dimension is None or not axes:
         return None
+    operands, results = {}, {}
     for number, side in enumerate(sides):
-        if dimension >= len(side.used):
-            continue
-        is_operand = side.name.startswith("operand")
-        inside = [axis for axis in side.used[dimension] if axis[0] not in axes]
-        if is_operand and axes <= {name for name, _ in side.used[dimension]}:
-            used = (*side.used[:dimension], tuple(inside), *side.used[dimension + 1 :])
-            if side.on_device(side.used, sizes) == purpose.operand:
-                return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
-        is_new = not axes & {name for entry in side.used for name, _ in entry}
-        if not is_operand and is_new and side.on_device(side.used, sizes) == purpose.result:
-            more = tuple((axis, None) for axis in collective.mesh_axes or ())
-            before = (*side.used[dimension], *more)
-            used = (*side.used[:dimension], before, *side.used[dimension + 1 :])
-            return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+        entry = side.used[dimension] if dimension < len(side.used) else ()
+        shape, others = side.on_device(side.used, sizes), {name for entry in side.used for name, _ in entry}
+        if side.name.startswith("operand"):
+            if axes <= {name for name, _ in entry} and shape == purpose.operand:
+                operands[number] = tuple(axis for axis in entry if axis[0] not in axes)
+        elif not axes & others and shape == purpose.result:
+            results[number] = (*entry, *((axis, None) for axis in collective.mesh_axes or ()))
+    if len(operands) > 1:
+        operands, results = {at: entry for at, entry in operands.items() if {at} == purpose.places}, {}
+    for number, entry in (operands or results).items():
+        side = sides[number]
+        used = (*side.used[:dimension], entry, *side.used[dimension + 1 :])
+        return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
     return None
 
 

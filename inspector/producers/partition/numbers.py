@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from jax.extend.mlir import ir
 
-from inspector.compiled.hlo.module import Instruction, Module, users_of
+from inspector.compiled.hlo.module import Instruction, Module, operand_names, users_of
 from inspector.compiled.hlo.opcodes import SAME_DATA
 from inspector.compiled.hlo.shapes import Shape
 from inspector.core.collectives import OPERATIONS
@@ -109,6 +109,7 @@ class Purpose:
         0.10 names the operation that needs the collective, JAX 0.12 the one whose result it moves.
       operand, result: shapes of the collective's first operand and of its result on one device.
       dimension: the one along which it gathers or splits; None without one.
+      places: which operand its result is of each matrix product that uses it.
     """
 
     number: int | None
@@ -116,6 +117,7 @@ class Purpose:
     operand: tuple[int, ...]
     result: tuple[int, ...]
     dimension: int | None
+    places: frozenset[int]
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -131,11 +133,10 @@ def purposes_of(module: Module) -> dict[str, Purpose]:
         if instruction.opcode not in OPERATIONS:
             continue
         number = _number(instruction)
-        users: tuple[int, ...] = ()
-        if _OF_THE_PARTITIONER in instruction.attributes_text:
-            if computation.name not in readers:
-                readers[computation.name] = users_of(computation.instructions)
-            users = _users(instruction, number, readers[computation.name])
+        if computation.name not in readers:
+            readers[computation.name] = users_of(computation.instructions)
+        users, places = _users(instruction, number, readers[computation.name])
+        users = users if _OF_THE_PARTITIONER in instruction.attributes_text else ()
         if number is None and not users:
             continue
         operand = next(map(computation.shape_of, instruction.operands), None)
@@ -146,6 +147,7 @@ def purposes_of(module: Module) -> dict[str, Purpose]:
             _dimensions(operand),
             _dimensions(instruction.shape),
             int(dimension[1]) if dimension else None,
+            places,
         )
     return purposes
 
@@ -157,19 +159,26 @@ def _number(instruction: Instruction) -> int | None:
 
 def _users(
     collective: Instruction, number: int | None, readers: Mapping[str, list[Instruction]]
-) -> tuple[int, ...]:
-    """Return the numbers of the operations that use the result of a collective, also after copies of it."""
+) -> tuple[tuple[int, ...], frozenset[int]]:
+    """Return the numbers of the operations that use the result of a collective, also after copies of it.
+
+    Also return which operand of matrix products it is.
+    """
     numbers: dict[int, None] = {}
+    places: set[int] = set()
     waiting, steps = [collective], 0
     while waiting and steps < _MOST_STEPS:
         steps += 1
-        for reader in readers.get(waiting.pop(0).name, ()):
+        value = waiting.pop(0).name
+        for reader in readers.get(value, ()):
+            if reader.does == "product":
+                places |= {place for place, name in enumerate(operand_names(reader)) if name == value}
             other = _number(reader)
             if other is not None and other != number:
                 numbers.setdefault(other)
             elif reader.does in _PASS_ON:
                 waiting.append(reader)
-    return tuple(numbers)
+    return tuple(numbers), frozenset(places)
 
 
 def _dimensions(shape: Shape | None) -> tuple[int, ...]:

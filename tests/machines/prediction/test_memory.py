@@ -212,6 +212,24 @@ def test_program_can_shard_an_array_differently() -> None:
     )
 
 
+def test_arguments_in_another_sharding_than_the_arrays_leave_the_split_unknown() -> None:
+    """The first compile of a step gets whole parameters, of which only one keeps its sharding afterwards."""
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    shapes = [jax.ShapeDtypeStruct((8, 8), "float32", sharding=device)] * 2
+    analysis = jax.jit(lambda a, b: (a * 2, b)).lower(*shapes).compile().memory_analysis()
+    mesh = samples.mesh(x=4)
+    array = samples.array("params/a", (8, 8), (None, None), mesh)
+    program = Program(
+        "p",
+        memory=Memory(arguments=analysis.argument_size_in_bytes, outputs=0, aliased=0, temporaries=0),
+        shardings=tuple(
+            ProgramArray("input", path, None, (None, None), None) for path in ("params/a", "p/input/b")
+        ),
+    )
+    snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
+    assert memory.breakdown(snapshot, program).arguments == (GroupBytes(None, 0, 512),)
+
+
 @pytest.mark.parametrize("got", [(("y",), None), (("x",),), ((), ("x",)), (("x",), None)])
 def test_invalid_sharding_leaves_the_argument_unexplained(got: Any) -> None:
     mesh = samples.mesh(x=4)

@@ -100,9 +100,9 @@ def test_numbers_are_those_of_the_compiler(shown, found: Snapshot) -> None:
     assert figures["Reserved"] == reserved
     held = sum(a.bytes_per_device for a in found.arrays if a.group == "params")
     assert figures["Arguments: parameters"] == held
-    # The random key is an argument of init alone.
+    # The random key is an argument of init alone, and no array.
     init = numbers_of(page, "Initialization")
-    assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == (8, 0)
+    assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == ("8 B", "unknown")
     assert figures["Arguments: not explained by arrays"] == 0
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 
 import jax
+import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
 from inspector.compiled import program_text
@@ -18,6 +21,7 @@ from inspector.producers.arrays.records import mesh_record
 from inspector.producers.model.build import build_model, make_mesh, signatures, tracing
 from inspector.producers.partition import template
 from inspector.producers.partition.partition_layout import partition, partitioned_programs
+from inspector.producers.recorded.inspected import inspect
 
 pytestmark = pytest.mark.close_to_jax
 
@@ -202,6 +206,25 @@ def test_a_weight_that_is_gathered_for_a_product_is_a_conflict() -> None:
         assert gather.payload_bytes == math.prod(weight.shape) * 4
         # JAX 0.12 names the operation whose result is gathered.
         assert gather.source == conflict.source or gather.op_name.endswith("/sharding_constraint")
+
+
+@pytest.mark.first_jax_is_enough
+@pytest.mark.parametrize("swapped", [False, True])
+def test_of_two_equal_operands_the_one_that_the_partitioned_product_reads_is_gathered(swapped: bool) -> None:
+    """Both are square and sharded by rows; XLA gathers the right one, whichever array that is."""
+    mesh = Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))
+    square = jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, PartitionSpec("x")))
+    function = jax.jit(
+        lambda a, b: (b @ (2 * a)) if swapped else ((2 * a) @ b), out_shardings=square.sharding
+    )
+    snapshot = inspect(function, square, square)
+    (conflict,) = snapshot.programs[0].conflicts or ()
+    left, right, _ = conflict.sides
+    assert left.spec == left.used == right.spec == (("x",), None) and right.used == (None, None)
+    text = function.lower(square, square).compile().as_text()
+    (operands,) = re.findall(r"= f32\[\S+ dot\((.*?)\)", text)
+    shapes = dict(re.findall(r"(%\S+) = f32\[([\d,]+)\]", text))
+    assert [shapes[name] for name in re.findall(r"%[\w.-]+", operands)] == ["16,64", "64,64"]
 
 
 @pytest.mark.first_jax_is_enough
