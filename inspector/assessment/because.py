@@ -147,12 +147,11 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> s
 
 
 def latency_text(part: StepPart, runs: int | None = None) -> str:
-    """Return that latency is the cost of a part, and what fewer and larger collectives would take.
+    """Return that latency is the cost of a part, and what its collectives take.
 
     runs: how many collectives the program runs, before a compiler combines them.
     """
     origin = f"combined from {runs:,}" if runs and runs > part.messages else "after combining"
-    count, seconds = part.larger
     size = f" of {bytes_text(round(part.bytes / part.messages))}" if part.bytes else ""
     whole = part.seconds + part.hidden
     waits = ""
@@ -160,9 +159,7 @@ def latency_text(part: StepPart, runs: int | None = None) -> str:
         waits = f", and the step waits {seconds_text(part.seconds)} for them"
     return (
         f"latency is the cost: {counted(part.messages, 'collective')}{size}, {origin}, are predicted to take "
-        f"{seconds_text(whole)}{waits}. "
-        f"As {counted(count, 'larger collective')}, where the program allows it, the same bytes "
-        f"would take {seconds_text(seconds)}."
+        f"{seconds_text(whole)}{waits}."
     )
 
 

@@ -5,7 +5,6 @@ An `Assessment` answers: does it fit, how long does a step take, and what does i
 It takes about 400 bytes as JSON, so links and results of searches contain it.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -103,8 +102,6 @@ class StepPart(Record):
       messages: Number of collectives in one step, as a compiler combines them. 0 for other parts.
       latency: Seconds that these take even with no bytes, hidden or not. Of memory, those in which kernels
         start.
-      kinds: Number of different ones, by operation and partners, which no larger one can combine. 0 for other
-        parts.
     """
 
     kind: PartKind
@@ -114,7 +111,6 @@ class StepPart(Record):
     bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     messages: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
     latency: Amount = field(default=0.0, metadata=OMIT_DEFAULT)
-    kinds: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
 
     @property
     def is_communication(self) -> bool:
@@ -124,18 +120,7 @@ class StepPart(Record):
     @property
     def is_latency(self) -> bool:
         """Whether its collectives take most of their time without regard to their bytes."""
-        return self.messages > max(self.kinds, 1) and self.latency > (self.seconds + self.hidden) / 2
-
-    @property
-    def larger(self) -> tuple[int, float]:
-        """The number of larger collectives that would spend at most half of their time on latency.
-
-        With it, the seconds in which they would send the same bytes.
-        """
-        each = self.latency / self.messages
-        sending = max(self.seconds + self.hidden - self.latency, 0.0)
-        count = max(self.kinds, 1, math.floor(sending / each))
-        return count, sending + count * each
+        return self.messages > 1 and self.latency > (self.seconds + self.hidden) / 2
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,6 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
         if lines := [*dict.fromkeys(sharding.constraint for _, sharding in returns if sharding.constraint)]:
             given += f", by the constraint at {and_text(lines)}"
         said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} it with {given}."
-    else:
-        said += " Who placed it is unknown: none of the recorded programs is known to take or return it."
     return Section(f"placed-{array.path}", array.path, (text(said),))
 
 

@@ -112,7 +112,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
 def _unsure(predicted: Predicted) -> str:
     """Return why the prediction was not checked, or the costs that it leaves out."""
     if predicted.outside is not None:
-        return f", because {predicted.outside}."
+        return f". {predicted.outside[0].upper()}{predicted.outside[1:]}."
     if not predicted.at_least:
         return ""
     more = "".join(map(_iteration_text, predicted.each_iteration))

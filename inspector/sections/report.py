@@ -93,7 +93,8 @@ def short(named: Named, chip: Chip | None) -> list[Block]:
     if len(named) > 1:
         rows = difference.spec_rows([snapshot for _, snapshot in named])
         shown += [*beginning(named, chip), comparison.sentences(named, chip), comparison.board(named, chip)]
-        shown += [Section("findings", name, tuple(screen.main_findings(about))) for name, about in subjects]
+        found = ((name, tuple(screen.main_findings(about))) for name, about in subjects)
+        shown += [Section("findings", name, inside) for name, inside in found if inside]
         details.append(comparison.specs(named, rows))
     else:
         ((_, about),) = subjects

@@ -13,7 +13,7 @@ from inspector.compare import partitioned_traffic
 from inspector.compare.board_link import layout_of
 from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
 from inspector.core.folding import fold
-from inspector.core.formatting import bytes_text, counted, seconds_text, share_text
+from inspector.core.formatting import bytes_text, seconds_text, share_text
 from inspector.core.sharding_text import spec_text
 from inspector.core.snapshot import Array, Finding, Program, Snapshot
 from inspector.core.statistics import statistics, statistics_text
@@ -274,11 +274,10 @@ def main_findings(about: Subject) -> Iterator[Block]:
         *map(improvements.sentence, changes),
         *(_finding(mistake, about) for mistake in mistakes[:_MOST_FINDINGS]),
     )
-    left = len(every) - len(shown) + sum(map(len, mistakes[_MOST_FINDINGS:]))
     if items:
         yield Section("findings", "Findings", (Listing(items),))
-    if not items:
-        yield text("No findings." if not left else f"{counted(left, 'finding')} not shown.")
+    elif not every:
+        yield text("No findings.")
 
 
 def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
@@ -309,8 +308,11 @@ def beginning(sentences: str, most: int) -> str:
 
 def _programs(about: Subject) -> Iterator[Block]:
     """Yield the programs of a recorded run, and why functions were compiled again."""
-    every = once(about.snapshot)
-    if about.recorded.layout is not None or len(every) < 2:
+    every, again = once(about.snapshot), program_run.again(about.run)
+    if about.recorded.layout is not None:
+        return
+    if len(every) < 2:
+        yield from again
         return
     others = sorted(every[1:], key=lambda one: -(wire_bytes_of_run(*one.collectives or ()) or 0))
     ranked = [every[0], *others]
@@ -322,7 +324,7 @@ def _programs(about: Subject) -> Iterator[Block]:
             "Sent": lambda program: _sent_text(about.snapshot, program),
         },
     )
-    yield Section("programs", "Programs", (table, *program_run.again(about.run)))
+    yield Section("programs", "Programs", (table, *again))
 
 
 def _sent_text(snapshot: Snapshot, program: Program) -> str:

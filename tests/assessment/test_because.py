@@ -178,25 +178,13 @@ def test_many_small_messages_have_latency_as_their_reason() -> None:
     latency, sending = 4000 * 5.8e-6, 4000 * 2048 / 4.5e10
     part = StepPart("inside", latency + sending, "x", 0.0, 4000 * 2048, 4000, latency)
     assert part.is_latency
-    count, seconds = part.larger
-    assert count == int(sending / 5.8e-6) == 31
-    assert sending < seconds < 2 * sending + 5.8e-6
     why = because(assessed(None, part, StepPart("compute", 1e-3)))
-    for named in (
-        "`x`",
-        "latency",
-        "4,000",
-        "2.0 KiB",
-        seconds_text(latency + sending),
-        "31",
-        seconds_text(seconds),
-    ):
+    for named in ("`x`", "latency", "4,000", "2.0 KiB", seconds_text(latency + sending)):
         assert named in why
     assert seconds_text(latency) not in why  # the model's own number is no fact of the program
     assert "9,000" in latency_text(part, 9000) and "4,000" in latency_text(part, 9000)
-    # Exchanges with 40 different partners are no fewer than 40 collectives, and 4,000 are not combined.
-    assert replace(part, kinds=40).larger == (40, pytest.approx(sending + 40 * 5.8e-6))
-    assert not replace(part, kinds=4000).is_latency
+    # Whether fewer of them can send the same is not known: one can need the result of another.
+    assert "larger" not in why
     large = replace(part, messages=4, latency=4 * 5.8e-6)
     assert not large.is_latency
     assert "latency" not in because(assessed(None, large, StepPart("compute", 1e-3)))

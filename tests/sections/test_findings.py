@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from inspector.checks import audit
-from inspector.core.snapshot import Source
-from inspector.sections import findings, improvements
+from inspector.core.snapshot import Finding, Level, Source
+from inspector.sections import findings, improvements, screen
+from inspector.sections.catalogue import Subject
 from tests.compare import glances
+
+
+@pytest.mark.parametrize(
+    ("levels", "shown"), [((), "No findings."), (("note",), ""), (("note", "warning"), "warning")]
+)
+def test_the_first_screen_says_no_findings_only_if_there_are_none(
+    monkeypatch: pytest.MonkeyPatch, levels: tuple[Level, ...], shown: str
+) -> None:
+    known = tuple(Finding(level, "some-code", "A sentence.") for level in levels)
+    monkeypatch.setattr(audit, "ranked", lambda *_: known)
+    blocks = list(screen.main_findings(Subject.of(glances.planned(), None)))
+    assert shown in str(blocks) and bool(blocks) == bool(shown)
 
 
 def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:

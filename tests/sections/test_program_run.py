@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from inspector.core.program_run import CompiledRecord, CompileReason, ProgramRun
-from inspector.sections import program_run
+from inspector.sections import program_run, screen
+from inspector.sections.catalogue import Subject
 from inspector.sections.section import cell_text
+from tests.compare import glances
 
 
 def record(*reasons: CompileReason) -> CompiledRecord:
@@ -30,3 +36,15 @@ def test_equal_differences_are_one_reason() -> None:
 def test_the_home_folder_is_not_part_of_the_source() -> None:
     (row,) = program_run.table(ProgramRun((), "2026", programs=(record(),))).rows
     assert cell_text(row[1], "code") == "train.py:3"
+
+
+@pytest.mark.parametrize("fingerprints", [("a", "b"), ("a", "a"), ("a",)])
+def test_the_first_screen_has_the_reason_of_a_second_compile(fingerprints: tuple[str, ...]) -> None:
+    """Also if both compiles have equal instructions, so that there is one program."""
+    planned = glances.planned()
+    step = planned.programs[0]
+    programs = tuple(replace(step, name=f"step {at}", fingerprint=one) for at, one in enumerate(fingerprints))
+    compiles = (record(), record(CompileReason("dtype", "x", "float32", "bfloat16")))[: len(programs)]
+    run = ProgramRun(("train.py",), "2026", programs=compiles)
+    about = Subject.of(replace(planned, layout=None, programs=programs), None, run)
+    assert ("compiled again" in str(screen.of_snapshot(about))) == (len(programs) == 2)

@@ -376,6 +376,15 @@ def test_the_code_gives_jit_a_sharding(
     assert (word in said) == (given is not None) == ("with this sharding" not in said)
 
 
+def test_an_array_that_no_record_names_has_no_sentence_about_programs() -> None:
+    """A program can return it under another path."""
+    array = Array("images", "other", (8,), "float32", spec=((),))
+    step = Program("f", shardings=(ProgramArray("output", "f/output", None, ((),), None),))
+    source = Source("capture", None, "2026-01-01T00:00:00+00:00", {})
+    (block,) = placed(array, Snapshot(source, None, None, (array,), (step,))).blocks
+    assert str(block).count(".") == 1
+
+
 @pytest.mark.parametrize("primitive", ["sharding_constraint", "reshard"])
 def test_a_sharding_that_the_code_asks_for_names_its_line(primitive: str) -> None:
     collective = replace(gather("data"), op_name=f"jit(f)/{primitive}", operation=None, source="a.py:4")

@@ -450,7 +450,7 @@ def _distance(seconds: float, amounts: RangedAmounts, chip: Chip) -> tuple[float
     known, kind = checked_range(chip.kind), f"{chip.kind.upper()}s"
     shorter = known.seconds / seconds
     shortest, most = seconds_text(known.seconds), f"{known.chips:,.0f}"
-    short = f"it is {{}} times shorter than the shortest published step on {kind}, {shortest}"
+    short = f"the step is {{}} times shorter than the shortest published step on {kind}, {shortest}"
     larger = f"it has {{}} times as many chips as the largest published run on {kind}, which has {most}"
     others = [(amounts.chips / known.chips, larger)]
     if amounts.flops and known.flops:
@@ -667,7 +667,7 @@ def _totals_before_compile(
             ):
                 if seconds:
                     totals.waits[key], totals.transfers[key] = seconds * share, seconds
-                    totals.messages[key], totals.kinds[key] = term.messages, term.kinds
+                    totals.messages[key] = term.messages
                     totals.latency[key] = min(term.latency, seconds)
     # Transfers that take longer than all of the computation cannot be hidden behind it.
     transfers = [term for term in bounds.terms if term.kind == "communication" and term.seconds]

@@ -73,15 +73,6 @@ class Span:
     awaited: tuple[str, ...] = ()
 
 
-# Of a collective its operation, and the pairs of devices of a permute. Only equal ones can be combined.
-CollectiveKind = tuple[str, tuple[tuple[int, int], ...] | None]
-
-
-def kind_of(collective: Collective) -> CollectiveKind:
-    """Return what collectives have in common that a compiler can combine."""
-    return collective.op, collective.source_target_pairs
-
-
 @dataclass
 class CoreSeconds:
     """Seconds of the core, by reason. They add up to the step, except for its fixed overhead.
@@ -89,7 +80,7 @@ class CoreSeconds:
     starting: the part of `memory` in which kernels start, before a compile.
     waits: communication that the core waits for, by mesh axes joined by "+" and whether it crosses slices.
     transfers: duration of communication, whether or not the core waits. messages: the number of collectives.
-    latency: how long these would take without any bytes. kinds: the operations and partners of these.
+    latency: how long these would take without any bytes.
     kernels: how long the bytes of custom kernels take whose FLOPs are unknown, by name; a part of the rest.
     exposed_by: the seconds of `waits` by the position of the collective in the program's `collectives`.
     taken_by: the seconds of `transfers` by this position.
@@ -105,7 +96,6 @@ class CoreSeconds:
     transfers: dict[tuple[str, bool], float] = field(default_factory=dict)
     messages: dict[tuple[str, bool], float] = field(default_factory=dict)
     latency: dict[tuple[str, bool], float] = field(default_factory=dict)
-    kinds: dict[tuple[str, bool], frozenset[CollectiveKind]] = field(default_factory=dict)
     by_roofline: float = 0.0
     kernels: dict[str, float] = field(default_factory=dict)
     exposed_by: dict[int, float] = field(default_factory=dict)
@@ -127,8 +117,6 @@ class CoreSeconds:
         ):
             for key, amount in others.items():
                 mine[key] = mine.get(key, 0.0) + times * amount
-        for key, kinds in other.kinds.items():
-            self.kinds[key] = self.kinds.get(key, frozenset()) | kinds
         for name, seconds in other.kernels.items():
             self.kernels[name] = self.kernels.get(name, 0.0) + times * seconds
         for by_number, others_by in ((self.exposed_by, other.exposed_by), (self.taken_by, other.taken_by)):
@@ -450,8 +438,6 @@ class _Machine:
             self.totals.taken_by[collective] = self.totals.taken_by.get(collective, 0.0) + seconds
             if (cost := self._costs.get(collective)) is not None:
                 self.totals.messages[key] = self.totals.messages.get(key, 0.0) + 1
-                own = frozenset({kind_of(self._collectives[collective])})
-                self.totals.kinds[key] = self.totals.kinds.get(key, frozenset()) | own
                 self.totals.latency[key] = self.totals.latency.get(key, 0.0) + cost.latency
         start, occupied = max(
             [(self.now, None), *((self._busy.get(resource, 0.0), resource) for resource in resources)],

@@ -20,7 +20,7 @@ from inspector.machines.links import Link, NoLink, TorusLink, collective_time, e
 from inspector.machines.mesh_links import link_of, links_of
 from inspector.machines.prediction.calibration import ChipConstants, default_constants
 from inspector.machines.prediction.collective_cost import expected
-from inspector.machines.prediction.simulation import SIGNS, CollectiveKind, executions, kind_of, shift_of
+from inspector.machines.prediction.simulation import SIGNS, executions, shift_of
 
 Kind = Literal["compute", "memory", "communication"]
 # Of collectives: operation, executions, direction of a permute, and the link that they use.
@@ -50,7 +50,6 @@ class Term:
     inside, between: expected seconds of a communication on the links of a slice, and on the network between
       slices (`collective_cost`). XLA combines independent collectives up to `COMBINED_BYTES`.
     messages, latency: the number of collectives then, and their seconds without any bytes.
-    kinds: the operations and partners of these.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
       of a ring take as long as those in one.
@@ -71,7 +70,6 @@ class Term:
     latency: float = 0.0
     combined: float = 0.0
     anywhere: float | None = None
-    kinds: frozenset[CollectiveKind] = frozenset()
 
     @property
     def least(self) -> float | None:
@@ -365,7 +363,6 @@ def _along(
         *_expected(independent, constants),
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
-        kinds=frozenset(kind_of(collective) for collective in collectives if collective.executions),
     )
 
 

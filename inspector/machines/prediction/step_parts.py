@@ -48,7 +48,6 @@ def step_parts(predicted: Predicted, sent: StepTraffic | None) -> tuple[StepPart
             _bytes(sent, axes, crosses),
             round(totals.messages.get((axes, crosses), 0.0)),
             totals.latency.get((axes, crosses), 0.0),
-            len(totals.kinds.get((axes, crosses), ())),
         )
         for (axes, crosses), whole in {**totals.waits, **totals.transfers}.items()
     ]
@@ -160,7 +159,6 @@ def added_parts(steps: Sequence[tuple[Sequence[StepPart], float]], seconds: floa
             None if unknown else round((before.bytes or 0) + (part.bytes or 0) * runs),
             round(before.messages + part.messages * runs),
             before.latency + part.latency * runs,
-            before.kinds + part.kinds,
         )
     return _exact(list(added.values()), seconds)
 
