@@ -80,6 +80,7 @@ class LayoutFigures:
       marks: How a figure compares with that of a baseline, by the name of the figure: `✓ −25% better` and
         `✓ −25%`.
       unknown: Why a figure is unknown, by the name of the figure.
+      of_cpu_partition: Whether what the step sends is of XLA's partitioner on CPUs.
     """
 
     name: str = ""
@@ -88,6 +89,7 @@ class LayoutFigures:
     traffic: StepTraffic | None = None
     marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
+    of_cpu_partition: bool = False
 
 
 def verdict_bars(

@@ -146,7 +146,7 @@ def blocks(
             sentence(predicted, devices),
             *([text(f"Assumed: {HOST_MOVES}.")] if leaves_out_host(program) else ()),
             *_latency(step, program),
-            *_bars(step),
+            *_bars(step, predicted),
             *pipelines.blocks(program, predicted),
             *_folded(*_before_compile(predicted, program), *terms),
         )
@@ -155,7 +155,7 @@ def blocks(
     return (
         sentence(predicted, devices),
         *_latency(step, program),
-        *_bars(step),
+        *_bars(step, predicted),
         *pipelines.blocks(program, predicted),
         timeline_picture(simulated, program, measured=measured_spans(program)),
         modules_table(predicted, program),
@@ -182,8 +182,9 @@ def _latency(step: Step | None, program: Program) -> tuple[Block, ...]:
     )
 
 
-def _bars(step: Step | None) -> tuple[Block, ...]:
-    return () if step is None or not step.parts else (verdict_bars.picture([LayoutFigures(step=step)], BARS),)
+def _bars(step: Step | None, predicted: Predicted) -> tuple[Block, ...]:
+    drawn = LayoutFigures(step=step, of_cpu_partition=predicted.before_compile is not None)
+    return () if step is None or not step.parts else (verdict_bars.picture([drawn], BARS),)
 
 
 def _before_compile(predicted: Predicted, program: Program) -> tuple[Block, ...]:

@@ -53,6 +53,15 @@ def test_an_unknown_interval_comes_from_no_runs() -> None:
     assert interval_text(predicted).startswith("The interval comes from")
 
 
+def test_bytes_before_a_compile_are_of_the_partition_on_cpus() -> None:
+    (compiled, partitioned) = (
+        replace(test_fitting.program(1, 1e16, 10**6), stage=s) for s in ("compiled", "partitioned")
+    )
+    for program, of_cpus in ((compiled, False), (partitioned, True)):
+        found = predicted(program, test_fitting.MESH, test_fitting.CHIP)
+        assert ("CPU partition" in render(blocks(found, program, test_fitting.MESH))) == of_cpus
+
+
 def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:
     name = "jit(step)/(" + ":".join(f"jvp(Net)/layers_{n}/gather" for n in range(500)) + ")"
     scheduled_operation = ScheduledOperation("all", "fusion", cycles=1000, op_name=name)
