@@ -1,6 +1,7 @@
 """Why a collective exists, as one sentence in terms of the program."""
 
 import itertools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from inspector.core.traffic import (
 GATHERED = "gathered (as all-reduce, twice the bytes)"
 # What asks for a sharding, by its name in JAX.
 _CONSTRAINTS = {"sharding_constraint": "constraint", "reshard": "reshard"}
+# An operation of a jitted function that the line calls, as jnp.roll calls one of JAX. The line lacks it.
+_INSIDE = re.compile(r"/p?jit\([^/]*\)/[^/]+\Z")
 _SUMS = frozenset({"psum", "psum_invariant"})
 # What each device has of its part, by the reduction.
 _REDUCED = {
@@ -265,6 +268,8 @@ def _reason(
         same = names & {primitive, named_after} - {""}
         # Another operation of the same line can be matched with it.
         conflict, primitive = (conflict, primitive or same.pop()) if same else (None, primitive)
+    if op not in REDUCTIONS and primitive == named_after and _INSIDE.search(collective.op_name or ""):
+        primitive = ""
     change = _change(collective, conflict)
     constraint = "" if op in REDUCTIONS else _constraint(collective, conflict, named_after)
     if returned and not constraint and _are_fixed(program, outputs_of(collective)):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 import jax
+import jax.numpy as jnp
 import pytest
 
 from inspector.core.snapshot import (
@@ -101,6 +102,17 @@ def test_a_call_without_its_source_has_the_name_of_the_function(function: str) -
     collective = replace(ONE, op_name=f"jit(f)/shard_map/{primitive}", requested_by="code", call=None)
     said = reason(Program("f", collectives=(collective,)), collective) or ""
     assert function in re.findall(r"\w+", said)
+
+
+@pytest.mark.parametrize(("function", "named"), [("roll", False), ("concatenate", True)])
+def test_an_operation_inside_of_a_function_of_jax_is_not_one_of_the_line(function: str, named: bool) -> None:
+    """jnp.roll concatenates in a jitted function of its own, and JAX names it so."""
+    calls = {"roll": lambda x: jnp.roll(x, 1), "concatenate": lambda x: jnp.concatenate([x[1:], x[:1]])}
+    lowered = jax.jit(calls[function]).lower(jax.ShapeDtypeStruct((8,), "float32"))
+    (name,) = {*re.findall(r'op_name="([^"]*/concatenate)"', lowered.compile().as_text())}
+    collective = replace(ONE, op="collective-permute", op_name=name, operation="concatenate", source="a.py:4")
+    said = reason(Program("f", collectives=(collective,)), collective) or ""
+    assert ("concatenate" in said) == named and "sends values" in said
 
 
 @pytest.mark.parametrize("op", ["collective-permute", "all-gather"])
