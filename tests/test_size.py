@@ -19,7 +19,7 @@ MOST_LINES = {
     "media": 14973,
     "model": 426,
     "producers": 22088,
-    "sections": 9353,
+    "sections": 9358,
     "service": 6946,
     "testing": 281,
 }

@@ -24,7 +24,7 @@ USE_GROUPS: dict[UseGroup, str] = {
     "other": ARRAY_GROUPS["other"],
     "batch": ARRAY_GROUPS["batch"],
     "cache": ARRAY_GROUPS["cache"],
-    "output": ARRAY_GROUPS["output"],
+    "output": "memory of outputs",  # reserved for the whole program: other values can be in it before
     "constant": "constants",
     "activation": ARRAY_GROUPS["activation"],
     "gradient": ARRAY_GROUPS["gradient"],
