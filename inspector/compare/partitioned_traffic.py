@@ -312,7 +312,9 @@ def _components(before: Sequence[Collective], after: Sequence[Collective]) -> It
 
     keys = {}
     for collective in (*before, *after):
-        own: Sequence[OpName | str | None] = _operations(collective)
+        own: Sequence[OpName | str | None] = (
+            parse_op_name(collective.op_name) if collective.op_name else (collective.source,)
+        )
         keys[id(collective)] = own[0]
         for other in own[1:]:
             parent[root(other)] = root(own[0])
@@ -322,7 +324,3 @@ def _components(before: Sequence[Collective], after: Sequence[Collective]) -> It
             component = grouped.setdefault(root(keys[id(collective)]), _Component([], []))
             (component.before if number == 0 else component.after).append(collective)
     yield from grouped.values()
-
-
-def _operations(collective: Collective) -> Sequence[OpName | str | None]:
-    return parse_op_name(collective.op_name) if collective.op_name else (collective.source,)

@@ -19,7 +19,9 @@ _NEAR = 1.1  # the dotted lines: 10% more and less
 
 def accuracy_scatter(accuracy: Accuracy, *, width_px: int = 640) -> go.Figure | None:
     """Return the scatter plot with a mark for each chip; None if no run is reproduced."""
-    rows = [(row, value) for row in accuracy.rows if row.measured and (value := _predicted(row))]
+    rows = [
+        (row, value) for row in accuracy.rows if row.measured and (value := row.judged or row.before_compile)
+    ]
     if not rows:
         return None
     values = [value for row, predicted in rows for value in (row.measured or 1, predicted)]
@@ -90,8 +92,3 @@ def _points(rows: Sequence[tuple[AccuracyRow, float]], chips: Sequence[str]) -> 
 def _hover(row: AccuracyRow, value: float) -> str:
     times = f"measured {seconds_text(row.measured)}, predicted {seconds_text(value)}"
     return frame.hover([row.id, times, "from the schedule" if row.judged else "before a compile"])
-
-
-def _predicted(row: AccuracyRow) -> float | None:
-    """Return the prediction from the schedule, or else the one before a compile."""
-    return row.judged or row.before_compile

@@ -14,7 +14,7 @@ from inspector.core.snapshot import Mesh, MeshAxis, Spec
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.core.step_program import STEPS
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
-from inspector.machines import compiler_options, targets
+from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -81,11 +81,6 @@ class Layout:
     @property
     def devices(self) -> int:
         return math.prod(self.mesh_shape)
-
-    @property
-    def compiler_arguments(self) -> dict[str, str | bool]:
-        """Return the options of XLA as JAX takes them."""
-        return compiler_options.arguments(self.compiler_options)
 
     @property
     def explicit_axes(self) -> tuple[str, ...]:

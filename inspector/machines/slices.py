@@ -73,7 +73,8 @@ class Slice:
     @property
     def wraps(self) -> tuple[bool, ...]:
         """Whether the ends of each axis are linked."""
-        return tuple(self._torus.wraps_around(length, self.chips) for length in self.shape)
+        torus = _torus_of(self.generation)
+        return tuple(torus.wraps_around(length, self.chips) for length in self.shape)
 
     @property
     def links(self) -> int:
@@ -96,10 +97,6 @@ class Slice:
             f"{counted(self.cores, 'TensorCore')}, {counted(self.devices, 'JAX device')}, "
             f"{counted(self.hosts, 'host')}, {counted(self.links, 'link')}, {wrapping}"
         )
-
-    @property
-    def _torus(self) -> Torus:
-        return _torus_of(self.generation)
 
 
 @functools.cache

@@ -22,26 +22,19 @@ _MOST_DONATIONS = 5
 def donation_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
     for program in context.snapshot.programs:
-        if program.donation is not None:
-            yield from _unused_donations(program)
-
-
-def _unused_donations(program: Program) -> Iterator[Finding]:
-    who = subject(program.name)
-    unused = program.donation.unused if program.donation is not None else ()
-    ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
-    for donation in ranked[:_MOST_DONATIONS]:
-        message = (
-            f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
-            "Its memory is not reused."
-        )
-        yield finding("warning", DONATION_UNUSED, message, saved=donation.bytes, path=donation.path)
-    rest = ranked[_MOST_DONATIONS:]
-    if rest:
-        message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
-        yield finding(
-            "warning", DONATION_UNUSED, message, saved=sum(donation.bytes or 0 for donation in rest)
-        )
+        who = subject(program.name)
+        unused = program.donation.unused if program.donation is not None else ()
+        ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
+        for donation in ranked[:_MOST_DONATIONS]:
+            message = (
+                f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
+                "Its memory is not reused."
+            )
+            yield finding("warning", DONATION_UNUSED, message, saved=donation.bytes, path=donation.path)
+        if rest := ranked[_MOST_DONATIONS:]:
+            message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
+            saved = sum(donation.bytes or 0 for donation in rest)
+            yield finding("warning", DONATION_UNUSED, message, saved=saved)
 
 
 REFUSED = "sharding-type-error"

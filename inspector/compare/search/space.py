@@ -294,7 +294,7 @@ def space_of(
             f"rules, or the size of a mesh axis such as {MESH_ORDER[-1]}=8"
             + (", or vary fewer values" if vary else "")
         )
-    if not any(True for _ in _meshes(space)):
+    if not any(True for names, _ in space._uses() for _ in space._shapes(names)):
         raise InvalidInput(
             f"no mesh of {layout.devices} devices has {_text(space.locks.sizes)}: the locks contradict "
             "each other"
@@ -319,11 +319,6 @@ def without_single_axes(layout: Layout) -> Layout:
         return layout
     changed = without_axes(layout, sizes.keys() - kept.keys()).on_mesh(tuple(kept.values()), tuple(kept))
     return replace(changed, rules=tuple(dict.fromkeys(changed.rules)))
-
-
-def _meshes(space: Space) -> Iterator[tuple[int, ...]]:
-    for names, _ in space._uses():
-        yield from space._shapes(names)
 
 
 def _locks(texts: Sequence[str], layout: Layout, axes: LogicalAxes | None) -> Locks:

@@ -183,8 +183,8 @@ def parse(fields: Mapping[str, str]) -> Parsed[Assembly]:
     loadings = get_args(Loading)
     loading = read("loading", lambda text: require_one_of("loading", text, loadings), "array")
     way: Any = read("way", lambda text: require_one_of("way", text, tuple(WAYS)), "pieces")
-    mesh_shape: tuple[int, ...] = read("mesh", _parse_mesh, (1,))
-    axes = _names(mesh_shape)
+    mesh_shape: tuple[int, ...] = read("mesh", lambda text: parse_mesh(text, MOST_DEVICES), (1,))
+    axes: tuple[str, ...] = ("x", "y", "z")[: len(mesh_shape)]
     if "mesh" not in problems:
         axes = read("axes", lambda text: layouts.parse_axes(text, mesh_shape), axes)
     if problems.keys() & {"mesh", "axes"}:
@@ -295,10 +295,6 @@ def _checked(assembly: Assembly) -> Assembly:
     return assembly
 
 
-def _parse_mesh(text: str) -> tuple[int, ...]:
-    return parse_mesh(text, MOST_DEVICES)
-
-
 def _parse_shape(text: str) -> tuple[int, ...]:
     shape = parse_shape(text, "shape", MOST_DIMENSIONS, MOST_ELEMENTS)
     _refuse_too_many(shape)
@@ -310,7 +306,3 @@ def _refuse_too_many(shape: tuple[int, ...]) -> None:
     if count > MOST_ELEMENTS:
         text = layouts.print_mesh(shape)
         raise InvalidInput(f"shape {text} has {count:,} elements, but may have at most {MOST_ELEMENTS:,}")
-
-
-def _names(mesh_shape: tuple[int, ...]) -> tuple[str, ...]:
-    return ("x", "y", "z")[: len(mesh_shape)]

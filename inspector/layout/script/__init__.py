@@ -23,6 +23,7 @@ from inspector.core.sharding import jax_entry
 from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout import Layout, print_mesh
 from inspector.layout.fields import NAME
+from inspector.machines.compiler_options import arguments
 from inspector.model import own_model
 
 # The source of a model: its definition and all definitions of this project that it refers to.
@@ -337,7 +338,7 @@ def _constants(layout: Layout) -> dict[str, str]:
     values = {"mesh_shape": layout.mesh_shape, "axis_names": layout.axis_names, "rules": rules}
     texts = {name: assignment(name, value) for name, value in values.items()}
     if layout.compiler_options:
-        texts["compiler_options"] = assignment("compiler_options", layout.compiler_arguments)
+        texts["compiler_options"] = assignment("compiler_options", arguments(layout.compiler_options))
     if layout.optimizer_axes:
         texts["optimizer_axes"] = assignment("optimizer_axes", layout.optimizer_axes)
     if layout.state_specs:

@@ -50,9 +50,8 @@ def html(blocks: Sequence[Block]) -> str:
         library = f"<script>{_library()}</script>"
     figures = {str(figure.number): figure.data for figure in page.figures}
     data = ",".join(f'"{number}":{plain}' for number, plain in figures.items())
-    settings = safe_json(
-        {"id": name, "patience": 0 if colab else 5000, "cdn": _cdn()}  # milliseconds
-    )
+    cdn = f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
+    settings = safe_json({"id": name, "patience": 0 if colab else 5000, "cdn": cdn})  # milliseconds
     script = f"({_resource('notebook.js')})({settings},{{{data}}});" if page.figures else ""
     return str(
         Markup('<div id="{}" class="sharding-inspector"><style>').format(name)
@@ -63,10 +62,6 @@ def html(blocks: Sequence[Block]) -> str:
         + Markup(library)
         + Markup(f"<script>{script}</script>" if script else "")
     )
-
-
-def _cdn() -> str:
-    return f"https://cdn.plot.ly/plotly-{get_plotlyjs_version()}.min.js"
 
 
 @functools.cache

@@ -35,7 +35,8 @@ def fitting(blocks: Sequence[Block], text: Callable[[Sequence[Block]], str]) -> 
     kept: dict[_Path, int] = {}
     while first:
         shown = [*_cut(first, kept), last]
-        if _fits(text(shown)):
+        printed = text(shown)
+        if len(printed.splitlines()) <= MOST_LINES and len(printed.split()) <= MOST_WORDS:
             return shown
         lists = [(len(text([block]).split()), path) for path, block in _lists(first, kept)]
         if lists:
@@ -44,10 +45,6 @@ def fitting(blocks: Sequence[Block], text: Callable[[Sequence[Block]], str]) -> 
         else:
             first.pop()
     return [last]
-
-
-def _fits(printed: str) -> bool:
-    return len(printed.splitlines()) <= MOST_LINES and len(printed.split()) <= MOST_WORDS
 
 
 def _flat(blocks: Iterable[Block]) -> Iterator[Block]:

@@ -86,7 +86,7 @@ def unboxed(tree: PyTree, modules: bool = True) -> Iterator[Leaf]:
     meta, nnx = sys.modules.get(_META), sys.modules.get(_NNX)
     linen_boxes = () if meta is None else (meta.AxisMetadata,)
     variables = () if nnx is None else (nnx.Variable,)
-    graphs = () if nnx is None or not modules else (_graph_class(nnx), nnx.Module)
+    graphs = () if nnx is None or not modules else (getattr(nnx, "Pytree", None) or nnx.Object, nnx.Module)
     named_arrays = _named_array_classes()
 
     def is_boxed(node: object) -> bool:
@@ -285,7 +285,3 @@ def _is_optax_state(node: object) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _is_of_optax(kind: type) -> bool:
     return any(cls.__module__.partition(".")[0] == "optax" for cls in kind.__mro__)
-
-
-def _graph_class(nnx: ModuleType) -> type:
-    return getattr(nnx, "Pytree", None) or nnx.Object

@@ -93,7 +93,7 @@ def read(
     report("read")
     if not path.exists():
         raise InvalidInput(f"{name} does not exist")
-    if path.is_file() and _is_zip(path, name):
+    if path.is_file() and input_file.head(path, 4, name) in input_file.ZIP:
         if folder is None:
             raise InvalidInput(f"{name} is a zip file: unpack it first")
         target = folder / UNPACKED
@@ -159,7 +159,3 @@ def _unrecognized(sample: Sample) -> str:
         return f"{sample.what} is a board of several layouts: open it on the Board page"
     has = f"JSON with the format {shown(written)}" if written else "a file without a format"
     return f"{sample.what} is {has}, but must be one of: {kinds}"
-
-
-def _is_zip(path: Path, name: str) -> bool:
-    return input_file.head(path, 4, name) in input_file.ZIP

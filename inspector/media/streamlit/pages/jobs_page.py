@@ -75,7 +75,8 @@ def _is_own(job: Listed) -> bool:
 def _show_job(job: Listed) -> None:
     cells = _row()
     place = "Running" if job.status.place is None else f"{job.status.place}"
-    texts = (place, _title(job), _owners(job), _phase(job), _memory(job), _age(job))
+    age = f"{job.age:.0f} s" if job.age < 120 else seconds_text(job.age)
+    texts = (place, _title(job), _owners(job), _phase(job), _memory(job), age)
     for cell, text in zip(cells, texts, strict=False):
         cell.markdown(plain(text))
     if _is_own(job):
@@ -114,10 +115,6 @@ def _phase(job: Listed) -> str:
 def _memory(job: Listed) -> str:
     used = sum(host_memory.resident_bytes(pid) or 0 for pid in job.pids)
     return bytes_text(used) if used else "–"
-
-
-def _age(job: Listed) -> str:
-    return f"{job.age:.0f} s" if job.age < 120 else seconds_text(job.age)
 
 
 def _cancel(number: int) -> None:

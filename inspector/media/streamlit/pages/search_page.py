@@ -172,8 +172,11 @@ def show() -> None:
     _buttons(request, watched)
     st.fragment(_others, run_every=_POLL_SECONDS)(watched)
     if watched is None:
+        compiles = (
+            f"and up to {counted(request.budget, 'compile')}" if request.budget else "without a compile"
+        )
         st.info(
-            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), {_compiles_text(request.budget)}. "
+            f"{space.count():,} candidates (at most {MOST_CANDIDATES:,}), {compiles}. "
             "The search goes on if you leave this page or close it.",
             icon=":material/info:",
         )
@@ -190,10 +193,6 @@ def show() -> None:
 def _subject(layout: Layout) -> str:
     machine = layout.machine.text if layout.machine else f"{layout.devices} devices"
     return f"{subject.model_name(layout)} on {machine}"
-
-
-def _compiles_text(budget: int) -> str:
-    return f"and up to {counted(budget, 'compile')}" if budget else "without a compile"
 
 
 def _fields(layout: Layout) -> dict[str, Any]:
