@@ -22,8 +22,8 @@ class Variants:
 
 
 def has_device_axes(layout: Layout) -> bool:
-    """Return whether the layout's model exists with logical and with device axes."""
-    return layout.model in (LOGICAL, DEVICE)
+    """Return whether the model exists with logical and with device axes. Biases exist with the first."""
+    return layout.model in (LOGICAL, DEVICE) and not layout.sizes.get("bias")
 
 
 def has_scan(layout: Layout) -> bool:
@@ -39,11 +39,13 @@ def logical_and_device_axes(layout: Layout) -> Variants:
     """
     if layout.entry.has_rules:
         entry = CATALOGUE[DEVICE]
-        device = replace(layout, model=DEVICE, rules=(), specs=specs_from_rules(entry, layout.rules))
+        sizes = {size.name: layout.sizes[size.name] for size in entry.sizes}
+        specs = specs_from_rules(entry, layout.rules)
+        device = replace(layout, model=DEVICE, rules=(), specs=specs, sizes=sizes)
         return Variants("Logical axes, by rules", layout, "Device axes, at the arrays", device)
     entry = CATALOGUE[LOGICAL]
     rules = tuple(rule for rule in entry.rules if set(rule[1]) <= set(layout.axis_names))
-    logical = replace(layout, model=LOGICAL, rules=rules, specs={})
+    logical = replace(layout, model=LOGICAL, rules=rules, specs={}, sizes={**layout.sizes, "bias": False})
     return Variants("Logical axes, by rules", logical, "Device axes, at the arrays", layout)
 
 

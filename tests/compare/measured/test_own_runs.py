@@ -30,7 +30,7 @@ def run(factor: float, day: int = 1, mesh: Mesh = MESH, kind: str = "local") -> 
     """A run whose steps took `factor` times the prediction."""
     operation = ScheduledOperation("a", "fusion", cycles=1_500_000, flops=1.0)
     program = Program("train_step", schedule=schedule(operation))
-    seconds = predicted(program, mesh, CHIP).seconds
+    seconds = predicted(program, MESH, CHIP).seconds
     assert seconds is not None
     timed = dataclasses.replace(program, seconds=Seconds(steps=(factor * seconds,) * 3))
     return Snapshot(
