@@ -96,7 +96,7 @@ class _KeptGathers:
             counted |= kept.keys()
             if size:
                 paths, source = gather.arrays or (), gather.source
-                yield KeptGather(gather.name, size, gather.payload_bytes, paths, source)
+                yield KeptGather(gather.name, size, paths, source)
 
     def _kept(self, result: Buffer) -> list[Buffer]:
         """Return the buffers with this value, or with copies of it, that the backward pass reads."""

@@ -308,23 +308,19 @@ def beginning(sentences: str, most: int) -> str:
 
 def _programs(about: Subject) -> Iterator[Block]:
     """Yield the programs of a recorded run, and why functions were compiled again."""
-    every, again = once(about.snapshot), program_run.again(about.run)
-    if about.recorded.layout is not None:
-        return
-    if len(every) < 2:
-        yield from again
-        return
-    others = sorted(every[1:], key=lambda one: -(wire_bytes_of_run(*one.collectives or ()) or 0))
-    ranked = [every[0], *others]
-    table = Table.of(
-        "programs",
-        ranked[:_MOST_PROGRAMS],
-        {
-            "Program": lambda program: heading(program, about.snapshot),
-            "Sent": lambda program: _sent_text(about.snapshot, program),
-        },
-    )
-    yield Section("programs", "Programs", (table, *again))
+    every = once(about.snapshot)
+    if about.recorded.layout is None and len(every) > 1:
+        others = sorted(every[1:], key=lambda one: -(wire_bytes_of_run(*one.collectives or ()) or 0))
+        table = Table.of(
+            "programs",
+            [every[0], *others][:_MOST_PROGRAMS],
+            {
+                "Program": lambda program: heading(program, about.snapshot),
+                "Sent": lambda program: _sent_text(about.snapshot, program),
+            },
+        )
+        yield Section("programs", "Programs", (table,))
+    yield from program_run.again(about.run)
 
 
 def _sent_text(snapshot: Snapshot, program: Program) -> str:

@@ -168,7 +168,7 @@ def _program(name: str) -> Program:
         donation=Donation(64, (UnusedDonation("batch/x", 64, "no output has its size"),)),
         large_constants=(LargeConstant("constant.1", "f32[128,256]", 131072, "m.py:3"),),
         uneven_gathers=(UnevenGather("loss", "all-gather.1", 0, 10, 4, 64, "m.py:3"),),
-        kept_gathers=(KeptGather("all-gather.1", 4096, 1024, ("params/DotReluDot_0/W2",), "m.py:3"),),
+        kept_gathers=(KeptGather("all-gather.1", 4096, ("params/DotReluDot_0/W2",), "m.py:3"),),
         devices=8,
         conflicts=(Conflict("dot_general", (side, side), ("all-reduce.1",), "jit(f)/dot", "m.py:3"),),
         sharding_error=ShardingError(

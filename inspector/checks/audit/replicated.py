@@ -209,14 +209,13 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
 def _can_be_mapped(folded: Fold, context: AuditContext) -> bool:
     """Return whether a program with a `shard_map` takes an array: its in_specs can ask for all of it."""
     paths = {array.path for array in folded.arrays}
-    for program in context.snapshot.programs:
-        computations = program.schedule.computations if program.schedule else ()
-        names = (one.op_name or "" for inside in computations for one in inside.operations)
-        if any("shard_map" in name.split("/") for name in names) and any(
-            one.role == "input" and one.path in paths for one in program.shardings
-        ):
-            return True
-    return False
+    return any(
+        "shard_map" in (operation.op_name or "").split("/")
+        for program in context.snapshot.programs
+        if program.schedule and any(one.role == "input" and one.path in paths for one in program.shardings)
+        for computation in program.schedule.computations
+        for operation in computation.operations
+    )
 
 
 def _even_spec(array: Array, axes: tuple[str, ...], context: AuditContext) -> Spec | None:

@@ -783,14 +783,12 @@ class KeptGather(Record):
     Attributes:
       collective: Name of the all-gather.
       bytes: Bytes that stay on each device. In a loop, those of all iterations.
-      gathered_bytes: Bytes that one execution gathers. None if unknown.
       arrays: Paths of the arrays of this Snapshot that it gathers. Empty if unknown.
       source: File and line of the operation, such as file.py:31. None if unknown.
     """
 
     collective: str
     bytes: NonNegativeInt
-    gathered_bytes: NonNegativeInt | None
     arrays: tuple[str, ...] = ()
     source: str | None = None
 

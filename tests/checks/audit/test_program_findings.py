@@ -194,7 +194,7 @@ def test_an_input_that_a_shard_map_takes_whole_has_no_fix(mesh, mapped: bool) ->
 @pytest.mark.parametrize("arrays", [("params/w",), ()])
 def test_kept_values_have_names_only_if_all_of_them_do(arrays: tuple[str, ...]) -> None:
     """Of two kept gathers, one can be of an activation."""
-    gathers = KeptGather("a", 2**30, 2**30, ("params/w",)), KeptGather("b", 2**30, 2**30, arrays)
+    gathers = KeptGather("a", 2**30, ("params/w",)), KeptGather("b", 2**30, arrays)
     mesh = Mesh((MeshAxis("x", 2),), devices=(0, 1))
     program = Program("step", stage="compiled", kept_gathers=gathers)
     snapshot = Snapshot(Source("hlo", None, "2026-01-01T00:00:00Z", {}), None, mesh, (), programs=(program,))
