@@ -21,7 +21,7 @@ from typing import TextIO
 ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".venv" / f"{sys.version_info.major}.{sys.version_info.minor}"
 # Starts a module of the package without importing from the current folder.
-START = ROOT / "inspector" / "core" / "start.py"
+START = ROOT / "inspector" / "jobs" / "start.py"
 COMMAND_LINE = "inspector.__main__"
 # Extras and groups of pyproject.toml.
 TESTS = ("dask", "mcp", "tests", "docs")

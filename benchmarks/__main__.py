@@ -11,8 +11,8 @@ import traceback
 from collections.abc import Sequence
 
 from benchmarks import pairing
-from inspector.core import output
-from inspector.core.errors import InvalidInput
+from inspector.files import output
+from inspector.text.errors import InvalidInput
 
 # Modules of this package in the order in which they run. Each has `measure(pairs)` and `PAIRS`, or
 # `report(cases)` if it counts something: at most so many cases of each kind, all if None.

@@ -26,19 +26,19 @@ from benchmarks.before_compile import COMPILED
 from benchmarks.random_layouts import USERS_MODELS, random_layouts
 from inspector import layout as layouts
 from inspector.compare.partitioned_traffic import TrafficPair, compared, pairs
-from inspector.compiled.hlo import later_passes
-from inspector.compiled.hlo.later_passes import gathers, reductions, slices
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import mesh_axes_text
-from inspector.core.meshes import DCN, crossing_axes, slices_of
-from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.hlo import later_passes
+from inspector.hlo.later_passes import gathers, reductions, slices
+from inspector.jobs import compile_cache
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.own_model_registration import register_own
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.prediction.predicted import before_compile
-from inspector.service import compile_cache
-from inspector.service.inspection import Inspection
-from inspector.service.own_model_registration import register_own
+from inspector.prediction.predicted import before_compile
+from inspector.records.snapshot import Collective, Mesh, Program, Snapshot
+from inspector.sharding.meshes import DCN, crossing_axes, slices_of
+from inspector.sharding.traffic import wire_bytes_of_run
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import mesh_axes_text
 
 SEED = 1
 # Layouts by target.
@@ -256,8 +256,8 @@ def passes() -> str:
 def _partitioned(layout: Layout, compiled: Snapshot | None) -> Callable[[], Figures]:
     """Partition the train step of a layout, and return what reads it with the present passes."""
     # Only this needs JAX in the process.
-    from inspector.producers.partition import partition_layout
-    from inspector.producers.partition.template import template_of
+    from inspector.partition import partition_layout
+    from inspector.partition.template import template_of
 
     print(f"  {layout.target}, {layout.model}", file=sys.stderr, flush=True)
     machine, template = layout.machine, template_of(layout, (_STEP,))

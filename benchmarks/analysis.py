@@ -11,9 +11,9 @@ from pathlib import Path
 
 from benchmarks.pairing import Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
-from inspector.compiled import hlo
-from inspector.compiled.hlo.work import work
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector import hlo
+from inspector.hlo.work import work
+from inspector.records.snapshot import Mesh, MeshAxis
 
 PAIRS = 5
 LIMIT = 0.10

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.core import output
-from inspector.core.snapshot import Program, Snapshot
-from inspector.core.statistics import by_key
+from inspector.files import output
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.prediction.predicted import CLAIMED, predicted
-from inspector.service.inspection import Inspection
+from inspector.prediction.predicted import CLAIMED, predicted
+from inspector.records.snapshot import Program, Snapshot
+from inspector.records.statistics import by_key
 
 COMPILED = Path(__file__).with_name("compiled_steps.json")
 _PROGRAM = "train_step"

@@ -16,10 +16,10 @@ from inspector.compare import difference
 from inspector.compare.caveats import caveats
 from inspector.compare.compared import compared
 from inspector.compare.questions import questions
-from inspector.core.abstract import AbstractState
-from inspector.core.snapshot import Collective, Program, Snapshot
 from inspector.layout.plan import plan
 from inspector.machines import hardware
+from inspector.records.snapshot import Collective, Program, Snapshot
+from inspector.sharding.abstract import AbstractState
 
 PAIRS = 11
 LIMIT = 2.0  # seconds for eight Snapshots

@@ -8,12 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 from inspector import layout as layouts
-from inspector.compare.search.result import SearchProgress
-from inspector.compare.search.space import space_of
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
-from inspector.service.search import executors, task
-from inspector.service.search.run import Search
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
+from inspector.search import executors, task
+from inspector.search.result import SearchProgress
+from inspector.search.run import Search
+from inspector.search.space import space_of
 
 TARGET = 100  # candidates per second and core
 # The shapes of Llama-3-8B with scanned layers.

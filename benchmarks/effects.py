@@ -9,7 +9,7 @@ from benchmarks.pairing import Result
 from benchmarks.partition import FIELDS, compared_with_lowering
 from inspector import layout as layouts
 from inspector.machines import hardware
-from inspector.producers.partition import effects, template
+from inspector.partition import effects, template
 
 PAIRS = 3
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from benchmarks.browser import BARE_PAGE, DASHBOARD, Server, chromium, open_page, settle
 from benchmarks.pairing import Result, Spread, interleave, ratio_result, seconds_text
 from inspector import layout as layouts
-from inspector.service.inspection import Inspection
+from inspector.jobs.inspection import Inspection
 
 PAIRS = 5
 LIMIT = 1.5

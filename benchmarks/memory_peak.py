@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import closing
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
-from inspector.machines.prediction.memory import ESTIMATE_HIGH, ESTIMATE_LOW
-from inspector.service.inspection import Inspection
+from inspector.jobs.inspection import Inspection
+from inspector.prediction.memory import ESTIMATE_HIGH, ESTIMATE_LOW
+from inspector.text.errors import InvalidInput
 
 _DENSE = {
     "model": "transformer", "layers": "4", "scan": "true", "embed": "1024", "mlp": "4096",

@@ -26,8 +26,8 @@ from benchmarks import processes
 from benchmarks.count import Count
 from benchmarks.page_session import PageSession
 from benchmarks.sessions import Server, server
-from inspector.core import host_memory
-from inspector.producers.readers import limits
+from inspector.jobs import host_memory
+from inspector.readers import limits
 
 TABS = 10
 MOST_BYTES = 2 * 1024**3  # of the server and its workers together

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from cachetools import cached
 
 from inspector import layout as layouts
-from inspector.core.formatting import mesh_axes_text
-from inspector.core.rules.rule import rule_text
-from inspector.core.snapshot import Collective, Program
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Collective, Program
+from inspector.sharding.rules.rule import rule_text
+from inspector.text.formatting import mesh_axes_text
 
 COUNT = 20
 LEAST = 19

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.pairing import Result, interleave, ratio_result
 from inspector import layout as layouts
+from inspector.jobs.engine import process
 from inspector.layout import Layout
-from inspector.producers.partition import template
-from inspector.producers.partition.partition_layout import partition as partition_job
-from inspector.service.engine import process
+from inspector.partition import template
+from inspector.partition.partition_layout import partition as partition_job
 
 PAIRS = 5
 LIMIT = 1.0

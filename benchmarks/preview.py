@@ -15,14 +15,14 @@ import plotly.io
 from benchmarks.pairing import Result, Spread, Timed, interleave, seconds_result, seconds_text
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.core.abstract import AbstractArray, AbstractState
-from inspector.core.snapshot import Array, Group, Snapshot
+from inspector.answers import whole_model
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.whole_model.picture import draw
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.sections import whole_model
+from inspector.records.snapshot import Array, Group, Snapshot
+from inspector.sharding.abstract import AbstractArray, AbstractState
 
 PAIRS = 11
 LIMIT = 0.080  # seconds in the server

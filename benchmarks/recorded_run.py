@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from benchmarks.pairing import Result, interleave, ratio_result, ratio_text
-from inspector.core import program_run, snapshot
+from inspector.records import program_run, snapshot
 
 PAIRS = 3
 LIMIT = 1.05

@@ -13,14 +13,14 @@ from contextlib import closing
 
 from inspector import layout as layouts
 from inspector.compare.paired_times import ratios
-from inspector.compare.search.order import value
-from inspector.compare.search.result import SearchResult, layout_of
-from inspector.compare.search.space import Space, space_of
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.own_model_registration import register_own
 from inspector.machines import targets
-from inspector.service.inspection import Inspection
-from inspector.service.own_model_registration import register_own
-from inspector.service.search import executors, task
-from inspector.service.search.run import Search
+from inspector.search import executors, task
+from inspector.search.order import value
+from inspector.search.result import SearchResult, layout_of
+from inspector.search.run import Search
+from inspector.search.space import Space, space_of
 
 SHARE = 0.25  # of the candidates, that the search may compile
 # On emulated devices, the layout found is timed in turn with the fastest others.

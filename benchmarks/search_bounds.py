@@ -14,12 +14,12 @@ from pathlib import Path
 
 from benchmarks.search import PROBLEMS
 from inspector import layout as layouts
-from inspector.compare.search.result import SearchResult
-from inspector.compare.search.space import Space, space_of
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
-from inspector.service.search import executors, task
-from inspector.service.search.run import Search
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
+from inspector.search import executors, task
+from inspector.search.result import SearchResult
+from inspector.search.run import Search
+from inspector.search.space import Space, space_of
 
 _DENSE = PROBLEMS["dense, 16 v5e"] | {"batch": "64"}
 _EXPERTS = PROBLEMS["experts, 16 v5e"] | {"batch": "64", "seq": "128"}

@@ -27,15 +27,15 @@ from benchmarks import processes
 from benchmarks.count import Count
 from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
-from inspector.compare.search.result import SearchProgress, SearchResult
-from inspector.compare.search.space import Space, space_of
-from inspector.core.errors import InvalidInput
+from inspector.jobs import compile_cache
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
 from inspector.machines import targets
-from inspector.service import compile_cache
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
-from inspector.service.search import executors, task
-from inspector.service.search.run import Search
+from inspector.search import executors, task
+from inspector.search.result import SearchProgress, SearchResult
+from inspector.search.run import Search
+from inspector.search.space import Space, space_of
+from inspector.text.errors import InvalidInput
 
 KILLS = 30  # of each kind of process
 BUDGET = 2  # compiles

@@ -15,11 +15,11 @@ from pathlib import Path
 from benchmarks.dask_cluster import Cluster
 from benchmarks.pairing import interleave
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
+from inspector.jobs import compile_cache
+from inspector.jobs.compile_cache import CompileCache
 from inspector.machines import targets
-from inspector.service import compile_cache
-from inspector.service.compile_cache import CompileCache
-from inspector.service.search import executors, task
+from inspector.search import executors, task
+from inspector.text.errors import InvalidInput
 
 PAIRS = 25
 SHARE = 0.05  # of a compile

@@ -7,10 +7,10 @@ from contextlib import closing
 
 from benchmarks.pairing import Pair, Result, ratio_result
 from benchmarks.target_compile import FSDP_AND_TENSOR, layout_of
-from inspector.core.errors import InvalidInput
+from inspector.jobs.inspection import Inspection
 from inspector.machines.hardware import chip
-from inspector.machines.prediction.predicted import predicted
-from inspector.service.inspection import Inspection
+from inspector.prediction.predicted import predicted
+from inspector.text.errors import InvalidInput
 
 PAIRS = 5
 LIMIT = 0.05

@@ -15,13 +15,13 @@ from typing import Any
 from benchmarks.pairing import Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.machines import out_of_memory, targets
 from inspector.machines.targets import GPUS_PER_NODE, Target
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
+from inspector.text.errors import InvalidInput
 
 PAIRS = 3
 LIMIT = 1.15

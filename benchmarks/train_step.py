@@ -6,9 +6,9 @@ import statistics
 
 from benchmarks.pairing import Result, within
 from benchmarks.warm_run import against_plain_script
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Snapshot
 
 PAIRS = 9
 MARGIN = 0.05

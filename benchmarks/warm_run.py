@@ -12,9 +12,9 @@ from typing import Any
 from benchmarks.pairing import Pair, Result, interleave, ratio_result
 from benchmarks.plain_process import PlainProcess
 from inspector import layout as layouts
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Snapshot
 
 PAIRS = 7
 LIMIT = 1.10

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from inspector.core import snapshot
 from inspector.media.terminal import VERBS
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records import snapshot
 
 FOLDER = Path(__file__).parent / "reference"
 _NOTE = "<!-- Written by docs/generate_reference.py. Do not edit. -->\n"
@@ -58,7 +58,7 @@ def snapshot_format() -> str:
         _NOTE,
         "A Snapshot is one JSON file that records a mesh, arrays and programs. Bytes are integers, times "
         "are seconds, and null means unknown. Unknown keys are kept. Its JSON Schema is "
-        "[`inspector/core/snapshot.schema.json`](../../inspector/core/snapshot.schema.json).\n",
+        "[`inspector/records/snapshot.schema.json`](../../inspector/records/snapshot.schema.json).\n",
         "## Snapshot\n",
         _fields(schema),
     ]

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inspector.media.notebook import show
-    from inspector.producers.capture.capture import capture, capture_compiled
-    from inspector.producers.recorded.inspected import inspect
+    from inspector.recording.capture import capture, capture_compiled
+    from inspector.recording.inspected import inspect
 
 __all__ = ["capture", "capture_compiled", "inspect", "show"]
 _MODULES = {
-    "capture": "inspector.producers.capture.capture",
-    "capture_compiled": "inspector.producers.capture.capture",
-    "inspect": "inspector.producers.recorded.inspected",
+    "capture": "inspector.recording.capture",
+    "capture_compiled": "inspector.recording.capture",
+    "inspect": "inspector.recording.inspected",
     "show": "inspector.media.notebook",
 }
 __version__ = "0.1.0"

@@ -2,7 +2,7 @@
 
 import sys
 
-from inspector.core import start
+from inspector.jobs import start
 
 
 def main() -> int:

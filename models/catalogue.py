@@ -5,10 +5,10 @@ Nothing here imports JAX; `build` names a function that does.
 
 from collections.abc import Mapping
 
-from inspector.core.rules import RulesSemantics
-from inspector.core.snapshot import Snapshot
 from inspector.model import ModelEntry, PipelineSizes, Size, SizeValue, own_model
 from inspector.model.built_in import published, remat_names
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.rules import RulesSemantics
 
 OPTIMIZERS = ("adam", "adamw", "lion", "momentum", "sgd")
 DTYPES = ("float32", "bfloat16", "float16")

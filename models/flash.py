@@ -12,9 +12,9 @@ import jax
 from jax import numpy as jnp
 from jax.sharding import PartitionSpec
 
-from inspector.core.errors import InvalidInput
 from inspector.model.built_in.dot_product import dot_product_attention
 from inspector.model.built_in.explicit import has_explicit_axes, mesh_spec, resharded
+from inspector.text.errors import InvalidInput
 
 # Queries and keys of a tile of the kernel: MaxText's defaults sa_block_q, sa_block_kv and so on.
 BLOCK = 512

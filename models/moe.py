@@ -24,7 +24,6 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.dropless import grouped_experts
 from inspector.model.built_in.explicit import out_sharding
@@ -32,6 +31,7 @@ from inspector.model.built_in.feed_forward import MLP
 from inspector.model.built_in.layer import Layer
 from inspector.model.built_in.quantized import STORED
 from inspector.model.built_in.transformer import transformer
+from inspector.text.errors import InvalidInput
 
 # Weight of the loss that keeps experts equally busy (Switch Transformer, arXiv:2101.03961).
 BALANCE_WEIGHT = 0.01

@@ -15,9 +15,9 @@ import jax
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.core.errors import InvalidInput
 from inspector.model.built_in.accumulation import microbatches
 from inspector.model.built_in.explicit import has_explicit_axes
+from inspector.text.errors import InvalidInput
 
 _STATE = ("stages", "batch", "seq", "embed")
 

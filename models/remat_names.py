@@ -8,7 +8,7 @@ well. Nothing here imports JAX.
 
 import re
 
-from inspector.core.errors import InvalidInput, shown
+from inspector.text.errors import InvalidInput, shown
 
 # A gated MLP has two products with x, `mlpwi_0` and `mlpwi_1`; `mlpwi` is both of them, or the only one.
 MLP_INPUTS = ("mlpwi", "mlpwi_0", "mlpwi_1")

@@ -10,9 +10,9 @@ from flax.core import meta
 from flax.training.train_state import TrainState
 from jax import numpy as jnp
 
-from inspector.core.errors import InvalidInput
 from inspector.model import Batch, Model
 from inspector.model.built_in.watching import watch
+from inspector.text.errors import InvalidInput
 
 MOMENTUM = 0.9  # Sutskever et al. 2013
 

@@ -18,7 +18,6 @@ from flax import linen as nn
 from jax import numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.attention import Attention
 from inspector.model.built_in.explicit import has_explicit_axes
@@ -32,6 +31,7 @@ from inspector.model.built_in.remat import rematerialized
 from inspector.model.built_in.serving import inference_model, served_model
 from inspector.model.built_in.token_training import next_token_model
 from inspector.model.built_in.training import optimizer_named
+from inspector.text.errors import InvalidInput
 
 # The layer after attention; called with the config and its name.
 FeedForward = Callable[..., Layer]

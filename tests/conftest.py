@@ -6,6 +6,8 @@ import atexit
 import gc
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from tests.xla_flags import FAST_COMPILES
 
 if TYPE_CHECKING:
-    from inspector.service.inspection import Inspection
+    from inspector.jobs.inspection import Inspection
 
 # JAX reads these variables when it starts, so they are set before a test module imports it. Sixteen
 # devices are enough for every mesh of the tests in this process. Worker processes set their own number.
@@ -56,19 +58,19 @@ settings.load_profile("house")
 # The files that take longest, the slowest first: 86 to 14 s. They come first, so that the test processes,
 # which run whole files, end at about the same time.
 LONGEST = (
-    "producers/arrays/test_distributed.py",
-    "producers/compile/test_compile_layout.py",
+    "tracing/arrays/test_distributed.py",
+    "compiling/test_compile_layout.py",
     "docs/test_documentation.py",
     "test_benchmarks.py",
-    "producers/compile/test_run_layout.py",
-    "producers/partition/test_partition_layout.py",
-    "service/search/test_dask.py",
-    "service/engine/test_group.py",
+    "compiling/test_run_layout.py",
+    "partition/test_partition_layout.py",
+    "search/test_dask.py",
+    "jobs/engine/test_group.py",
     "media/streamlit/pages/test_layout_page.py",
-    "service/engine/test_pool.py",
+    "jobs/engine/test_pool.py",
     "test_installed.py",
-    "service/search/test_run.py",
-    "producers/learn/test_host_local_arrays.py",
+    "search/test_run.py",
+    "learn/test_host_local_arrays.py",
 )
 
 
@@ -98,7 +100,7 @@ def pytest_collection_finish() -> None:
 def _shared_workers() -> Iterator[None]:
     """Stop the workers of the shared service after the tests."""
     # The package is imported after the variables above are set.
-    from inspector.service import inspection
+    from inspector.jobs import inspection
 
     yield
     inspection.shared().close()
@@ -108,7 +110,7 @@ def _shared_workers() -> Iterator[None]:
 @pytest.fixture
 def service(_shared_workers: None) -> Inspection:
     """The service that tests of this process share: a worker imports JAX for 1 s before its first job."""
-    from inspector.service import inspection
+    from inspector.jobs import inspection
 
     return inspection.shared()
 
@@ -129,9 +131,9 @@ def known_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def commands_share_workers(_shared_workers: None) -> Iterator[None]:
     """Give commands the shared service, except commands with a model of the user's own."""
+    from inspector.jobs import inspection
     from inspector.media.terminal import options as terminal_options
     from inspector.model import own_model
-    from inspector.service import inspection
 
     start = terminal_options.workers
 
@@ -146,3 +148,11 @@ def commands_share_workers(_shared_workers: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(terminal_options, "workers", workers)
         yield
+
+
+@pytest.fixture(scope="session")
+def placements(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a dump, captures and JAX's own placements of programs with every kind of them."""
+    folder, script = tmp_path_factory.mktemp("placements"), Path(__file__).parent / "readers" / "dumped.py"
+    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
+    return folder

@@ -33,14 +33,14 @@ from benchmarks import (
 from benchmarks.faults import writer
 from benchmarks.pairing import Pair, Result
 from benchmarks.plain_process import PlainProcess
+from inspector import hlo
 from inspector import layout as layouts
-from inspector.compiled import hlo
-from inspector.compiled.hlo.work import work
+from inspector.hlo.work import work
+from inspector.jobs.own_model_registration import register_own
 from inspector.layout.plan import plan
 from inspector.machines import targets
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.model.abstract import abstract_state
-from inspector.service.own_model_registration import register_own
+from inspector.tracing.model.abstract import abstract_state
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16", "steps": "2"}
 seconds = st.floats(1e-6, 1e3)

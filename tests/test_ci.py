@@ -12,14 +12,14 @@ from tests.paths import ROOT
 
 # What every change must run on both versions of JAX, and where its tests are.
 PATHS = {
-    "compile": "tests/producers/compile/test_compile_layout.py",
-    "run": "tests/producers/compile/test_run_layout.py",
-    "capture": "tests/producers/capture/test_capture.py",
-    "profile": "tests/producers/compile/test_profile.py",
-    "several processes": "tests/producers/arrays/test_distributed.py",
-    "propagation": "tests/producers/partition",
-    "recorded programs": "tests/service/program_run",
-    "private names of JAX": "tests/producers/jax_internals",
+    "compile": "tests/compiling/test_compile_layout.py",
+    "run": "tests/compiling/test_run_layout.py",
+    "capture": "tests/recording/test_capture.py",
+    "profile": "tests/compiling/test_profile.py",
+    "several processes": "tests/tracing/arrays/test_distributed.py",
+    "propagation": "tests/partition",
+    "recorded programs": "tests/jobs/program_run",
+    "private names of JAX": "tests/jax_private",
 }
 
 

@@ -48,14 +48,12 @@ def is_below(module: str, package: str) -> bool:
 INSPECTOR = modules_of(ROOT / "inspector")
 MODELS = [module.replace("models", "inspector.model.built_in", 1) for module in modules_of(ROOT / "models")]
 # The server reads the catalogue of models; the other modules in `models` build models with JAX.
-# Readers are the producers that need no JAX: the server lists their kinds and unpacks their archives.
+WITH_JAX = tuple(
+    f"inspector.{room}" for room in ("compiling", "jax_private", "learn", "partition", "recording", "tracing")
+)
 SERVER_SIDE = [
     "inspector.model.built_in.catalogue",
-    *(
-        m
-        for m in INSPECTOR
-        if not is_below(m, "inspector.producers") or is_below(m, "inspector.producers.readers")
-    ),
+    *(m for m in INSPECTOR if not any(is_below(m, room) for room in WITH_JAX)),
 ]
 WITHOUT_PAGES = [
     *MODELS,
@@ -107,7 +105,9 @@ def test_all_but_the_pages_does_not_import_streamlit() -> None:
 
 
 def test_every_module_is_on_one_side_at_least() -> None:
-    assert {"inspector.layout", "inspector.core.snapshot", "inspector.core.sharding"} < set(SERVER_SIDE)
+    assert {"inspector.layout", "inspector.records.snapshot", "inspector.sharding.placement"} < set(
+        SERVER_SIDE
+    )
     assert set(INSPECTOR) <= {*SERVER_SIDE, *WITHOUT_PAGES}
     producers = set(INSPECTOR) - set(SERVER_SIDE)
     pages = set(INSPECTOR) - set(WITHOUT_PAGES)
@@ -119,7 +119,7 @@ def test_every_module_is_on_one_side_at_least() -> None:
 
 @pytest.mark.parametrize(
     ("forbidden", "module"),
-    [(JAX, "inspector.producers.compile.run_layout"), (STREAMLIT, "inspector.media.streamlit")],
+    [(JAX, "inspector.compiling.run_layout"), (STREAMLIT, "inspector.media.streamlit")],
 )
 def test_the_probe_finds_what_is_there(forbidden: tuple[str, ...], module: str) -> None:
     inside = [name for name in INSPECTOR if is_below(name, module)]

@@ -14,14 +14,14 @@ from typing import get_args
 
 import pytest
 
-from inspector.checks.audit.checks import CHECKS, SNAPSHOT_CHECKS
-from inspector.compiled.hlo.opcodes import TABLE, Does
-from inspector.core.collectives import BY_OPCODE, OPERATIONS
-from inspector.core.sources import READERS
+from inspector.audit.checks import CHECKS, SNAPSHOT_CHECKS
+from inspector.files.sources import READERS
+from inspector.hlo.opcodes import TABLE, Does
 from inspector.machines.compiler_options import OPTIONS
 from inspector.machines.hardware import CHIPS
 from inspector.media.terminal import VERBS
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records.collectives import BY_OPCODE, OPERATIONS
 from tests.paths import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -30,12 +30,12 @@ GENERATED = {
     "docs/reference/command-line.md": "docs.generate_reference",
     "docs/reference/models.md": "docs.generate_reference",
     "docs/reference/snapshot.md": "docs.generate_reference",
-    "inspector/core/snapshot.schema.json": "inspector.core.schema",
+    "inspector/records/snapshot.schema.json": "inspector.records.schema",
 }
 # Chips and models of published runs.
 MEASURED = {
-    "inspector/machines/prediction/accuracy.json",
-    "inspector/machines/prediction/efficiencies.json",
+    "inspector/prediction/accuracy.json",
+    "inspector/prediction/efficiencies.json",
     "inspector/compare/measured/published_runs.py",
 }
 # By recipe: NAME in its paths, and the text by which files name the entry.
@@ -65,10 +65,10 @@ TABLES: Mapping[str, Collection[str]] = {
 LISTED = 3
 # Lists of operations that compute in one way, to which a new one does not belong.
 PARTICULAR = {
-    "inspector/compiled/hlo/collective_names.py": "the reductions of JAX by their opcode",
-    "inspector/compiled/hlo/collective_uses.py": "what commutes with a sum",
-    "inspector/compiled/hlo/loops.py": "the arithmetic of counters",
-    "inspector/compiled/hlo/later_passes/reductions.py": "the arithmetic of offsets",
+    "inspector/hlo/collective_names.py": "the reductions of JAX by their opcode",
+    "inspector/hlo/collective_uses.py": "what commutes with a sum",
+    "inspector/hlo/loops.py": "the arithmetic of counters",
+    "inspector/hlo/later_passes/reductions.py": "the arithmetic of offsets",
 }
 
 

@@ -9,8 +9,8 @@ from types import ModuleType
 import jax
 import pytest
 
-from inspector.core.snapshot import Finding, Program
-from inspector.producers.recorded.inspected import inspect
+from inspector.recording.inspected import inspect
+from inspector.records.snapshot import Finding, Program
 from tests.paths import CASES
 
 REPORTED = CASES / "reported"

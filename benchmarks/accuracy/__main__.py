@@ -8,17 +8,17 @@ import sys
 from benchmarks.accuracy import layout_trials, sections, sweeps
 from benchmarks.accuracy.fitting import MeasuredProgram
 from benchmarks.accuracy.table import fitted_table, measured_program, table_text
+from inspector.answers.section import Section
 from inspector.compare.measured import published_runs
 from inspector.compare.measured.published_runs import PublishedRun
-from inspector.core import output
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.files import output
 from inspector.layout import Layout
-from inspector.machines.prediction.calibration import accuracy_table
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.accuracy_verb import compare_runs
-from inspector.sections.section import Section
+from inspector.prediction.calibration import accuracy_table
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
 
 
 def main(arguments: list[str] | None = None) -> int:

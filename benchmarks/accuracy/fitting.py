@@ -15,10 +15,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from inspector.core.snapshot import Mesh, Program
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.calibration import BeforeCompile, ChipConstants, default_constants
-from inspector.machines.prediction.predicted import (
+from inspector.prediction.calibration import BeforeCompile, ChipConstants, default_constants
+from inspector.prediction.predicted import (
     Links,
     attention_seconds,
     combined,
@@ -28,7 +27,8 @@ from inspector.machines.prediction.predicted import (
     predicted,
     traffic_seconds,
 )
-from inspector.machines.prediction.step_model import modelled
+from inspector.prediction.step_model import modelled
+from inspector.records.snapshot import Mesh, Program
 
 # Values of `compute_factor` that are tried. One below 0.6 would hide a mistake.
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))

@@ -26,17 +26,18 @@ from benchmarks.accuracy.scaling_memory import Needs as MemoryNeeds
 from inspector import layout as layouts
 from inspector.compare.measured.accuracy import DIFFERENT
 from inspector.compare.ratio import of_needs
-from inspector.core import strict_json, totals
-from inspector.core.assessment import StepPart
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.files import strict_json
 from inspector.layout import Layout
 from inspector.machines import hardware
-from inspector.machines.prediction.memory import capacity_of, fit
-from inspector.machines.prediction.predicted import boundary_seconds, predicted
-from inspector.machines.prediction.ratios import Needs
-from inspector.machines.prediction.simulation import CoreSeconds
-from inspector.machines.prediction.step_parts import step_parts
+from inspector.prediction.memory import capacity_of, fit
+from inspector.prediction.predicted import boundary_seconds, predicted
+from inspector.prediction.ratios import Needs
+from inspector.prediction.simulation import CoreSeconds
+from inspector.prediction.step_parts import step_parts
+from inspector.records.assessment import StepPart
+from inspector.records.snapshot import Snapshot
+from inspector.sharding import totals
+from inspector.text.errors import InvalidInput
 
 CHIP = "a100"
 TOKENS = 2**22  # in one step of every trial, within 6% (the notes of the file)

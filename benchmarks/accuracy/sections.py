@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from benchmarks.accuracy.layout_trials import Trials
 from benchmarks.accuracy.sweeps import Sweep
-from inspector.core.formatting import counted, share_text
-from inspector.sections.section import Block, Facts, Section, Table, text
+from inspector.answers.section import Block, Facts, Section, Table, text
+from inspector.text.formatting import counted, share_text
 
 LEADING = 3  # places of a ranking in which the fastest layout is looked for
 

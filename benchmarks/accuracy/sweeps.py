@@ -15,8 +15,8 @@ from typing import Any
 
 from inspector.compare.measured.accuracy import AccuracyRow, ordered
 from inspector.compare.measured.published_runs import PublishedRun
-from inspector.core import strict_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.files import strict_json
+from inspector.text.errors import InvalidInput, shown
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from benchmarks.accuracy import fitting
 from benchmarks.accuracy.fitting import MeasuredProgram
 from inspector.compare.measured.accuracy import NOT_COMPILED, Accuracy, row_of
 from inspector.compare.measured.published_runs import PublishedRun
-from inspector.core.snapshot import Snapshot
 from inspector.machines import targets
-from inspector.machines.prediction.calibration import accuracy_table, default_constants
-from inspector.machines.prediction.predicted import RangedAmounts, combined, interval, predicted
-from inspector.machines.prediction.ratios import KINDS, Needs
-from inspector.machines.prediction.step_parts import step_parts
+from inspector.prediction.calibration import accuracy_table, default_constants
+from inspector.prediction.predicted import RangedAmounts, combined, interval, predicted
+from inspector.prediction.ratios import KINDS, Needs
+from inspector.prediction.step_parts import step_parts
+from inspector.records.snapshot import Snapshot
 
 
 def fitted_table(

@@ -17,8 +17,8 @@ from benchmarks import processes
 from benchmarks.count import Count
 from benchmarks.page_session import PageSession
 from benchmarks.sessions import Server, server
-from inspector.core.errors import InvalidInput
-from inspector.service.library import Library
+from inspector.jobs.library import Library
+from inspector.text.errors import InvalidInput
 
 KILLS = 10
 SAVES = 50

@@ -21,14 +21,14 @@ from typing import Any
 from benchmarks import processes
 from benchmarks.count import Count
 from inspector import layout as layouts
-from inspector.core import snapshot
-from inspector.core.snapshot import Snapshot
 from inspector.guides import assembly, tutorials
 from inspector.guides import processes as exchanges
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
 
 KILLS = 100
 SMALL = {"model": "mlp", "layers": "2", "depth": "32", "batch": "8", "steps": "2"}

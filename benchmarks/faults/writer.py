@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from inspector.core import output
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot, Source
-from inspector.service.compile_cache import CompileCache
-from inspector.service.library import Library
+from inspector.files import output
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.library import Library
+from inspector.records.snapshot import Snapshot, Source
+from inspector.text.errors import InvalidInput
 
 _NOISE = 300_000  # hexadecimal digits; a write takes milliseconds
 Step = tuple[str, str]  # what is done, and its name

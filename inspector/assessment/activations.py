@@ -8,9 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from inspector.compiled.hlo import shapes
-from inspector.compiled.op_name import phases_of
-from inspector.core.snapshot import (
+from inspector.hlo import shapes
+from inspector.hlo.op_name import phases_of
+from inspector.machines.hardware import Chip
+from inspector.prediction.evidence import partitioned_for, platform_of
+from inspector.prediction.predicted import Predicted, predicted_in
+from inspector.prediction.simulation import seconds_by_module
+from inspector.records.snapshot import (
     CheckpointName,
     CheckpointPolicy,
     KeptActivation,
@@ -20,10 +24,6 @@ from inspector.core.snapshot import (
     Residuals,
     Snapshot,
 )
-from inspector.machines.evidence import partitioned_for, platform_of
-from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import Predicted, predicted_in
-from inspector.machines.prediction.simulation import seconds_by_module
 
 Place = Literal["device", "host", "recomputed"]
 _NO_NAME: Sequence[CheckpointName | None] = (None,)

@@ -7,9 +7,18 @@ the figure from here and adds its parts.
 from collections import Counter
 from collections.abc import Sequence
 
-from inspector.checks import audit
+from inspector import audit
 from inspector.compiled.device_traffic import range_of_run
-from inspector.core.assessment import (
+from inspector.layout.plan import rejection
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.machines.mesh_links import bytes_between_slices
+from inspector.prediction import memory
+from inspector.prediction.evidence import evidence_of, evidence_on, for_chip, platform_on
+from inspector.prediction.predicted import Predicted, predicted, predicted_in
+from inspector.prediction.step_parts import measured_parts, step_parts
+from inspector.prediction.step_program import step_program
+from inspector.records.assessment import (
     REJECTED,
     UNKNOWN_AXES,
     Assessment,
@@ -19,22 +28,13 @@ from inspector.core.assessment import (
     Step,
     StepTraffic,
 )
-from inspector.core.formatting import and_text, bytes_text
-from inspector.core.meshes import number_of_devices
-from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Collective, Mesh, Program, Snapshot
-from inspector.core.statistics import statistics
-from inspector.core.step_program import step_program
-from inspector.core.totals import state_totals
-from inspector.core.traffic import least_bytes, sent_by_busiest, traffic, wire_bytes_of_iteration
-from inspector.layout.plan import rejection
-from inspector.machines import targets
-from inspector.machines.evidence import evidence_of, evidence_on, for_chip, platform_on
-from inspector.machines.hardware import Chip
-from inspector.machines.mesh_links import bytes_between_slices
-from inspector.machines.prediction import memory
-from inspector.machines.prediction.predicted import Predicted, predicted, predicted_in
-from inspector.machines.prediction.step_parts import measured_parts, step_parts
+from inspector.records.snapshot import Collective, Mesh, Program, Snapshot
+from inspector.records.statistics import statistics
+from inspector.sharding.meshes import number_of_devices
+from inspector.sharding.once import once_per_snapshot
+from inspector.sharding.totals import state_totals
+from inspector.sharding.traffic import least_bytes, sent_by_busiest, traffic, wire_bytes_of_iteration
+from inspector.text.formatting import and_text, bytes_text
 
 NO_CHIP = "no chip is chosen"
 
@@ -51,7 +51,7 @@ def assess(snapshot: Snapshot, chip: Chip | None = None) -> Assessment:
     Args:
       chip: the chosen chip for a Snapshot without one. Others are assessed on their own chip.
 
-    >>> from inspector.core.snapshot import Snapshot, Source
+    >>> from inspector.records.snapshot import Snapshot, Source
     >>> assess(Snapshot(Source("plan", None, "2026-01-01"), None, None, ())).basis
     'planned'
     """

@@ -2,11 +2,11 @@
 
 import math
 
-from inspector.core.assessment import UNKNOWN_AXES, Assessment, MemoryKind, MemoryNeed, Step, StepPart
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
-from inspector.core.program_names import is_step, run_of
 from inspector.machines import hardware
 from inspector.machines.hardware import si_text
+from inspector.records.assessment import UNKNOWN_AXES, Assessment, MemoryKind, MemoryNeed, Step, StepPart
+from inspector.text.formatting import bytes_text, counted, mesh_axes_text, seconds_text, share_text
+from inspector.text.program_names import is_step, run_of
 
 # The name of each kind, and the beginning of a sentence about it.
 _WORK_WORDS = {

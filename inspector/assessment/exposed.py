@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.core.assumed import once
-from inspector.core.formatting import and_text
-from inspector.core.snapshot import Collective, Program, Schedule, ScheduledOperation, Snapshot
+from inspector.compiled.assumed import once
 from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import Overlap
-from inspector.machines.evidence import platform_of, program_for_chip
 from inspector.machines.hardware import Chip
-from inspector.machines.prediction.independent import independent_seconds, transfers_of, users_of
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.machines.prediction.simulation import MOST_DEPTH, directions, executions
-from inspector.machines.prediction.step_parts import collective_of
+from inspector.prediction.evidence import platform_of, program_for_chip
+from inspector.prediction.independent import independent_seconds, transfers_of, users_of
+from inspector.prediction.predicted import predicted_in
+from inspector.prediction.simulation import MOST_DEPTH, directions, executions
+from inspector.prediction.step_parts import collective_of
+from inspector.records.snapshot import Collective, Program, Schedule, ScheduledOperation, Snapshot
+from inspector.text.formatting import and_text
 
 Reason = Literal["synchronous", "used at once", "nothing to compute", "shared links"]
 Basis = Literal["profile", "schedule"]

@@ -5,18 +5,18 @@ from dataclasses import dataclass, replace
 
 from inspector.assessment.assess import step_time, traffic_of
 from inspector.assessment.because import axes_text, part_text
-from inspector.core.assessment import PartKind, Step, StepPart
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import seconds_text
-from inspector.core.meshes import on_cpu
-from inspector.core.snapshot import Collective, LateDevice, Mesh, Program, Snapshot
 from inspector.machines.hardware import Chip
 from inspector.machines.links import NoLink, collective_time
 from inspector.machines.mesh_links import link_of, links_of
-from inspector.machines.prediction.predicted import Predicted, predicted_in
-from inspector.machines.prediction.simulation import executions
-from inspector.machines.prediction.step_model import modelled
-from inspector.machines.prediction.step_parts import collective_of, step_parts
+from inspector.prediction.predicted import Predicted, predicted_in
+from inspector.prediction.simulation import executions
+from inspector.prediction.step_model import modelled
+from inspector.prediction.step_parts import collective_of, step_parts
+from inspector.records.assessment import PartKind, Step, StepPart
+from inspector.records.snapshot import Collective, LateDevice, Mesh, Program, Snapshot
+from inspector.sharding.meshes import on_cpu
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import seconds_text
 
 STEP = "step"
 # A difference of a part below this share of the step has no sentence.

@@ -8,14 +8,14 @@ from inspector.assessment import part_text
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
 from inspector.compare.question import REJECTED, SAME_WORK, UNKNOWN, Answer, QuestionRow, Statement
-from inspector.core.assessment import FLOPS, INTERVAL, MEMORY, STEP, TRAFFIC
-from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
-from inspector.core.step_program import step_program
-from inspector.core.traffic import Traffic, traffic
 from inspector.machines import hardware
 from inspector.machines.hardware import si_text
-from inspector.machines.prediction import memory
-from inspector.machines.prediction.predicted import predicted_in
+from inspector.prediction import memory
+from inspector.prediction.predicted import predicted_in
+from inspector.prediction.step_program import step_program
+from inspector.records.assessment import FLOPS, INTERVAL, MEMORY, STEP, TRAFFIC
+from inspector.sharding.traffic import Traffic, traffic
+from inspector.text.formatting import bytes_text, mesh_axes_text, seconds_text
 
 Kind = Literal["memory", "time", "traffic", "flops"]
 TITLES: Mapping[Kind, str] = {"memory": MEMORY, "time": STEP, "traffic": TRAFFIC, "flops": FLOPS}

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from inspector.core import snapshot as snapshots
-from inspector.core import strict_json, typed_json
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Snapshot
-from inspector.core.typed_json import NonNegativeInt, Record
+from inspector.files import strict_json
 from inspector.machines import hardware
+from inspector.records import snapshot as snapshots
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.records.typed_json import NonNegativeInt, Record
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted
 
 # Give arrays the same paths in Snapshots that name them differently, and plans the same programs.
 #

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from inspector import layout as layouts
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.once import once_per_snapshot
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import hardware
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.once import once_per_snapshot
+from inspector.text.errors import InvalidInput, shown
 
 PARAMETERS = ("pin", "baseline", "chip")
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from inspector.compare import origin
-from inspector.core.errors import shown
-from inspector.core.formatting import and_text, counted
-from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS, state_totals, states_text
 from inspector.layout.plan import rejection
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.totals import STATE_GROUPS, state_totals, states_text
+from inspector.text.errors import shown
+from inspector.text.formatting import and_text, counted
 
 # Packages that decide about sharding and compiled programs.
 _PACKAGES = ("jax", "jaxlib", "flax", "libtpu", "optax")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from inspector.assessment import assess
 from inspector.compare import origin
 from inspector.compare.question import SAME_WORK, WorkScale
-from inspector.core.assessment import Assessment, Evidence
-from inspector.core.formatting import and_text
-from inspector.core.snapshot import Snapshot
-from inspector.core.step_program import step_program
-from inspector.core.totals import STATE_GROUPS, states_text
 from inspector.machines import hardware
-from inspector.machines.evidence import for_chip
 from inspector.machines.hardware import Chip
+from inspector.prediction.evidence import for_chip
+from inspector.prediction.step_program import step_program
+from inspector.records.assessment import Assessment, Evidence
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.totals import STATE_GROUPS, states_text
+from inspector.text.formatting import and_text
 
 # Sizes that change the amount of work of a step, but not the model, and their plurals.
 _WORK_SIZES = {"batch": "batches", "seq": "sequence lengths"}

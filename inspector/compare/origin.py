@@ -2,10 +2,10 @@
 
 import json
 
-from inspector.core.snapshot import ArgumentUse, Snapshot
-from inspector.core.sources import SOURCES
-from inspector.core.statistics import sum_known
+from inspector.files.sources import SOURCES
 from inspector.machines import targets
+from inspector.records.snapshot import ArgumentUse, Snapshot
+from inspector.records.statistics import sum_known
 
 
 def text(snapshot: Snapshot) -> str:

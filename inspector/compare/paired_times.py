@@ -11,13 +11,13 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.compare.ratio import Ratio, of_rounds
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Snapshot
-from inspector.core.typed_json import FiniteFloat, NonNegativeInt, Record
 from inspector.layout import Layout, emulation
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines.compiler_options import UNSAFE_FLAG
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.records.typed_json import FiniteFloat, NonNegativeInt, Record
+from inspector.text.errors import InvalidInput, shown
 
 FORMAT = "sharding-paired-times"
 VERSION = 1

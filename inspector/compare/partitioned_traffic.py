@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from inspector.compiled.op_name import OpName, parse_op_name
-from inspector.core.snapshot import Collective, Program, Snapshot
-from inspector.core.statistics import sum_known
-from inspector.core.traffic import Traffic, traffic
-from inspector.machines.evidence import partitioned_beside
+from inspector.hlo.op_name import OpName, parse_op_name
+from inspector.prediction.evidence import partitioned_beside
+from inspector.records.snapshot import Collective, Program, Snapshot
+from inspector.records.statistics import sum_known
+from inspector.sharding.traffic import Traffic, traffic
 
 Axes = tuple[str, ...] | None
 Reason = Literal[

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from inspector.core.assessment import LEAST_CHANGE, REJECTED
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import rejection
+from inspector.records.assessment import LEAST_CHANGE, REJECTED
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import bytes_text
 
 Verdict = Literal[
     "baseline",

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from inspector.compare.question import change_text
-from inspector.core.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
-from inspector.machines.prediction.ratios import (
+from inspector.prediction.ratios import (
     KINDS,
     Decider,
     Needs,
@@ -18,6 +17,7 @@ from inspector.machines.prediction.ratios import (
     less_of_everything,
     published,
 )
+from inspector.records.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
 
 # The basis of an answer.
 LESS, COMMON, PAIRS, MEASURED = (

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from inspector.core.formatting import mesh_sizes_text
-from inspector.core.rules.entries import without_size_1
-from inspector.core.sharding import place_array
-from inspector.core.snapshot import Array, Mesh
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding.placement import place_array
+from inspector.sharding.rules.entries import without_size_1
+from inspector.text.formatting import mesh_sizes_text
 
 # The mesh axes that split one dimension, major axis first, each with its size.
 Axes = tuple[tuple[str, int], ...]

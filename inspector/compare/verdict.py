@@ -24,12 +24,12 @@ from inspector.compare.compared import (
 )
 from inspector.compare.question import Answer
 from inspector.compare.ratio import COMMON, LESS, ratio_of
-from inspector.core.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
-from inspector.core.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
-from inspector.core.program_names import noun
-from inspector.core.step_program import step_program
 from inspector.machines import hardware
-from inspector.machines.prediction.ratios import assumption
+from inspector.prediction.ratios import assumption
+from inspector.prediction.step_program import step_program
+from inspector.records.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
+from inspector.text.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
+from inspector.text.program_names import noun
 
 _COMPARED = ("better", "worse", "equal")
 _LEAST: Mapping[Kind, str] = {"memory": "memory", "traffic": "traffic", "flops": "FLOPs"}

@@ -20,15 +20,15 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from inspector.compiled.gradients import gradient_results
-from inspector.compiled.hlo import opcodes
-from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Forward, Tree, as_tuple, leaves
-from inspector.compiled.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
-from inspector.compiled.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, NORMALIZES, WITHOUT_DATA
-from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.op_name import TRANSPOSED
-from inspector.core.collectives import BY_OPCODE
-from inspector.core.snapshot import ArgumentUse
+from inspector.hlo import opcodes
+from inspector.hlo.analysis import Analysis
+from inspector.hlo.dataflow import Forward, Tree, as_tuple, leaves
+from inspector.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
+from inspector.hlo.op_name import TRANSPOSED
+from inspector.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, NORMALIZES, WITHOUT_DATA
+from inspector.hlo.shapes import Shape
+from inspector.records.collectives import BY_OPCODE
+from inspector.records.snapshot import ArgumentUse
 
 # Parts of the targets of custom calls that are matrix products: cuBLAS, oneDNN and Triton.
 _PRODUCT_TARGETS = ("gemm", "matmul", "$dot", "conv")

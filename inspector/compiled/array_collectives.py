@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Array, Collective, Snapshot
-from inspector.core.traffic import outputs_of, parts_of
+from inspector.hlo.op_name import parse_op_name
+from inspector.records.collectives import REDUCTIONS
+from inspector.records.snapshot import Array, Collective, Snapshot
+from inspector.sharding.traffic import outputs_of, parts_of
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
-from inspector.core.rules import rule_behind
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Collective, Conflict, ConflictSide, Origin, Program, Snapshot
-from inspector.core.statistics import by_key
-from inspector.core.traffic import wire_bytes_of_run
+from inspector.records.snapshot import Array, Collective, Conflict, ConflictSide, Origin, Program, Snapshot
+from inspector.records.statistics import by_key
+from inspector.sharding.rules import rule_behind
+from inspector.sharding.rules.written import recorded
+from inspector.sharding.traffic import wire_bytes_of_run
 
 
 @dataclass(frozen=True)

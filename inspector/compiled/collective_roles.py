@@ -4,10 +4,10 @@ import itertools
 import re
 from collections.abc import Mapping
 
-from inspector.compiled.op_name import BACKWARD, FUNCTIONS, parse_op_name, phases_of
-from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, Program, Snapshot
-from inspector.core.traffic import outputs_of, parts_of
+from inspector.hlo.op_name import BACKWARD, FUNCTIONS, parse_op_name, phases_of
+from inspector.records.collectives import REDUCTIONS
+from inspector.records.snapshot import Collective, Program, Snapshot
+from inspector.sharding.traffic import outputs_of, parts_of
 
 PARAMETERS, GRADIENTS = "gather of parameters", "sum of gradients"
 OPTIMIZER, EXPERTS, ACTIVATIONS = "optimizer state", "experts", "activations"

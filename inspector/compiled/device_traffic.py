@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.core.collectives import OPERATIONS, Route
-from inspector.core.snapshot import Collective, Mesh
-from inspector.core.traffic import total_of_taken, wire_bytes_of_run
-from inspector.core.typed_json import LARGEST
+from inspector.records.collectives import OPERATIONS, Route
+from inspector.records.snapshot import Collective, Mesh
+from inspector.records.typed_json import LARGEST
+from inspector.sharding.traffic import total_of_taken, wire_bytes_of_run
 
 ASSUMED = "ring algorithm assumed"
 

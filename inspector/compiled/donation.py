@@ -9,10 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.core import memory_kinds, sharding
-from inspector.core.formatting import bytes_text, shape_text
-from inspector.core.memory_kinds import in_host_memory, memory_kind
-from inspector.core.snapshot import (
+from inspector.records.snapshot import (
     Array,
     Donation,
     Mesh,
@@ -22,6 +19,10 @@ from inspector.core.snapshot import (
     Spec,
     UnusedDonation,
 )
+from inspector.sharding import memory_kinds
+from inspector.sharding import placement as sharding
+from inspector.sharding.memory_kinds import in_host_memory, memory_kind
+from inspector.text.formatting import bytes_text, shape_text
 
 
 def with_donation(snapshot: Snapshot) -> Snapshot:

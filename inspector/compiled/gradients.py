@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.dataflow import Value
-from inspector.compiled.hlo.opcodes import SAME_DATA
-from inspector.compiled.op_name import parse_op_name
+from inspector.hlo.analysis import Analysis
+from inspector.hlo.dataflow import Value
+from inspector.hlo.op_name import parse_op_name
+from inspector.hlo.opcodes import SAME_DATA
 
 # They hold the data of an operand, another shard of it, or the sum of all shards.
 _SAME_VALUE = SAME_DATA | {"collective", "slice", "fusion"}

@@ -10,10 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, Conflict
-from inspector.core.traffic import inputs_of, outputs_of, parts_of
+from inspector.hlo.op_name import parse_op_name
+from inspector.records.collectives import REDUCTIONS
+from inspector.records.snapshot import Collective, Conflict
+from inspector.sharding.traffic import inputs_of, outputs_of, parts_of
 
 # Name of a collective, and the number of its part; None for one that is not combined.
 PartKey = tuple[str, int | None]

@@ -14,10 +14,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 
 from inspector.compiled.matched_conflicts import matched_conflicts
-from inspector.compiled.op_name import parse_op_name
-from inspector.core.collectives import REDUCTIONS
-from inspector.core.snapshot import Collective, CollectivePart, Conflict, Origin, Program
-from inspector.core.traffic import parts_of
+from inspector.hlo.op_name import parse_op_name
+from inspector.records.collectives import REDUCTIONS
+from inspector.records.snapshot import Collective, CollectivePart, Conflict, Origin, Program
+from inspector.sharding.traffic import parts_of
 
 
 def with_origins(compiled: Sequence[Program], partitioned: Sequence[Program]) -> tuple[Program, ...]:

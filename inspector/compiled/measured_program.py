@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from inspector.core.assumed import Assumed, assume
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import some_text
-from inspector.core.snapshot import Collective, Finding, Program, Snapshot
+from inspector.compiled.assumed import Assumed, assume
+from inspector.records.snapshot import Collective, Finding, Program, Snapshot
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import some_text
 
 NOT_JOINED = "profile-program-not-joined"
 _MEASURED = ", as measured"

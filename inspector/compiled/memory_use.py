@@ -7,18 +7,16 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from inspector.compiled.hlo import collective_parts
-from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.attention_kernels import PlannedKernel
-from inspector.compiled.hlo.dataflow import CallFrame, Value
-from inspector.compiled.hlo.fused_values import fused_values
-from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
-from inspector.compiled.hlo.module import Instruction
-from inspector.compiled.hlo.opcodes import WRITES
-from inspector.compiled.op_name import BACKWARD, parse_op_name, phases_of
-from inspector.core.array_groups import USE_GROUPS
-from inspector.core.array_roles import group_of_input
-from inspector.core.snapshot import (
+from inspector.hlo import collective_parts
+from inspector.hlo.analysis import Analysis
+from inspector.hlo.attention_kernels import PlannedKernel
+from inspector.hlo.dataflow import CallFrame, Value
+from inspector.hlo.fused_values import fused_values
+from inspector.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
+from inspector.hlo.module import Instruction
+from inspector.hlo.op_name import BACKWARD, parse_op_name, phases_of
+from inspector.hlo.opcodes import WRITES
+from inspector.records.snapshot import (
     ArgumentUse,
     CollectivePart,
     GroupUse,
@@ -27,7 +25,9 @@ from inspector.core.snapshot import (
     Phase,
     UseGroup,
 )
-from inspector.core.typed_json import LARGEST
+from inspector.records.typed_json import LARGEST
+from inspector.sharding.array_groups import USE_GROUPS
+from inspector.sharding.array_roles import group_of_input
 
 _KEY = re.compile(
     r"""\.(?P<name>[A-Za-z_]\w*+)"""

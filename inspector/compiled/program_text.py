@@ -4,23 +4,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from inspector.compiled import hlo
+from inspector import hlo
 from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
 from inspector.compiled.gradients import gradient_results
-from inspector.compiled.hlo import entry, ragged_rows, remarkable
-from inspector.compiled.hlo.analysis import Analysis, open_choices
-from inspector.compiled.hlo.collective_uses import uses
-from inspector.compiled.hlo.entry import EntryValue
-from inspector.compiled.hlo.later_passes import with_ragged_products
-from inspector.compiled.hlo.live_values import live_values
-from inspector.compiled.hlo.moved_arrays import Moved, moved_arrays, paths_of
-from inspector.compiled.hlo.pipelines import pipelines
-from inspector.compiled.hlo.remarkable import fingerprint
-from inspector.compiled.hlo.schedule import schedule
 from inspector.compiled.memory_use import memory_use
 from inspector.compiled.residuals import kept_gathers, residuals
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import (
+from inspector.hlo import entry, ragged_rows, remarkable
+from inspector.hlo.analysis import Analysis, open_choices
+from inspector.hlo.collective_uses import uses
+from inspector.hlo.entry import EntryValue
+from inspector.hlo.later_passes import with_ragged_products
+from inspector.hlo.live_values import live_values
+from inspector.hlo.moved_arrays import Moved, moved_arrays, paths_of
+from inspector.hlo.pipelines import pipelines
+from inspector.hlo.remarkable import fingerprint
+from inspector.hlo.schedule import schedule
+from inspector.records.snapshot import (
     ArgumentUse,
     Collective,
     CollectivePart,
@@ -38,7 +37,8 @@ from inspector.core.snapshot import (
     UnevenGather,
     Work,
 )
-from inspector.core.statistics import sum_known
+from inspector.records.statistics import sum_known
+from inspector.text.errors import InvalidInput
 
 # Inputs and outputs of programs that are not arrays of a Snapshot.
 _NOT_ARRAYS = frozenset({"key", "loss"})

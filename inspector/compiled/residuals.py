@@ -12,27 +12,18 @@ import re
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compiled.hlo.accesses import updates_in_place
-from inspector.compiled.hlo.analysis import Analysis
-from inspector.compiled.hlo.asynchronous import begun
-from inspector.compiled.hlo.dataflow import CallFrame, Value
-from inspector.compiled.hlo.fused_values import FusedTraffic
-from inspector.compiled.hlo.live_values import DEVICE, HOST, Buffer, LiveValues
-from inspector.compiled.hlo.module import Computation, Instruction, TooLong
-from inspector.compiled.hlo.opcodes import (
-    ANNOTATIONS,
-    KEEPS_DATA,
-    MOVES,
-    RUNS,
-    SAME_DATA,
-    WITHOUT_DATA,
-    WRITES,
-    Does,
-)
-from inspector.compiled.hlo.shapes import Shape
-from inspector.compiled.hlo.work import WorkCount
-from inspector.compiled.op_name import BACKWARD, OpName, parse_op_name, phases_of, without_layer_numbers
-from inspector.core.snapshot import (
+from inspector.hlo.accesses import updates_in_place
+from inspector.hlo.analysis import Analysis
+from inspector.hlo.asynchronous import begun
+from inspector.hlo.dataflow import CallFrame, Value
+from inspector.hlo.fused_values import FusedTraffic
+from inspector.hlo.live_values import DEVICE, HOST, Buffer, LiveValues
+from inspector.hlo.module import Computation, Instruction, TooLong
+from inspector.hlo.op_name import BACKWARD, OpName, parse_op_name, phases_of, without_layer_numbers
+from inspector.hlo.opcodes import ANNOTATIONS, KEEPS_DATA, MOVES, RUNS, SAME_DATA, WITHOUT_DATA, WRITES, Does
+from inspector.hlo.shapes import Shape
+from inspector.hlo.work import WorkCount
+from inspector.records.snapshot import (
     CARRY,
     Collective,
     KeptActivation,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import plotly.graph_objects as go
 
 from inspector.compare.measured.accuracy import Accuracy, AccuracyRow
-from inspector.core.formatting import counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
+from inspector.text.formatting import counted, seconds_text
 
 _PLOT_PX = 380
 _RIGHT_PX, _BOTTOM_PX = 12, 60

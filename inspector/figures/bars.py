@@ -7,11 +7,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core.collectives import OPS
-from inspector.core.formatting import bytes_text, counted, exact_bytes_text
-from inspector.core.statistics import by_key
-from inspector.core.traffic import Traffic, axes_text
 from inspector.figures import frame, labels, palette, ticks
+from inspector.records.collectives import OPS
+from inspector.records.statistics import by_key
+from inspector.sharding.traffic import Traffic, axes_text
+from inspector.text.formatting import bytes_text, counted, exact_bytes_text
 
 SIDE_PX = 4
 HEADING_PX = 24

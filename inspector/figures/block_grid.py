@@ -14,11 +14,12 @@ from threading import Lock
 import cachetools
 import numpy as np
 
-from inspector.core import formatting, sharding
-from inspector.core.sharding import Placement
-from inspector.core.sharding_text import inside_shard_map
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import mesh_layout
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import placement as sharding
+from inspector.sharding.placement import Placement
+from inspector.sharding.sharding_text import inside_shard_map
+from inspector.text import formatting
 
 _REMEMBERED = 32  # placements; one of an array on 100,000 devices takes about 5 MB
 

@@ -8,9 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting, sharding_text
-from inspector.core.sharding_text import dimension_text, spec_text
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import cells, frame, lattice, palette, ticks
 from inspector.figures.block_grid import (
     BY_DEFAULT,
@@ -25,6 +22,10 @@ from inspector.figures.block_grid import (
 )
 from inspector.figures.lattice import Sheet
 from inspector.figures.mesh_layout import coordinates_text, known_processes
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import sharding_text
+from inspector.sharding.sharding_text import dimension_text, spec_text
+from inspector.text import formatting
 
 _MANY_REPLICAS = 9  # with more, all holders of a block get the same list of devices
 

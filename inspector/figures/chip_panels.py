@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.core.formatting import and_text, counted
-from inspector.core.snapshot import Mesh
 from inspector.figures.mesh_layout import known_processes
 from inspector.machines.targets import GPUS_PER_NODE
 from inspector.machines.torus_groups import TorusPlaces, places_of
+from inspector.records.snapshot import Mesh
+from inspector.text.formatting import and_text, counted
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import numpy as np
 import plotly.graph_objects as go
 
 from inspector.compiled.device_traffic import ASSUMED, DeviceTraffic
-from inspector.core import formatting
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Mesh
 from inspector.figures import cells, frame, labels, mesh_layout, palette, ticks
 from inspector.guides.transfer import Transfer
+from inspector.records.snapshot import Mesh
+from inspector.text import formatting
+from inspector.text.formatting import counted
 
 MOST_DEVICES = 64  # more devices on one side share cells
 _CELL_PX = (6, 34)  # the minimum and maximum height of a row

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting
-from inspector.core.formatting import shape_text
 from inspector.figures import palette
 from inspector.figures.pieces import PieceTile, tiles_figure
 from inspector.guides.processes import Exchanged, HostLocal, ProcessView
+from inspector.text import formatting
+from inspector.text.formatting import shape_text
 
 _MOST_HEIGHT_PX = 1200  # 64 rows of the largest request, and their labels
 

@@ -8,7 +8,7 @@ import html
 import textwrap
 import unicodedata
 
-from inspector.core.printable import printable
+from inspector.text.printable import printable
 
 # The fonts of saved pictures: at most as wide as Arial, in which `arial_px` measures, if one is installed.
 FONTS = "Source Sans Pro, Arial, Liberation Sans, DejaVu Sans Condensed, Open Sans, sans-serif"

@@ -11,8 +11,6 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core import formatting, sharding_text
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, cells, frame, labels, palette, ticks
 from inspector.figures.block_grid import (
     Arrangement,
@@ -24,6 +22,9 @@ from inspector.figures.block_grid import (
     split_dimensions,
     why_no_map,
 )
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import sharding_text
+from inspector.text import formatting
 
 _GAP_PX = 26
 _NARROWEST_PX = 230  # a map and its labels cannot be read if narrower

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core.array_groups import USE_GROUPS
-from inspector.core.formatting import bytes_text, exact_bytes_text
-from inspector.core.snapshot import MemoryUse
 from inspector.figures import frame, palette
+from inspector.records.snapshot import MemoryUse
+from inspector.sharding.array_groups import USE_GROUPS
+from inspector.text.formatting import bytes_text, exact_bytes_text
 
 _PLOT_PX = 230
 _LEFT_PX, _RIGHT_PX, _BOTTOM_PX = 64, 12, 88

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting
-from inspector.core.snapshot import Mesh
 from inspector.figures import cells, lattice, ticks
+from inspector.records.snapshot import Mesh
+from inspector.text import formatting
 
 MOST_CELLS = 9_216  # the chips of the largest TPU slice that can be bought, of TPU7x
 SIDES_PX = 52  # tick labels and margins of a figure of a mesh

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting
-from inspector.core.sharding_text import mesh_text
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, frame, mesh_layout, palette
 from inspector.figures.block_grid import PlacedArray, placed
 from inspector.figures.mesh_layout import mesh_grid, processes_of, processes_text
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding.sharding_text import mesh_text
+from inspector.text import formatting
 
 # By share: almost nothing, less than half, half or more, everything. Black text can be read on each.
 _COLORS = (palette.REPLICATED, *palette.AMOUNTS[1:4])

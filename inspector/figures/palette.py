@@ -25,9 +25,9 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
-from inspector.core.array_groups import USE_GROUPS
-from inspector.core.formatting import axis_of
-from inspector.core.snapshot import Mesh, Spec
+from inspector.records.snapshot import Mesh, Spec
+from inspector.sharding.array_groups import USE_GROUPS
+from inspector.text.formatting import axis_of
 
 BLACK, WHITE = "#000000", "#FFFFFF"
 # The grounds of pictures outside of a page, and the text colors on them.

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.core import formatting, sharding, sharding_text
-from inspector.core.formatting import counted, shape_text
-from inspector.core.sharding_text import mesh_text
 from inspector.figures import cells, frame, labels, lattice, palette
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
+from inspector.sharding import placement as sharding
+from inspector.sharding import sharding_text
+from inspector.sharding.sharding_text import mesh_text
+from inspector.text import formatting
+from inspector.text.formatting import counted, shape_text
 
 _LABEL_PX = 19  # the line above a tile
 _LOWEST_PX, _HIGHEST_PX = 15, 26  # the height of a row of numbers

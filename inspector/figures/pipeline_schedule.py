@@ -5,9 +5,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.core import pipelines as schedule
-from inspector.core.snapshot import Pipeline
 from inspector.figures import frame, labels, palette, ticks
+from inspector.prediction import pipelines as schedule
+from inspector.records.snapshot import Pipeline
 
 # One iteration of a loop; None for a gap.
 Column = tuple[Pipeline, int] | None

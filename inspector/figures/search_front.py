@@ -8,12 +8,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.compare.search.answer import SearchAnswer, answer_of, name_of, round_of
-from inspector.compare.search.result import Candidate, SearchResult
-from inspector.core.formatting import bytes_text, counted, seconds_text
 from inspector.figures import frame, labels, palette, ticks
 from inspector.machines import hardware
-from inspector.machines.prediction.memory import capacity_of
+from inspector.prediction.memory import capacity_of
+from inspector.search.answer import SearchAnswer, answer_of, name_of, round_of
+from inspector.search.result import Candidate, SearchResult
+from inspector.text.formatting import bytes_text, counted, seconds_text
 
 MOST_POINTS = 1500  # partitioned candidates that are drawn, the fastest first: 40 kB
 _PLOT_PX = 320

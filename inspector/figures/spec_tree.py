@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from inspector.core import sharding_text
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import block_map, cells, frame, labels, palette
 from inspector.figures.palette import Fill
 from inspector.figures.tree_rows import BarMeasure, LayoutColumn, TreeRow, measure_of, rows_of
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import sharding_text
+from inspector.text.formatting import counted
 
 CHANGED, GONE = "≠", "absent"
 _GONE_AS_IN_BASELINE = "–"  # short, because a layout may lack most arrays of the others

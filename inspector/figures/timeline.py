@@ -5,14 +5,14 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from inspector.compiled.op_name import BACKWARD, phases_of
-from inspector.core.formatting import bytes_text, mesh_axes_text, seconds_text
-from inspector.core.program_names import noun
-from inspector.core.snapshot import Program, Schedule
 from inspector.figures import frame, labels, palette, ticks
+from inspector.hlo.op_name import BACKWARD, phases_of
 from inspector.machines.hardware import si_text
-from inspector.machines.prediction.simulation import CORE, MEASURED, Simulated, Span
-from inspector.machines.prediction.step_parts import critical_path
+from inspector.prediction.simulation import CORE, MEASURED, Simulated, Span
+from inspector.prediction.step_parts import critical_path
+from inspector.records.snapshot import Program, Schedule
+from inspector.text.formatting import bytes_text, mesh_axes_text, seconds_text
+from inspector.text.program_names import noun
 
 _ROW_PX = 34
 _BAR = 0.72  # of a row

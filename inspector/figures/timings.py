@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from inspector.core import formatting
-from inspector.core.collectives import OPS
-from inspector.core.program_names import title
-from inspector.core.snapshot import Program, Snapshot, Timeit, Trace
-from inspector.core.statistics import Statistics, statistics, statistics_text
 from inspector.figures import bars, frame, labels, palette
 from inspector.machines import targets
+from inspector.records.collectives import OPS
+from inspector.records.snapshot import Program, Snapshot, Timeit, Trace
+from inspector.records.statistics import Statistics, statistics, statistics_text
+from inspector.text import formatting
+from inspector.text.program_names import title
 
 # A Snapshot can be opened on another machine than the one that measured, so none is called this machine.
 EMULATED = "on emulated devices"

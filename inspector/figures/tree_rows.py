@@ -12,9 +12,9 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.core import formatting
-from inspector.core.folding import Fold, fold
-from inspector.core.snapshot import Array
+from inspector.records.snapshot import Array
+from inspector.sharding.folding import Fold, fold
+from inspector.text import formatting
 
 # Deeper segments of a path form one name, so that recursion over a tree stays shallow.
 MAX_DEPTH = 64

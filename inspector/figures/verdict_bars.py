@@ -12,7 +12,8 @@ from typing import Any
 import plotly.graph_objects as go
 
 from inspector.assessment import memory_words, part_text
-from inspector.core.assessment import (
+from inspector.figures import frame, labels, palette
+from inspector.records.assessment import (
     INTERVAL,
     MEMORY,
     STEP,
@@ -23,8 +24,7 @@ from inspector.core.assessment import (
     StepPart,
     StepTraffic,
 )
-from inspector.core.formatting import bytes_text, seconds_text, share_text
-from inspector.figures import frame, labels, palette
+from inspector.text.formatting import bytes_text, seconds_text, share_text
 
 BAR_PX, GHOST_PX, HEAD_PX = 24, 5, 20
 _GAP_PX, _BETWEEN_PX = 10, 36

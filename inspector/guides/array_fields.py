@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source, Spec
-from inspector.core.typed_json import OMIT_NONE, NonNegativeInt, Record
 from inspector.layout.layout import DEVICE_NUMBERS_PER_PROCESS
+from inspector.records import typed_json
+from inspector.records.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source, Spec
+from inspector.records.typed_json import OMIT_NONE, NonNegativeInt, Record
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted
 
 MAX_MESH_AXES = 3
 REFUSED = "refused-by-jax"  # the code of the finding if JAX raised an error

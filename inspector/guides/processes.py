@@ -12,13 +12,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from inspector import layout as layouts
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.formatting import mesh_axes_text
-from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
-from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
     REFUSED,
     JaxError,
@@ -28,6 +21,13 @@ from inspector.guides.array_fields import (
     parse_spec,
     result_snapshot,
 )
+from inspector.records import typed_json
+from inspector.records.snapshot import Array, Mesh, Snapshot, Spec
+from inspector.records.typed_json import NonNegativeInt, Record
+from inspector.sharding.sharding_text import spec_text
+from inspector.text.errors import InvalidInput, require_one_of, shown
+from inspector.text.field_parser import FieldParser, Parsed
+from inspector.text.formatting import mesh_axes_text
 
 Data = Literal["own", "same"]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from cachetools import LRUCache
 
-from inspector.core import sharding
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import bytes_text, counted
-from inspector.core.sharding import Placement
-from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.totals import STATE_GROUPS
-from inspector.core.typed_json import LARGEST
+from inspector.records.snapshot import Array, Mesh, Snapshot
+from inspector.records.typed_json import LARGEST
+from inspector.sharding import placement as sharding
+from inspector.sharding.placement import Placement
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import bytes_text, counted
 
 _MATRICES_TO_KEEP = 32  # 2 MB each for 512 devices
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Array, Mesh
-from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import MeshRequest
+from inspector.records.snapshot import Array, Mesh
+from inspector.records.typed_json import NonNegativeInt, Record
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.field_parser import FieldParser, Parsed
+from inspector.text.formatting import counted
 
 MOST_DEVICES = 64  # the tutorials keep copies of most arrays on each device
 DEFAULT_MESH = (2, 4)

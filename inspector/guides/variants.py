@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout, specs_from_rules
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.sharding.totals import STATE_GROUPS
 
 LOGICAL, DEVICE = "logical_mlp", "mlp"
 # The arrays that are compared and listed.

@@ -10,18 +10,18 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import and_text, mesh_sizes_text
-from inspector.core.rules import Rule
-from inspector.core.rules.rule import rule_text, rule_words
-from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Change, ChangeKind, Spec
-from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout import presets
 from inspector.layout.layout import Layout
 from inspector.machines import slices, targets
 from inspector.model import SizeValue
 from inspector.model.built_in import remat_names
+from inspector.records.snapshot import Change, ChangeKind, Spec
+from inspector.sharding.rules import Rule
+from inspector.sharding.rules.rule import rule_text, rule_words
+from inspector.sharding.sharding_text import spec_text
+from inspector.sharding.state_specs import Fsdp, SpecRow
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import and_text, mesh_sizes_text
 
 MOST_SWAPS = 40  # half a minute for a large model
 # Changes that keep the mesh and the sharding of the parameters: a fault there is a mistake, and its

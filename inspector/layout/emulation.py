@@ -3,10 +3,10 @@
 Emulated devices share the memory of one machine, so an array replicated on N devices takes N times its bytes.
 """
 
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Snapshot
 from inspector.layout import MOST_DEVICES
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import bytes_text
 
 # During a step the old and the new train state both exist, because the step does not donate its input.
 STATES_DURING_A_STEP = 2

@@ -10,15 +10,15 @@ import math
 import re
 from collections.abc import Sequence
 
-from inspector.core import rules as rule_list
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.rules import Rule
-from inspector.core.snapshot import Spec
-from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
 from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.machines import compiler_options, targets
 from inspector.model import ModelEntry, Partitions, Size, SizeValue, own_model
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records.snapshot import Spec
+from inspector.sharding import rules as rule_list
+from inspector.sharding.rules import Rule
+from inspector.sharding.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
+from inspector.text.errors import InvalidInput, require_one_of, shown
 
 DEFAULT_MODEL = "logical_mlp"
 DEFAULT_MESH = (2, 4)

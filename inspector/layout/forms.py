@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.field_parser import FieldParser, Parsed
 from inspector.layout import fields as texts
 from inspector.layout.layout import Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Size
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.field_parser import FieldParser, Parsed
 
 # Between the mesh axes of one dimension, and the separators of lists in the text of each field.
 _TOGETHER = "+"

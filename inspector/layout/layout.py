@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.core.rules import Rule
-from inspector.core.snapshot import Mesh, MeshAxis, Spec
-from inspector.core.state_specs import Fsdp, SpecRow
-from inspector.core.step_program import STEPS
 from inspector.layout.fields import LOCAL, print_mesh, print_row_spec
 from inspector.machines import targets
 from inspector.machines.targets import Target
 from inspector.model import ModelEntry, Partitions, SizeValue
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.prediction.step_program import STEPS
+from inspector.records.snapshot import Mesh, MeshAxis, Spec
+from inspector.sharding.rules import Rule
+from inspector.sharding.state_specs import Fsdp, SpecRow
 
 # JAX numbers the devices of process i from i times this number.
 DEVICE_NUMBERS_PER_PROCESS = 2048

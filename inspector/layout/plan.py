@@ -11,15 +11,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from inspector.compiled.matched_origins import with_origins
-from inspector.core import rules, sharding
-from inspector.core.abstract import AbstractArray, AbstractState, PartitionedPrograms
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
-from inspector.core.program_names import noun
-from inspector.core.rules import nnx
-from inspector.core.snapshot import Array, Finding, Mesh, Program, Snapshot, Source, Spec
 from inspector.layout import Layout
 from inspector.machines.hardware import Kind
+from inspector.records.snapshot import Array, Finding, Mesh, Program, Snapshot, Source, Spec
+from inspector.sharding import placement as sharding
+from inspector.sharding import rules
+from inspector.sharding.abstract import AbstractArray, AbstractState, PartitionedPrograms
+from inspector.sharding.rules import nnx
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import counted
+from inspector.text.program_names import noun
 
 INDIVISIBLE = "indivisible"
 NOT_PARTITIONED = "not-propagated"

@@ -6,11 +6,11 @@ A preset fits the models that have all logical axes of its rules.
 import math
 from dataclasses import dataclass, replace
 
-from inspector.core.rules import Rule
 from inspector.layout import Layout, print_mesh, specs_from_rules
 from inspector.layout.fields import parse_rules
 from inspector.layout.mesh_shapes import mesh_shapes
 from inspector.model import ModelEntry
+from inspector.sharding.rules import Rule
 
 
 @dataclass(frozen=True)

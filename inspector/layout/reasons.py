@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inspector.core.rules import Rule, ledger, nnx
-from inspector.core.rules.rule import Trial, of_the_mesh, outcome, rule_words
-from inspector.core.snapshot import Array, Mesh
 from inspector.model import RulesSemantics
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding.rules import Rule, ledger, nnx
+from inspector.sharding.rules.rule import Trial, of_the_mesh, outcome, rule_words
 
 __all__ = ["Reason", "reasons", "rule_words"]
 

@@ -12,16 +12,16 @@ from typing import Any, Literal
 
 import yaml
 
-from inspector.core import input_file
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, mesh_sizes_text
-from inspector.core.rules import Rule
-from inspector.core.rules.written import MOST_RULES, rule_of
-from inspector.core.typed_json import Record
+from inspector.files import input_file
 from inspector.layout.fields import MOST_AXES, NAME
 from inspector.layout.layout import Layout
 from inspector.layout.mesh_shapes import LARGE_AXES, mesh_shape
 from inspector.layout.presets import Preset
+from inspector.records.typed_json import Record
+from inspector.sharding.rules import Rule
+from inspector.sharding.rules.written import MOST_RULES, rule_of
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted, mesh_sizes_text
 
 # Characters of rules, and the suffixes of files: no rule contains a slash, and one rule alone has no reason
 # to have a suffix.

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text
-from inspector.core.snapshot import Platform, Snapshot
 from inspector.machines.hardware import Chip
+from inspector.records.snapshot import Platform, Snapshot
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import and_text
 
 # How the compilers for TPUs and GPUs make a collective asynchronous, and which options keep them from it.
 #

@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Reshard
+from inspector.records.snapshot import Reshard
+from inspector.text.errors import InvalidInput, shown
 
 GIB = 2**30
 CUBE_EDGE = 4  # chips

@@ -12,10 +12,10 @@ wrap-around link. Times are lower bounds: no other traffic uses the links.
 import math
 from dataclasses import dataclass
 
-from inspector.core.collectives import OPERATIONS, OPS, CollectiveRules
-from inspector.core.errors import InvalidInput, require_one_of
-from inspector.core.formatting import counted
 from inspector.machines.hardware import ModelledSeconds, Nccl, require_amount, si_text
+from inspector.records.collectives import OPERATIONS, OPS, CollectiveRules
+from inspector.text.errors import InvalidInput, require_one_of
+from inspector.text.formatting import counted
 
 
 @dataclass(frozen=True)

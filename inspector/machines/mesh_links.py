@@ -14,15 +14,15 @@ from functools import partial
 
 import numpy as np
 
-from inspector.core.collectives import OPERATIONS
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text, counted, mesh_axes_text
-from inspector.core.meshes import DCN, slices_of
-from inspector.core.snapshot import Collective, Mesh, MeshAxis
 from inspector.machines import links
 from inspector.machines.hardware import Chip, Nodes, Torus
 from inspector.machines.links import Link, NodeLink, NoLink, Ring, SliceLink, TorusLink
 from inspector.machines.torus_groups import CORES, AxisSpan, GroupShape, TorusPlaces, group_shapes, places_of
+from inspector.records.collectives import OPERATIONS
+from inspector.records.snapshot import Collective, Mesh, MeshAxis
+from inspector.sharding.meshes import DCN, slices_of
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import and_text, counted, mesh_axes_text
 
 Axes = tuple[str, ...]
 

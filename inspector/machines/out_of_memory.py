@@ -8,9 +8,9 @@ assignment: "Used 18.35G of 15.48G hbm", followed by the largest allocations.
 import re
 from dataclasses import dataclass
 
-from inspector.core.formatting import bytes_text
-from inspector.core.program_names import subject
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.records.snapshot import Finding, Snapshot
+from inspector.text.formatting import bytes_text
+from inspector.text.program_names import subject
 
 CODE = "out-of-memory"
 MAX_MESSAGE = 20_000  # characters; the compiler lists about twenty arrays

@@ -12,9 +12,9 @@ import math
 import re
 from dataclasses import dataclass
 
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.formatting import counted
 from inspector.machines.hardware import CHIPS, CUBE_EDGE, Chip, Shape, Torus
+from inspector.text.errors import InvalidInput, require_one_of, shown
+from inspector.text.formatting import counted
 
 GENERATIONS = tuple(name for name, chip in CHIPS.items() if isinstance(chip.network, Torus))
 

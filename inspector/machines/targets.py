@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Snapshot
 from inspector.machines import slices
 from inspector.machines.compiler_options import NO_CUDA_FOLDER
 from inspector.machines.hardware import CHIPS, Chip, Kind, chip_of_device
 from inspector.machines.slices import Slice
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, require_one_of, shown
+from inspector.text.formatting import counted
 
 # The kinds of targets, which are also kinds of a Snapshot's source.
 KINDS: tuple[Kind, ...] = ("tpu", "gpu")

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inspector.core.meshes import slices_of
-from inspector.core.snapshot import Mesh
+from inspector.records.snapshot import Mesh
+from inspector.sharding.meshes import slices_of
 
 AXIS_NAMES = "xyz"
 _MAX_DEVICES_PER_CHIP = 8  # a limit for untrusted files, above that of any chip

@@ -4,12 +4,12 @@ import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from inspector.core.formatting import counted
-from inspector.core.printable import EMOJI_NAME, one_line, printable
-from inspector.core.snapshot import Snapshot
+from inspector.answers import report, section, subject
+from inspector.answers.section import NUMBERS, cell_text, inline, more_text
 from inspector.machines.hardware import Chip
-from inspector.sections import report, section, subject
-from inspector.sections.section import NUMBERS, cell_text, inline, more_text
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import counted
+from inspector.text.printable import EMOJI_NAME, one_line, printable
 
 # Render the blocks of a section as GitHub-flavored Markdown.
 #

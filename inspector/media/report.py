@@ -7,13 +7,13 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from inspector.checks import audit
+from inspector import audit
 from inspector.compare.board import aligned
-from inspector.core import output
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Snapshot
+from inspector.files import output
 from inspector.machines.hardware import Chip
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted
 
 SUFFIXES = (".html", ".md")
 MAX_SNAPSHOTS = 8  # columns that can be read side by side

@@ -9,10 +9,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from inspector.core.rules import Rule, RulesSemantics
-from inspector.core.snapshot import MeshAxis, Spec
-from inspector.core.state_specs import SpecRow
 from inspector.model.state_specs import by_regex, fsdp
+from inspector.records.snapshot import MeshAxis, Spec
+from inspector.sharding.rules import Rule, RulesSemantics
+from inspector.sharding.state_specs import SpecRow
 
 SizeValue = int | float | bool | str
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import MeshAxis, Spec
-from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.model import ModelEntry, PipelineSizes, Size
+from inspector.records.snapshot import MeshAxis, Spec
+from inspector.sharding.state_specs import Fsdp, SpecRow
+from inspector.text.errors import InvalidInput, shown
 
 # Environment variable with the registered models, which workers inherit.
 VARIABLE = "SHARDING_INSPECTOR_OWN_MODELS"

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Spec
-from inspector.core.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
+from inspector.records.snapshot import Spec
+from inspector.sharding.state_specs import LEAST_BYTES, MOST_ROWS, Fsdp, SpecRow, check_pattern
+from inspector.text.errors import InvalidInput, shown
 
 
 class RegexTable(tuple[SpecRow, ...]):

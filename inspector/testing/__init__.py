@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # imported when a test needs them: pytest loads this package for its plugin
-    from inspector.checks.checked import Checked
-    from inspector.checks.policy import Rule
-    from inspector.core.snapshot import Snapshot
+    from inspector.audit.checked import Checked
+    from inspector.audit.policy import Rule
+    from inspector.records.snapshot import Snapshot
 
 __all__ = ["assert_policy", "no_collective", "sharding_lock"]
 
@@ -84,7 +84,7 @@ def sharding_lock(
       AssertionError: no lock file sum.sharding.json: run `pytest --update-sharding-locks` and commit it
     """
     __tracebackhide__ = True
-    from inspector.checks import checked, lock_file
+    from inspector.audit import checked, lock_file
 
     snapshot = _inspected(jitted, arguments, keywords, target)
     path = run.folder / lock
@@ -139,8 +139,8 @@ def assert_policy(
       AssertionError: no_collective: all-reduce over model in <lambda>: 1 instruction, ...
     """
     __tracebackhide__ = True
-    from inspector.checks import checked
-    from inspector.checks import policy as policies
+    from inspector.audit import checked
+    from inspector.audit import policy as policies
 
     if isinstance(policy, (str, os.PathLike)):
         rules = policies.read(run.folder / policy)
@@ -177,7 +177,7 @@ def no_collective(
       >>> no_collective("all-gather", over="fsdp", larger_than="64 MiB").title
       'no_collective'
     """
-    from inspector.checks import policy as policies
+    from inspector.audit import policy as policies
 
     given = {"op": op, "axis": over, "larger_than": larger_than, "program": program}
     table = {field: value for field, value in given.items() if value is not None}
@@ -192,8 +192,8 @@ def _inspected(
     Raises:
       InvalidInput: a Snapshot has arguments, or the function runs on one device.
     """
-    from inspector.core.errors import InvalidInput
-    from inspector.core.snapshot import Snapshot
+    from inspector.records.snapshot import Snapshot
+    from inspector.text.errors import InvalidInput
 
     if isinstance(jitted, Snapshot):
         if arguments or keywords or target is not None:
@@ -201,7 +201,7 @@ def _inspected(
         return jitted
     import jax
 
-    from inspector.producers.recorded.inspected import inspect
+    from inspector.recording.inspected import inspect
 
     snapshot = inspect(jitted, *arguments, target=target, **keywords)
     if jax.device_count() == 1 and (snapshot.mesh is None or snapshot.mesh.size == 1):
@@ -215,7 +215,7 @@ def _inspected(
 def _write(snapshot: Snapshot, path: Path) -> None:
     """Write the lock file, unless it has no change. Two tests cannot have one file with different texts."""
     __tracebackhide__ = True
-    from inspector.checks import checked, lock_file
+    from inspector.audit import checked, lock_file
 
     text = lock_file.dumps(lock_file.locked(snapshot))
     test, before = run.written.setdefault(path.resolve(), (run.test, text))
@@ -237,7 +237,7 @@ def _assert_holds(checked: Checked, before: Iterable[str] = (), after: Iterable[
       after: lines after them.
     """
     __tracebackhide__ = True
-    from inspector.core.errors import InvalidInput
+    from inspector.text.errors import InvalidInput
 
     unknown = [f"cannot be checked: {line}" for line in dict.fromkeys(checked.unknown)]
     if checked.violations:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.accuracy.__main__ import main
-from inspector.machines.prediction.calibration import accuracy_table
+from inspector.prediction.calibration import accuracy_table
 
 
 @pytest.fixture

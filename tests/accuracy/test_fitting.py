@@ -8,12 +8,20 @@ import pytest
 
 from benchmarks.accuracy import fitting
 from benchmarks.accuracy.fitting import MeasuredProgram
-from inspector.core.snapshot import Collective, MatmulFlops, Mesh, MeshAxis, Program, ScheduledOperation, Work
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction.calibration import BeforeCompile, ChipConstants, default_constants
-from inspector.machines.prediction.collective_cost import START_SECONDS
-from inspector.machines.prediction.predicted import before_compile, predicted
-from tests.machines.prediction.schedules import schedule
+from inspector.prediction.calibration import BeforeCompile, ChipConstants, default_constants
+from inspector.prediction.collective_cost import START_SECONDS
+from inspector.prediction.predicted import before_compile, predicted
+from inspector.records.snapshot import (
+    Collective,
+    MatmulFlops,
+    Mesh,
+    MeshAxis,
+    Program,
+    ScheduledOperation,
+    Work,
+)
+from tests.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 MESH = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")

@@ -12,15 +12,15 @@ from cachetools import cached
 
 from benchmarks.accuracy import layout_trials
 from benchmarks.accuracy.layout_trials import Trial
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan, with_programs
 from inspector.machines import hardware
-from inspector.machines.prediction.predicted import boundary_seconds, predicted
 from inspector.media import terminal as command_line
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.prediction.predicted import boundary_seconds, predicted
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
 
 MODELS = {
     "small": {"layers": 1, "d_model": 64, "heads": 4, "d_ff": 128},

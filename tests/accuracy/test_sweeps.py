@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.accuracy import sweeps
 from inspector.compare.measured.accuracy import AccuracyRow
-from inspector.core.errors import InvalidInput
+from inspector.text.errors import InvalidInput
 from tests.compare.measured.test_published_runs import ROW, read
 
 # Names of runs, mesh axes, and measured and predicted seconds.

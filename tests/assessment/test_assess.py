@@ -8,16 +8,16 @@ from dataclasses import replace
 
 import pytest
 
+from inspector import audit
 from inspector.assessment import assess
-from inspector.checks import audit
-from inspector.core import typed_json
-from inspector.core.assessment import Assessment
-from inspector.core.program_names import run_of
-from inspector.core.snapshot import Collective, Finding, Program, Seconds, ShardingError, Snapshot, Source
-from inspector.core.totals import state_totals
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware, out_of_memory
-from inspector.machines.prediction.predicted import predicted
+from inspector.prediction.predicted import predicted
+from inspector.records import typed_json
+from inspector.records.assessment import Assessment
+from inspector.records.snapshot import Collective, Finding, Program, Seconds, ShardingError, Snapshot, Source
+from inspector.sharding.totals import state_totals
+from inspector.text.program_names import run_of
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import samples
 

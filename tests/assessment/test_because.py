@@ -9,15 +9,15 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.assessment import assess, because, latency_text
-from inspector.core import typed_json
-from inspector.core.assessment import Assessment, MemoryNeed, Step, StepPart
-from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.snapshot import Collective, Mesh, MeshAxis, ScheduledOperation, ShardingError, Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.machines import hardware
 from inspector.machines.mesh_links import bytes_between_slices
-from inspector.service.inspection import Inspection
+from inspector.records import typed_json
+from inspector.records.assessment import Assessment, MemoryNeed, Step, StepPart
+from inspector.records.snapshot import Collective, Mesh, MeshAxis, ScheduledOperation, ShardingError, Snapshot
+from inspector.text.formatting import bytes_text, seconds_text
 from tests.compare.glances import compiled, planned, sent
-from tests.machines.prediction.schedules import long_step, schedule
+from tests.prediction.schedules import long_step, schedule
 
 SMALL = {
     "layers": "2", "embed": "64", "mlp": "128", "heads": "4", "kv_heads": "4", "head_dim": "16",

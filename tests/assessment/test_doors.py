@@ -13,14 +13,15 @@ from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.core import private_database, typed_json
-from inspector.core import snapshot as snapshots
-from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.snapshot import Snapshot
+from inspector.files import private_database
+from inspector.jobs.inspection import Inspection
 from inspector.machines import hardware, targets
 from inspector.media import report
 from inspector.media.terminal import main
-from inspector.service.inspection import Inspection
+from inspector.records import snapshot as snapshots
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import bytes_text, seconds_text
 from tests.media.streamlit import drawn_figures
 from tests.media.streamlit.scripted_page import PATIENCE
 from tests.media.terminal.command import inspector
@@ -63,7 +64,7 @@ CASES: dict[str, tuple[dict[str, str], str | None]] = {
 SCRIPT = """
 import streamlit as st
 from inspector.compare.board import Board
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.compare import board_comparison
 from inspector.media.streamlit.panels import summary_panel
 from inspector.media.streamlit.session import chip_choice

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from inspector.answers.exposed import blocks, json_of, reason_text, section
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
-from inspector.core import snapshot as snapshots
-from inspector.core.assumed import Assumed, with_assumed
-from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import Program, ScheduledComputation, ScheduledOperation, Snapshot
+from inspector.compiled.assumed import Assumed, with_assumed
 from inspector.machines import hardware, targets
-from inspector.machines.prediction.predicted import predicted_in
 from inspector.media.terminal import main
-from inspector.producers.readers import hlo_text, profile
-from inspector.sections.exposed import blocks, json_of, reason_text, section
-from tests.producers.readers.profiles.tpu_files import TEXT, Operation, Profile, Run
+from inspector.prediction.predicted import predicted_in
+from inspector.readers import hlo_text, profile
+from inspector.records import snapshot as snapshots
+from inspector.records.snapshot import Program, ScheduledComputation, ScheduledOperation, Snapshot
+from inspector.text.formatting import seconds_text
+from tests.readers.profiles.tpu_files import TEXT, Operation, Profile, Run
 
 pytestmark = pytest.mark.first_jax_is_enough
 

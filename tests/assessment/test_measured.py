@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from inspector.answers import time, verdict_bars
+from inspector.answers.section import Section, Table
 from inspector.assessment import assess, because
 from inspector.assessment.because import part_text
 from inspector.assessment.measured import MeasuredStep, measured_step
 from inspector.compare.compared import compared
 from inspector.compare.questions import questions
-from inspector.core import snapshot as snapshots
-from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import Program, Snapshot
 from inspector.figures.timeline import timeline, trace_events
 from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines import hardware, targets
-from inspector.machines.evidence import for_chip
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.machines.prediction.simulation import MEASURED
-from inspector.machines.prediction.step_parts import measured_spans
 from inspector.media import report as reports
-from inspector.producers.readers import profile
-from inspector.sections import time, verdict_bars
-from inspector.sections.section import Section, Table
-from tests.producers.readers.profiles.tpu_files import Profile, usual_run
+from inspector.prediction.evidence import for_chip
+from inspector.prediction.predicted import predicted_in
+from inspector.prediction.simulation import MEASURED
+from inspector.prediction.step_parts import measured_spans
+from inspector.readers import profile
+from inspector.records import snapshot as snapshots
+from inspector.records.snapshot import Program, Snapshot
+from inspector.text.formatting import seconds_text
+from tests.readers.profiles.tpu_files import Profile, usual_run
 
 pytestmark = pytest.mark.first_jax_is_enough
 

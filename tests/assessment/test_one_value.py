@@ -15,20 +15,20 @@ from streamlit.testing.v1 import AppTest
 
 from benchmarks.processes import until
 from inspector import layout as layouts
+from inspector.answers import assessed
 from inspector.assessment import assess
 from inspector.compare.board import Board, dumps
-from inspector.core import private_database
-from inspector.core import snapshot as snapshots
-from inspector.core.assessment import MEMORY, STEP, TRAFFIC, Assessment
-from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.snapshot import Snapshot
+from inspector.files import private_database
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.library import Library
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.terminal import main
-from inspector.sections import assessed
-from inspector.service.inspection import Inspection
-from inspector.service.library import Library
+from inspector.records import snapshot as snapshots
+from inspector.records.assessment import MEMORY, STEP, TRAFFIC, Assessment
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import bytes_text, seconds_text
 from tests.assessment.test_doors import MLP, MOE, TRANSFORMER, skip_without_compiler
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
@@ -65,7 +65,7 @@ CASES: dict[str, tuple[dict[str, str], str | None]] = {
 }
 OPENED = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import summary_panel
 from inspector.media.streamlit.session import chip_choice
 chip_choice.put(st.session_state["chosen"])

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import processes
-from inspector.core import private_database
+from inspector.files import private_database
 from tests.paths import ROOT
 
-WORKER = "inspector.service.engine.worker"
+WORKER = "inspector.jobs.engine.worker"
 
 
 class Server:

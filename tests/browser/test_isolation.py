@@ -57,7 +57,7 @@ def test_jax_streamlit_and_connections_stay_where_they_belong(open_dashboard, se
 
 @pytest.mark.nightly
 def test_ctrl_c_leaves_no_worker(open_context, another_server):
-    """Other ends of a server are in tests/service/engine/test_server_end.py."""
+    """Other ends of a server are in tests/jobs/engine/test_server_end.py."""
     Dashboard(open_context().new_page(), another_server.url).open()
     workers = another_server.workers()
     assert workers

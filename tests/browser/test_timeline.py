@@ -8,10 +8,10 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 from benchmarks.processes import until
-from inspector.core import snapshot
-from inspector.core.snapshot import Snapshot
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
 from tests.browser.dashboard import PATIENCE, Dashboard
-from tests.machines.prediction.schedules import long_step
+from tests.prediction.schedules import long_step
 
 pytestmark = pytest.mark.nightly
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from inspector.core.snapshot import (
+from inspector.records.snapshot import (
     Collective,
     MatmulFlops,
     Memory,

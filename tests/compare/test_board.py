@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.core import snapshot, typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot, Source
+from inspector.records import snapshot, typed_json
+from inspector.records.snapshot import Snapshot, Source
+from inspector.text.errors import InvalidInput
 from tests.figures import samples
 
 HOSTILE = "<img src=x onerror=alert(1)> $x^2$ [a](http://b.c) {{7*7}}"

@@ -12,10 +12,10 @@ from hypothesis import strategies as some
 from inspector import layout as layouts
 from inspector.compare import board_link
 from inspector.compare.board import Board, free_name
-from inspector.core.snapshot import Snapshot, Source
 from inspector.layout import Layout
 from inspector.layout.presets import fitting
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records.snapshot import Snapshot, Source
 
 
 def laid_out() -> list[Layout]:

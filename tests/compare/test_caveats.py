@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from inspector.compare.caveats import caveats, remark
-from inspector.core.snapshot import Snapshot
+from inspector.records.snapshot import Snapshot
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import ran
 

@@ -1,7 +1,7 @@
 """Tests that only arrays that a program proves to be weights are counted as parameters."""
 
 from inspector.compare import origin
-from inspector.core.snapshot import ArgumentUse, Array, Group, Program, ProgramArray, Snapshot, Source
+from inspector.records.snapshot import ArgumentUse, Array, Group, Program, ProgramArray, Snapshot, Source
 
 
 def _snapshot(*arrays: tuple[str, Group, int], **uses: ArgumentUse | None) -> Snapshot:

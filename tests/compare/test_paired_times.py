@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PROGRAMS, PairedTimes, Turn, Untimed
 from inspector.compare.ratio import of_rounds
-from inspector.core.errors import InvalidInput
+from inspector.text.errors import InvalidInput
 
 SECONDS = st.floats(1e-6, 100.0)
 

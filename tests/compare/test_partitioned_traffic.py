@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
+from inspector.answers import partitioned_traffic
 from inspector.compare.partitioned_traffic import MEANINGS, Reason, compared, not_compared, pairs
-from inspector.core.collectives import OPERATIONS
-from inspector.core.snapshot import Collective, Program, Snapshot, Source
 from inspector.media.terminal import render
-from inspector.sections import partitioned_traffic
+from inspector.records.collectives import OPERATIONS
+from inspector.records.snapshot import Collective, Program, Snapshot, Source
 from tests.figures.samples import mesh
 
 DOT = "jit(step)/jvp(MLP)/Dense_0/dot_general"

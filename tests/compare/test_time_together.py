@@ -8,12 +8,12 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare import paired_times as time_together
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.layout import emulation as machine
 from inspector.layout.plan import plan
-from inspector.producers.model.abstract import abstract_state
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
 
 GIB = 1024**3
 

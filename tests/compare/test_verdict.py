@@ -14,12 +14,12 @@ from inspector.compare.compared import Compared, compared
 from inspector.compare.question import mark
 from inspector.compare.questions.questions import measures
 from inspector.compare.verdict import headline, verdict, verdicts
-from inspector.core.assessment import StepPart
-from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
-from inspector.machines.prediction.calibration import accuracy_table
-from inspector.machines.prediction.ratios import RunPair, interval, pairs, published
+from inspector.prediction.calibration import accuracy_table
+from inspector.prediction.ratios import RunPair, interval, pairs, published
+from inspector.records.assessment import StepPart
+from inspector.records.snapshot import Finding, Snapshot
 from tests.compare.glances import compiled, planned, sent
 
 V5E, V5P = hardware.chip("v5e"), hardware.chip("v5p")

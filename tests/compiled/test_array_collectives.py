@@ -8,11 +8,11 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compiled.array_collectives import looked_for, moving
-from inspector.core.snapshot import Snapshot
+from inspector.compiling.run_layout import run_layout
 from inspector.layout.plan import plan
 from inspector.layout.presets import MLP_PRESETS as PRESETS
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
+from inspector.records.snapshot import Snapshot
+from inspector.tracing.model.abstract import abstract_state
 
 LAYOUT = layouts.parse({"layers": "2", "depth": "64", "steps": "1"}).unwrap()
 FSDP_TENSOR = next(preset for preset in PRESETS if preset.name == "FSDP + tensor")

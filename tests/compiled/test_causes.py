@@ -9,13 +9,13 @@ import pytest
 from inspector import layout as layouts
 from inspector.compiled.causes import dependents
 from inspector.compiled.matched_origins import with_origins
-from inspector.compiled.op_name import parse_op_name
-from inspector.core.snapshot import Collective, CollectivePart, Origin, Program, Snapshot
-from inspector.core.traffic import parts_of
+from inspector.hlo.op_name import parse_op_name
 from inspector.layout.plan import plan, with_programs
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import partitioned_programs
-from tests.producers.partition.test_partition_layout import CASES, compiled, layout_of, train_step
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records.snapshot import Collective, CollectivePart, Origin, Program, Snapshot
+from inspector.sharding.traffic import parts_of
+from inspector.tracing.model.abstract import abstract_state
+from tests.partition.test_partition_layout import CASES, compiled, layout_of, train_step
 
 
 def planned() -> Snapshot:

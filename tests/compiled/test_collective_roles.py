@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector.compiled import collective_roles as roles
-from inspector.core.snapshot import Array, Collective, CollectivePart, Program, Snapshot, Source
+from inspector.records.snapshot import Array, Collective, CollectivePart, Program, Snapshot, Source
 
 FORWARD = "jit(train_step)/jvp(Model)/block/dot_general"
 BACKWARD = "jit(train_step)/transpose(jvp(Model))/block/dot_general"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compiled.device_traffic import device_traffic
-from inspector.core.collectives import OPERATIONS
-from inspector.core.snapshot import Collective, Mesh
+from inspector.records.collectives import OPERATIONS
+from inspector.records.snapshot import Collective, Mesh
 from tests.figures.samples import mesh
 
 FULL = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "ragged-all-to-all")

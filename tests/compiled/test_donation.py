@@ -14,9 +14,9 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from inspector.core.snapshot import Program
-from inspector.machines.prediction import memory
-from inspector.producers.recorded.inspected import inspect
+from inspector.prediction import memory
+from inspector.recording.inspected import inspect
+from inspector.records.snapshot import Program
 
 SPECS = [P(), P("x", None), P(None, "x")]
 TYPES = ["float32", "int32", "bfloat16"]
@@ -113,7 +113,7 @@ def test_a_figure_of_what_is_aliased_is_never_negative(mesh) -> None:
     value = jax.ShapeDtypeStruct((64, 32), "float32", sharding=NamedSharding(mesh, P("x")))
     snapshot = inspect(jax.jit(lambda state: state + 1, donate_argnums=0), value)
     (breakdown,) = memory.breakdowns(snapshot)
-    from inspector.sections.memory import rows
+    from inspector.answers.memory import rows
 
     assert breakdown.aliased == 64 * 32 * 4 // 4
     assert all(np.sign(size) >= 0 for _, size in rows(breakdown) if size is not None)

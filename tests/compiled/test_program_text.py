@@ -7,8 +7,8 @@ import pytest
 from inspector import layout as layouts
 from inspector.compiled import program_text
 from inspector.compiled.program_text import ProgramFacts
-from inspector.core.snapshot import Program, Snapshot
-from inspector.producers.compile.run_layout import run_layout
+from inspector.compiling.run_layout import run_layout
+from inspector.records.snapshot import Program, Snapshot
 
 pytestmark = pytest.mark.close_to_jax
 

@@ -12,11 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.random_layouts import random_layouts
+from inspector.answers import reasons, sharding_errors
+from inspector.answers.section import Table
 from inspector.assessment import assess_candidate
 from inspector.compiled.causes import conflicts_of, wire_bytes_of_conflicts
 from inspector.compiled.collective_roles import by_role
 from inspector.compiled.matched_origins import with_origins
-from inspector.core.snapshot import (
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records.snapshot import (
     Collective,
     CollectivePart,
     Conflict,
@@ -29,10 +32,7 @@ from inspector.core.snapshot import (
     Snapshot,
     Source,
 )
-from inspector.core.traffic import parts_of, sent_of_busiest, traffic, wire_bytes_of_run
-from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.sections import reasons, sharding_errors
-from inspector.sections.section import Table
+from inspector.sharding.traffic import parts_of, sent_of_busiest, traffic, wire_bytes_of_run
 
 SOURCE = Source("plan", None, "2026-01-01T00:00:00+00:00", {})
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.checks import policy
+from inspector.audit import policy
 from inspector.media.terminal import main
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Seconds, Shard, Snapshot, Source, Spec
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, Seconds, Shard, Snapshot, Source, Spec
 
 ITEM_BYTES = {"float32": 4, "bfloat16": 2, "int32": 4, "uint32": 4}
 

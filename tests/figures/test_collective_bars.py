@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
-from inspector.core.collectives import OPS
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Collective
-from inspector.core.traffic import traffic
 from inspector.figures import labels, palette
 from inspector.figures.bars import collective_bars
 from inspector.figures.device_grid import traffic_map
+from inspector.records.collectives import OPS
+from inspector.records.snapshot import Collective
+from inspector.sharding.traffic import traffic
+from inspector.text.formatting import bytes_text
 from tests.compiled.test_device_traffic import collective
 from tests.figures import drawn, samples
 

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compiled.device_traffic import DeviceTraffic, device_traffic
-from inspector.core.snapshot import (
+from inspector.figures.bars import collective_bars
+from inspector.figures.block_map import block_map
+from inspector.figures.device_grid import traffic_map, transfer_map
+from inspector.figures.linked_maps import cut_of, linked_maps, panel
+from inspector.figures.mesh_map import copies_map, mesh_map
+from inspector.figures.spec_tree import spec_tree
+from inspector.figures.timings import operation_times, steps
+from inspector.figures.tree_rows import LayoutColumn, rows_of
+from inspector.guides.transfer import Transfer
+from inspector.records.snapshot import (
     Array,
     Collective,
     Mesh,
@@ -23,16 +32,7 @@ from inspector.core.snapshot import (
     Shard,
     Trace,
 )
-from inspector.core.traffic import traffic
-from inspector.figures.bars import collective_bars
-from inspector.figures.block_map import block_map
-from inspector.figures.device_grid import traffic_map, transfer_map
-from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.mesh_map import copies_map, mesh_map
-from inspector.figures.spec_tree import spec_tree
-from inspector.figures.timings import operation_times, steps
-from inspector.figures.tree_rows import LayoutColumn, rows_of
-from inspector.guides.transfer import Transfer
+from inspector.sharding.traffic import traffic
 
 from . import samples
 

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from inspector.core import sharding
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures import host_local, mesh_map
 from inspector.guides import processes
 from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import placement as sharding
 from tests.figures import drawn, samples
 
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inspector.core import sharding
-from inspector.core.snapshot import Array, Mesh
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import LayoutColumn
+from inspector.records.snapshot import Array, Mesh
+from inspector.sharding import placement as sharding
 from tests.figures import samples
 
 MESHES = (samples.mesh(data=2, model=4), samples.mesh(data=8), samples.mesh(a=2, b=2, c=2))

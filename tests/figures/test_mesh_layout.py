@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import sharding
 from inspector.figures import mesh_layout
 from inspector.figures.block_map import block_map, why_no_map
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.mesh_map import copies_map, mesh_map
+from inspector.sharding import placement as sharding
 
 from . import samples
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.formatting import seconds_text
-from inspector.core.snapshot import OperationTime, Program, Seconds, Trace
-from inspector.core.statistics import statistics
 from inspector.figures.timings import IDLE, operation_times, steps
+from inspector.records.snapshot import OperationTime, Program, Seconds, Trace
+from inspector.records.statistics import statistics
+from inspector.text.formatting import seconds_text
 from tests.figures import drawn
 
 TRACE = Trace(

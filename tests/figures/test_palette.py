@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import sharding
-from inspector.core.array_groups import USE_GROUPS
 from inspector.figures import labels, palette
+from inspector.sharding import placement
+from inspector.sharding.array_groups import USE_GROUPS
 
 from . import samples
 
@@ -118,7 +118,7 @@ def test_several_axes_are_stripes_of_their_hues() -> None:
     ],
 )
 def test_blocks_are_shades_of_the_axes_that_cut_them(spec, shape, blocks: int) -> None:
-    placed = sharding.place_array(samples.array("a", shape, spec, MESH), MESH)
+    placed = placement.place_array(samples.array("a", shape, spec, MESH), MESH)
     colors = palette.colors_of_blocks(placed.block, MESH)
     assert len(colors) == len(set(colors)) == blocks
     for color in colors:

@@ -9,9 +9,9 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.folding import Fold, fold
-from inspector.core.snapshot import Array
 from inspector.figures.tree_rows import Node, grow
+from inspector.records.snapshot import Array
+from inspector.sharding.folding import Fold, fold
 
 from . import samples
 

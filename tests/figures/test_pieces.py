@@ -13,7 +13,7 @@ from inspector.figures import palette
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembled, Assembly, pieces
-from inspector.producers.learn.assemble import make_array
+from inspector.learn.assemble import make_array
 from tests.figures import drawn
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from inspector.core.pipelines import work_at
-from inspector.core.snapshot import Pipeline
 from inspector.figures.pipeline_schedule import in_text, pipeline_schedule
+from inspector.prediction.pipelines import work_at
+from inspector.records.snapshot import Pipeline
 
 GPIPE = Pipeline(stages=3, microbatches=4, collective="collective-permute.1", axes=("stage",))
 # Shoeybi's and MaxText's circular schedule: both devices have two stages, and microbatches go around twice.

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.search.result import Candidate, Counts, SearchResult
 from inspector.figures.search_front import search_front
+from inspector.search.result import Candidate, Counts, SearchResult
 
 LAYOUT = layouts.parse({"mesh": "8", "axes": "data", "rules": "batch=data"}).unwrap().to_json()
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import sharding
-from inspector.core.snapshot import Array, Mesh, Shard
 from inspector.figures.block_grid import Arrangement, block_grid, split_dimensions, why_no_map
 from inspector.figures.block_map import block_map, layout
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.figures.mesh_map import mesh_map
+from inspector.records.snapshot import Array, Mesh, Shard
+from inspector.sharding import placement as sharding
 from tests.examples import costly
 
 from . import drawn, samples

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from inspector.compare import difference
-from inspector.core.snapshot import Snapshot
 from inspector.figures import palette
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import MOST_CHILDREN, MOST_ROWS, LayoutColumn, rows_of
+from inspector.records.snapshot import Snapshot
 from tests.figures import drawn, samples
 
 MESH = samples.mesh(data=2, model=4)

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from inspector.answers import provenance
 from inspector.figures import labels, palette, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
 from inspector.figures.spec_tree import spec_tree
 from inspector.figures.tree_rows import LayoutColumn
 from inspector.figures.whole_model.machine import Canvas
-from inspector.sections import provenance
 from tests.figures import samples
 from tests.media import hostile
 

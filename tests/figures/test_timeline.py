@@ -9,9 +9,9 @@ import pytest
 
 from inspector.figures.timeline import WHOLE_STEP, timeline, windows
 from inspector.machines import hardware
-from inspector.machines.prediction.predicted import predicted_in
+from inspector.prediction.predicted import predicted_in
 from tests.figures.drawn import size_bytes, traces
-from tests.machines.prediction.schedules import long_step
+from tests.prediction.schedules import long_step
 
 OPERATIONS = 6_000
 FOUND = long_step(OPERATIONS)

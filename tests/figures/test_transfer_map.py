@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from inspector.core import formatting
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 from inspector.figures import labels
 from inspector.figures.device_grid import transfer_grid, transfer_map
 from inspector.guides.transfer import Transfer, totals, transfer
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
+from inspector.text import formatting
 from tests.figures import drawn
 from tests.guides.routes import dense
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from inspector.assessment import part_text
-from inspector.core.assessment import MEMORY, MemoryNeed, Step, StepPart, StepTraffic
-from inspector.core.assessment import STEP as STEP_TITLE
-from inspector.core.formatting import bytes_text, share_text
 from inspector.figures import frame, labels, palette
 from inspector.figures.verdict_bars import BAR_PX, LayoutFigures, verdict_bars
+from inspector.records.assessment import MEMORY, MemoryNeed, Step, StepPart, StepTraffic
+from inspector.records.assessment import STEP as STEP_TITLE
+from inspector.text.formatting import bytes_text, share_text
 from tests.figures import drawn
 
 GIB = 2**30

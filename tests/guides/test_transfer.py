@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import sharding
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Shard, Snapshot, Source, Spec
 from inspector.guides.transfer import in_words, moving_elements, of_array, parts, totals, transfer
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Shard, Snapshot, Source, Spec
+from inspector.sharding import placement
+from inspector.text.errors import InvalidInput
 from tests.guides.routes import dense
 
 MOST_DEVICES = 16  # the number in tests/conftest.py
@@ -115,7 +115,7 @@ def test_each_device_gets_its_new_shard_from_devices_that_hold_it(
     case,
 ) -> None:
     shape, old, old_spec, new, new_spec = case
-    before, after = sharding.place(shape, old_spec, old), sharding.place(shape, new_spec, new)
+    before, after = placement.place(shape, old_spec, old), placement.place(shape, new_spec, new)
     matrix = moving_elements(before, after, old, new)
     assert matrix.min(initial=0) >= 0
     assert (matrix.sum(axis=0) == np.prod(after.stops - after.starts, axis=1)).all()

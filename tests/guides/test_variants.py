@@ -9,10 +9,10 @@ import pytest
 from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
-from inspector.core.snapshot import Snapshot
 from inspector.guides import variants
 from inspector.layout.plan import plan
-from inspector.producers.model.abstract import abstract_state
+from inspector.records.snapshot import Snapshot
+from inspector.tracing.model.abstract import abstract_state
 
 
 def leaf_pairs(left: Snapshot, right: Snapshot, groups: tuple[str, ...]) -> list[ArrayDifference]:

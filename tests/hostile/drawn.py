@@ -10,21 +10,8 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 
-from inspector.checks import audit, checked, lock_file
-from inspector.compare import board, board_link
-from inspector.compare.board import aligned
-from inspector.compiled.causes import dependents, rules_behind
-from inspector.core import device_holdings, snapshot, strict_json
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Snapshot
-from inspector.figures.linked_maps import cut_of, linked_maps, panel
-from inspector.figures.timeline import trace_events, windows
-from inspector.machines import hardware
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.media import report
-from inspector.media.terminal import compare_verbs, render
-from inspector.model.built_in.catalogue import semantics
-from inspector.sections import (
+from inspector import audit
+from inspector.answers import (
     array,
     arrays,
     catalogue,
@@ -47,8 +34,24 @@ from inspector.sections import (
     train_state,
     whole_model,
 )
-from inspector.sections.catalogue import Subject
-from inspector.sections.section import Drawing, Picture
+from inspector.answers.catalogue import Subject
+from inspector.answers.section import Drawing, Picture
+from inspector.audit import checked, lock_file
+from inspector.compare import board, board_link
+from inspector.compare.board import aligned
+from inspector.compiled.causes import dependents, rules_behind
+from inspector.figures.linked_maps import cut_of, linked_maps, panel
+from inspector.figures.timeline import trace_events, windows
+from inspector.files import strict_json
+from inspector.machines import hardware
+from inspector.media import report
+from inspector.media.terminal import compare_verbs, render
+from inspector.model.built_in.catalogue import semantics
+from inspector.prediction.predicted import predicted_in
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
+from inspector.sharding import device_holdings
+from inspector.sharding.rules.written import recorded
 
 CHIP = hardware.chip("v5e")
 

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from inspector import layout as layouts
-from inspector.checks import policy
+from inspector.audit import policy
 from inspector.compare import board_link
-from inspector.core import strict_json
-from inspector.core.errors import InvalidInput
-from inspector.core.rules import written
+from inspector.files import strict_json
 from inspector.guides import assembly, processes
 from inspector.layout import rule_files
 from inspector.machines import targets
+from inspector.sharding.rules import written
+from inspector.text.errors import InvalidInput
 
 # Characters of a file: fewer in CI, where a parser with quadratic time still needs more than MOST_SECONDS.
 LENGTH = 990_000 if int(os.environ.get("HOSTILE_EXAMPLES", "0")) else 120_000

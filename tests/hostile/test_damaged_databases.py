@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from inspector import layout as layouts
-from inspector.core import printable
-from inspector.service.library import Library
+from inspector.jobs.library import Library
+from inspector.text import printable
 from tests.hostile import whole
 from tests.hostile.damage import FLOATS, INTEGERS, TEXTS, damaged_text
 from tests.hostile.test_damaged_input import accepted, examples, randoms

@@ -20,16 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.checks import checked, lock_file, policy
+from inspector.audit import checked, lock_file, policy
 from inspector.compare import board, board_link
-from inspector.core import program_run, snapshot, strict_json, typed_json
-from inspector.core.errors import LONGEST_SENTENCE, InvalidInput
-from inspector.core.rules import written
-from inspector.core.snapshot import Snapshot
+from inspector.files import strict_json
 from inspector.guides import assembly, processes
 from inspector.layout import rule_files
 from inspector.layout.script import script
-from tests.checks.policy.test_policy_file import EVERY_RULE
+from inspector.records import program_run, snapshot, typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.rules import written
+from inspector.text.errors import LONGEST_SENTENCE, InvalidInput
+from tests.audit.policy.test_policy_file import EVERY_RULE
 from tests.hostile import drawn, whole
 from tests.hostile.damage import damaged, damaged_text
 from tests.media.terminal.command import inspector

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 
 from inspector import layout as layouts
-from inspector.core import snapshot
-from inspector.core.rules import written
+from inspector.jobs.inspection import Inspection
 from inspector.layout import rule_files
-from inspector.producers.readers import import_file
-from inspector.service.inspection import Inspection
+from inspector.readers import import_file
+from inspector.records import snapshot
+from inspector.sharding.rules import written
 from tests.hostile import generated
 from tests.hostile.damage import TEXTS, damaged_text
 from tests.hostile.test_damaged_input import EXAMPLES, WHOLE, accepted, examples, randoms

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from inspector.checks import audit
-from inspector.compiled import hlo
-from inspector.core import program_run
-from inspector.core.errors import InvalidInput
-from inspector.core.program_run import ProgramRun
-from inspector.producers.readers import import_file
-from inspector.producers.readers.profiles import kinds
-from inspector.service.program_run import folder_snapshot
-from inspector.service.program_run.records import RunFolder
+from inspector import audit, hlo
+from inspector.jobs.program_run import folder_snapshot
+from inspector.jobs.program_run.records import RunFolder
+from inspector.readers import import_file
+from inspector.readers.profiles import kinds
+from inspector.records import program_run
+from inspector.records.program_run import ProgramRun
+from inspector.text.errors import InvalidInput
 from tests.hostile import growing
 from tests.hostile.growing import GROWING
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
-from inspector.core.snapshot import Snapshot
-from tests.checks.policy.test_policy_file import EVERY_RULE
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
+from tests.audit.policy.test_policy_file import EVERY_RULE
 from tests.hostile import whole
 from tests.media.terminal.command import inspector
 

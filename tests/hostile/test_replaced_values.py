@@ -21,17 +21,17 @@ import yaml
 from hypothesis import given
 
 from inspector import layout as layouts
-from inspector.checks import lock_file, policy
+from inspector.audit import lock_file, policy
 from inspector.compare import board
-from inspector.compare.search import result as results
-from inspector.core import program_run, snapshot, strict_json, typed_json
-from inspector.core.errors import LONGEST_SENTENCE, InvalidInput
-from inspector.core.rules import written
-from inspector.core.snapshot import Snapshot
+from inspector.files import strict_json
 from inspector.layout import rule_files
-from inspector.producers.readers import maxtext, sharding_file
-from tests.checks.policy.test_policy_file import EVERY_RULE
-from tests.compare.search.samples import search_result
+from inspector.readers import maxtext, sharding_file
+from inspector.records import program_run, snapshot, typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.search import result as results
+from inspector.sharding.rules import written
+from inspector.text.errors import LONGEST_SENTENCE, InvalidInput
+from tests.audit.policy.test_policy_file import EVERY_RULE
 from tests.hostile import drawn
 from tests.hostile.test_damaged_input import (
     EXAMPLES,
@@ -44,7 +44,8 @@ from tests.hostile.test_damaged_input import (
     examples,
     randoms,
 )
-from tests.producers.readers import test_maxtext, test_sharding_file
+from tests.readers import test_maxtext, test_sharding_file
+from tests.search.samples import search_result
 
 USUAL = 150  # cases of each document in CI
 PLACE = "the replaced value"

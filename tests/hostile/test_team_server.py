@@ -23,8 +23,8 @@ from streamlit.web.server.starlette.starlette_server_config import XSRF_COOKIE_N
 from websockets.exceptions import InvalidStatus
 
 from inspector import layout as layouts
+from inspector.jobs.serving import SECRET_HEADER
 from inspector.media.streamlit.server.middleware import HEALTH, READY
-from inspector.service.serving import SECRET_HEADER
 from tests.hostile import nginx, team
 from tests.hostile.damage import damaged_text
 from tests.hostile.team import Client, Team

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from inspector import layout as layouts
-from inspector.core.snapshot import (
+from inspector.records.snapshot import (
     Array,
     ArrayFacts,
     Box,
@@ -51,7 +51,7 @@ from inspector.core.snapshot import (
     Work,
 )
 from tests.figures import samples
-from tests.machines.prediction.schedules import schedule
+from tests.prediction.schedules import schedule
 
 MESH = dataclasses.replace(
     samples.mesh(processes=2, data=2, model=4),

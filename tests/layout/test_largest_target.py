@@ -7,10 +7,10 @@ import tracemalloc
 
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.checks.audit import checks
-from inspector.core.abstract import AbstractArray, AbstractState
+from inspector.audit import checks
 from inspector.layout.plan import plan
 from inspector.machines import targets
+from inspector.sharding.abstract import AbstractArray, AbstractState
 
 LAYERS = 80
 ARRAYS = {"query": (8192, 8192), "up": (8192, 28672), "down": (28672, 8192), "norm": (8192,)}

@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.core import rules
-from inspector.core.errors import InvalidInput
-from inspector.core.field_parser import Parsed
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.compiler_options import OPTIONS
 from inspector.model import Size
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.sharding import rules
+from inspector.text.errors import InvalidInput
+from inspector.text.field_parser import Parsed
 from tests.examples import costly
 
 MESH_SHAPES = [

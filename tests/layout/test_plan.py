@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 
 from inspector import layout as layouts
-from inspector.core import sharding
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers.arrays import records
-from inspector.producers.arrays.leaves import leaves_of
-from inspector.producers.model import build
-from inspector.producers.model.abstract import abstract_state
+from inspector.records.snapshot import Snapshot
+from inspector.sharding import placement as sharding
+from inspector.text.errors import InvalidInput
+from inspector.tracing.arrays import records
+from inspector.tracing.arrays.leaves import leaves_of
+from inspector.tracing.model import build
+from inspector.tracing.model.abstract import abstract_state
 from tests.examples import costly
 
 SMALL = {"batch": "8", "layers": "2", "depth": "16"}

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.core import rules
-from inspector.core.snapshot import Snapshot
 from inspector.layout import mesh_shapes, presets
 from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.arrays.records import spec_of
-from inspector.producers.model.abstract import abstract_state
+from inspector.records.snapshot import Snapshot
+from inspector.sharding import rules
+from inspector.tracing.arrays.records import spec_of
+from inspector.tracing.model.abstract import abstract_state
 from tests.paths import CASES
 
 CASES = CASES / "rules"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.rules import ledger, partition_spec
-from inspector.core.snapshot import Array
 from inspector.layout.reasons import reasons
-from tests.core.rules.test_rule_entries import MESH
+from inspector.records.snapshot import Array
+from inspector.sharding.rules import ledger, partition_spec
+from tests.sharding.rules.test_rule_entries import MESH
 
 RULES = (
     ("batch", ("data",)),

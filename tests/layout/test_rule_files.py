@@ -7,9 +7,9 @@ import json
 import pytest
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
 from inspector.layout import rule_files
 from inspector.media import terminal as command_line
+from inspector.text.errors import InvalidInput
 from tests.paths import CASES
 
 FOLDER = CASES / "rules"

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from jax.experimental import mesh_utils
 
-from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.machines.hardware import CHIPS
 from inspector.machines.links import TorusLink
 from inspector.machines.mesh_links import links_of
+from inspector.records.snapshot import Mesh, MeshAxis
 
 
 @dataclass(frozen=True)

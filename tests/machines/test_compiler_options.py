@@ -20,16 +20,16 @@ from hypothesis import strategies as st
 from inspector import layout as layouts
 from inspector.compare import board_link
 from inspector.compare.measured import published_runs
-from inspector.compare.search import result as results
-from inspector.core.errors import InvalidInput
+from inspector.compiling.compiled_program import CompiledProgram
+from inspector.jobs.engine import Environment
 from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines import compiler_options
 from inspector.machines.compiler_options import NO_OPTIONS, OPTIONS
-from inspector.producers.compile.compiled_program import CompiledProgram
-from inspector.producers.model.build import Signature
-from inspector.service.engine import Environment
-from inspector.service.search import task
+from inspector.search import result as results
+from inspector.search import task
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.build import Signature
 from tests import xla_options
 from tests.compare.measured.test_published_runs import ROW
 
@@ -195,8 +195,8 @@ def _task(name: str, value: str) -> None:
 
 def _jobs(name: str, value: str) -> None:
     """The requests of a worker that compile."""
-    from inspector.producers.compile import compile_layout, run_layout
-    from inspector.producers.learn import time_together
+    from inspector.compiling import compile_layout, run_layout
+    from inspector.learn import time_together
 
     plain = LAYOUT.to_json() | {"compiler_options": {name: value}}
     jobs: list[Callable[[], Any]] = [

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS, chip, compute_time, critical_intensity, hbm_time, si_text
+from inspector.text.errors import InvalidInput
 
 chips = st.sampled_from(tuple(CHIPS.values()))
 

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS, Nodes, Torus, chip
+from inspector.text.errors import InvalidInput
 from tests.paths import CASES
 
 PROBLEMS = CASES / "numeric" / "problems.json"

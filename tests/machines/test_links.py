@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.collectives import OPS
-from inspector.core.errors import InvalidInput
 from inspector.machines.hardware import CHIPS, ModelledSeconds
 from inspector.machines.links import (
     NodeLink,
@@ -20,6 +18,8 @@ from inspector.machines.links import (
     collective_time,
     effective_bytes_per_second,
 )
+from inspector.records.collectives import OPS
+from inspector.text.errors import InvalidInput
 
 HOPPER = CHIPS["h100"].network.nccl
 RATE = 1e9  # B/s of a link

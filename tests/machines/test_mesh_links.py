@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.compiled.hlo.replica_groups import axes_of_groups
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, Mesh, MeshAxis
+from inspector.hlo.replica_groups import axes_of_groups
 from inspector.machines.hardware import CHIPS, chip
 from inspector.machines.links import NodeLink, NoLink, Ring, TorusLink, effective_bytes_per_second
 from inspector.machines.mesh_links import _groups, link_of, links_of
+from inspector.records.snapshot import Collective, Mesh, MeshAxis
+from inspector.text.errors import InvalidInput
 from tests.machines import torus
 
 meshes = st.lists(st.sampled_from([1, 2, 3, 4, 8, 16]), min_size=1, max_size=4).filter(

@@ -13,10 +13,10 @@ import statistics
 
 import pytest
 
-from inspector.core.collectives import OPERATIONS, OPS
 from inspector.machines.hardware import Nodes, chip
 from inspector.machines.links import NodeLink, collective_time
-from inspector.machines.prediction import collective_cost
+from inspector.prediction import collective_cost
+from inspector.records.collectives import OPERATIONS, OPS
 
 KB, MB = 2**10, 2**20
 SIZES = (KB, 64 * KB, MB, 16 * MB, 512 * MB)

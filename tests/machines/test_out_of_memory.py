@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import Snapshot, Source
 from inspector.machines.out_of_memory import MAX_MESSAGE, allocations, finding, findings, shortage
+from inspector.records.snapshot import Snapshot, Source
 
 GIB = 2**30
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from inspector.assessment.exposed import exposed
-from inspector.core.snapshot import Snapshot, Source
 from inspector.machines import compiler_options, hardware, targets
 from inspector.machines.compiler_options import OPTIONS, Options
-from inspector.producers.readers import hlo_text
+from inspector.readers import hlo_text
+from inspector.records.snapshot import Snapshot, Source
 
 V5E, H100 = hardware.CHIPS["v5e"], hardware.CHIPS["h100"]
 OPS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
@@ -26,7 +26,7 @@ import json, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 from inspector.machines import targets
-from inspector.producers.compile.compile_layout import devices_of
+from inspector.compiling.compile_layout import devices_of
 target, op, options = targets.parse(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
 devices = devices_of(target)
 mesh, count = Mesh(np.array(devices), ("x",)), len(devices)

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from inspector.core import sharding
-from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.machines.hardware import Chip, Torus, chip, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import (
     Link,
@@ -25,6 +23,8 @@ from inspector.machines.links import (
     effective_bytes_per_second,
 )
 from inspector.machines.mesh_links import links_of
+from inspector.records.snapshot import Mesh, MeshAxis
+from inspector.sharding import placement
 from tests.paths import CASES
 
 PROBLEMS = CASES / "numeric" / "problems.json"
@@ -83,11 +83,13 @@ NODE = mesh(gpu=8)
 
 ANSWERS: dict[str, Callable[[], float]] = {
     # Sharding
-    "shard_popquiz1_per_device": lambda: math.prod(sharding.shard_shape((128, 2048), QUIZ_SPEC, QUIZ)),
-    "shard_popquiz1_total": lambda: math.prod(sharding.shard_shape((128, 2048), QUIZ_SPEC, QUIZ)) * QUIZ.size,
+    "shard_popquiz1_per_device": lambda: math.prod(placement.shard_shape((128, 2048), QUIZ_SPEC, QUIZ)),
+    "shard_popquiz1_total": lambda: (
+        math.prod(placement.shard_shape((128, 2048), QUIZ_SPEC, QUIZ)) * QUIZ.size
+    ),
     "shard_popquiz2_a_bidi": lambda: seconds("all-gather", 2048 * 8192 * 2, TorusLink((ring(V5E, 4),))),
     "shard_popquiz2_b": lambda: seconds("all-gather", 256 * 256 * 2, link(mesh(X=8, Y=4), V5E, "Y")),
-    "shard_q1_ratio": lambda: sharding.replicas((("X",), None, None), mesh(X=4, Y=8, Z=2)),
+    "shard_q1_ratio": lambda: placement.replicas((("X",), None, None), mesh(X=4, Y=8, Z=2)),
     "shard_q2_1": lambda: seconds("all-gather", ARRAY / 4, link(CUBE, V4, "X")),
     "shard_q2_2": lambda: seconds("all-gather", ARRAY, link(CUBE, V4, "X", "Y")),
     "shard_q2_fun_1": lambda: seconds("all-gather", ARRAY / 4, link(CUBE, V4, "X", "Z")),

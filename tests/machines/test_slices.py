@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.errors import InvalidInput
 from inspector.machines import slices
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import Slice, slice_named, slice_of
+from inspector.text.errors import InvalidInput
 
 # Google, https://cloud.google.com/tpu/docs/v5p: topology, cores, chips, hosts.
 GOOGLE_V5P = """

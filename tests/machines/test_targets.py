@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from inspector.core.errors import InvalidInput
+from inspector.jobs.engine import Environment
 from inspector.machines import targets
 from inspector.machines.compiler_options import NO_CUDA_FOLDER
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import GENERATIONS, named_slices
 from inspector.machines.targets import GPU_CHIPS, Target
-from inspector.service.engine import Environment
+from inspector.text.errors import InvalidInput
 from tests.checkout_command import run_py
 from tests.paths import ROOT
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Mesh
 from inspector.machines.slices import slices
 from inspector.machines.torus_groups import places_of
+from inspector.records import typed_json
+from inspector.records.snapshot import Mesh
+from inspector.text.errors import InvalidInput
 from tests.machines import torus
 
 MESH = torus.on_torus((4, 2, 2), (True, False, False), (4, 8), cores=2)

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from inspector.core.snapshot import Mesh, MeshAxis
+from inspector.records.snapshot import Mesh, MeshAxis
 
 Chip = tuple[int, ...]
 

@@ -6,7 +6,16 @@ import dataclasses
 
 from hypothesis import strategies as st
 
-from inspector.core.snapshot import Collective, Finding, Memory, MeshAxis, Program, Seconds, Snapshot, Source
+from inspector.records.snapshot import (
+    Collective,
+    Finding,
+    Memory,
+    MeshAxis,
+    Program,
+    Seconds,
+    Snapshot,
+    Source,
+)
 from tests.figures import samples
 
 # What browsers, Markdown, GitHub and Plotly would read something out of.

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from inspector.core.errors import InvalidInput
+from inspector.answers import provenance
 from inspector.figures import stamp
 from inspector.figures.mesh_map import mesh_map
 from inspector.media.pictures import file as picture_file
-from inspector.sections import provenance
+from inspector.text.errors import InvalidInput
 from tests.media import hostile
 
 SVG = "{http://www.w3.org/2000/svg}"

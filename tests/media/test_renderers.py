@@ -14,11 +14,11 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from streamlit.testing.v1 import AppTest
 
-from inspector.core.printable import one_line
+from inspector.answers import section
 from inspector.media import markdown
 from inspector.media.html.page import Page
 from inspector.media.terminal import render as terminal
-from inspector.sections import section
+from inspector.text.printable import one_line
 from tests.media import hostile
 from tests.media.streamlit.drawn_figures import figures
 
@@ -128,8 +128,8 @@ def test_the_dashboard_draws_every_block() -> None:
 )
 def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numbers, texts) -> None:
     def script(kind, numbers) -> None:
+        from inspector.answers.section import Table
         from inspector.media.streamlit.parts import render
-        from inspector.sections.section import Table
 
         render.show([Table.of("numbers", numbers, {f"Number:{kind}": lambda number: number})])
 
@@ -142,8 +142,8 @@ def test_numbers_of_a_column_have_their_own_units_and_sort_as_numbers(kind, numb
 
 def test_a_large_table_has_numbers_that_sort_and_no_texts() -> None:
     def script() -> None:
+        from inspector.answers.section import Table
         from inspector.media.streamlit.parts import render
-        from inspector.sections.section import Table
 
         render.show([Table.of("large", range(6000), {"Bytes:bytes": lambda number: number})])
 

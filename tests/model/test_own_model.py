@@ -18,20 +18,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.checks.audit import LEFT_OUT, audited
-from inspector.core import snapshot
-from inspector.core.errors import InvalidInput
+from inspector.audit import LEFT_OUT, audited
+from inspector.compiling.run_layout import run_layout
+from inspector.jobs import own_model_registration as registration
+from inspector.jobs.agreement import disagreements
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import ModelEntry, PipelineSizes, Size, own_model
 from inspector.model.built_in import catalogue
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.model.describe import entry_of
-from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.service import own_model_registration as registration
-from inspector.service.agreement import disagreements
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records import snapshot
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
+from inspector.tracing.model.describe import entry_of
 
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "steps": "1"}
 EXAMPLES = ("examples.linen_mlp:build", "examples.nnx_mlp:build")

@@ -13,21 +13,21 @@ from jax import numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
-from inspector.core.memory_kinds import PINNED
-from inspector.core.snapshot import Snapshot
-from inspector.core.state_specs import SpecRow
+from inspector.compiling.run_layout import run_layout
+from inspector.jobs.agreement import disagreements
 from inspector.layout import Layout
 from inspector.layout.changes import changes
 from inspector.layout.plan import UNMATCHED, plan
 from inspector.layout.script import script
 from inspector.model.built_in import catalogue
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.model.describe import entry_of
-from inspector.producers.model.state_specs import Given, given_specs
-from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.service.agreement import disagreements
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.memory_kinds import PINNED
+from inspector.sharding.state_specs import SpecRow
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
+from inspector.tracing.model.describe import entry_of
+from inspector.tracing.model.state_specs import Given, given_specs
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
 
@@ -184,7 +184,7 @@ def test_the_default_mesh_is_that_of_the_model(folder) -> None:
     ],
 )
 def test_errors_of_rows(folder, rows, words, monkeypatch) -> None:
-    monkeypatch.setattr("inspector.producers.model.state_specs.SECONDS", 0.1)
+    monkeypatch.setattr("inspector.tracing.model.state_specs.SECONDS", 0.1)
     with pytest.raises(InvalidInput, match=words):
         planned("table", state_specs=rows)
 

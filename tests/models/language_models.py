@@ -12,7 +12,7 @@ from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.model import Batch, Model
 from inspector.model.built_in.layer import Config
-from inspector.producers.model import build
+from inspector.tracing.model import build
 
 MODELS = ("transformer", "moe")
 

@@ -12,12 +12,12 @@ import pytest
 from flax import linen as nn
 from jax import numpy as jnp
 
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, Program
 from inspector.model.built_in import dropless
 from inspector.model.built_in.moe import DroplessExperts, MixtureOfExperts
-from inspector.producers.model import build
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records.snapshot import Collective, Program
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model import build
 from tests.models.language_models import CONFIG, SMALL, small
 
 pytestmark = pytest.mark.close_to_jax

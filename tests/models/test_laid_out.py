@@ -10,14 +10,14 @@ import jax
 import pytest
 from flax import linen as nn
 
-from inspector.core.snapshot import Snapshot
+from inspector.compiling.run_layout import run_layout
+from inspector.jobs.agreement import disagreements
 from inspector.layout import Layout, presets
 from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model import build
-from inspector.producers.model.abstract import abstract_state
-from inspector.service.agreement import disagreements
+from inspector.records.snapshot import Snapshot
+from inspector.tracing.model import build
+from inspector.tracing.model.abstract import abstract_state
 from tests.models.language_models import MODELS, SMALL, small
 
 pytestmark = pytest.mark.close_to_jax

@@ -8,13 +8,13 @@ import pytest
 from flax import linen as nn
 
 from inspector import layout as layouts
+from inspector.compiling.run_layout import run_layout
+from inspector.jobs.agreement import disagreements
 from inspector.layout import Layout
 from inspector.layout.plan import plan
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model import build
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.service.agreement import disagreements
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.tracing.model import build
+from inspector.tracing.model.abstract import abstract_state
 
 BLOCK = "params/DotReluDot_0"
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.model.built_in.moe import MixtureOfExperts, capacity, chosen, combining
-from inspector.producers.model import build
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.tracing.model import build
 from tests.models.language_models import CONFIG, built, small
 
 pytestmark = pytest.mark.close_to_jax

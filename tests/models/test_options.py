@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from inspector.assessment.assess import traffic_of
-from inspector.core.errors import InvalidInput
+from inspector.compiling.run_layout import run_layout
 from inspector.model.built_in import remat_names
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.text.errors import InvalidInput
 from tests.models.language_models import small
 
 LATENT = {"kv_rank": "8", "q_rank": "8", "rotary_dim": "4", "kv_heads": "4"}

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from inspector.core.errors import InvalidInput
 from inspector.model.built_in.transformer import transformer
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.text.errors import InvalidInput
 from tests.models.language_models import small
 
 SIZES = {

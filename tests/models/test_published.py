@@ -13,7 +13,7 @@ from inspector.layout.plan import plan
 from inspector.model import SizePreset
 from inspector.model.built_in import published
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.model.abstract import abstract_state
+from inspector.tracing.model.abstract import abstract_state
 
 # From the metadata of the weights on https://huggingface.co: meta-llama/Meta-Llama-3-8B, its 70B, and
 # mistralai/Mixtral-8x7B-v0.1.

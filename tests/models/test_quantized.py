@@ -9,7 +9,7 @@ from jax import numpy as jnp
 
 from inspector.model.built_in.quantized import FORMATS, quantized_product
 from inspector.model.built_in.remat_names import QUANTIZED
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
 from tests.models.language_models import built, small
 
 # Products of the layers of the models: contracted dimensions first, last, and several, and a batch dimension.

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from jax import numpy as jnp
 
-from inspector.core.errors import InvalidInput
 from inspector.layout.plan import plan
 from inspector.model.built_in.quantized import STORED, Stored, stored_product, stored_scale, stored_values
-from inspector.producers.model import build
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import partitioned_programs
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model import build
+from inspector.tracing.model.abstract import abstract_state
 from tests.models.language_models import built, small
 
 SERVED = {"cache": "16", "seq": "8", "batch": "2", "prefill_batch": "2"}

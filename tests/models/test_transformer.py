@@ -13,11 +13,11 @@ from flax.core import meta
 from jax._src.ad_checkpoint import saved_residuals
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
 from inspector.model import Model
 from inspector.model.built_in.token_training import cross_entropy
-from inspector.producers.model import build
-from inspector.producers.model.abstract import abstract_state
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model import build
+from inspector.tracing.model.abstract import abstract_state
 from tests.models.language_models import MODELS, built, small
 
 pytestmark = pytest.mark.close_to_jax

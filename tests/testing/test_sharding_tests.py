@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from inspector import testing
-from inspector.checks import lock_file
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text
-from inspector.producers.recorded.inspected import inspect
+from inspector.audit import lock_file
+from inspector.recording.inspected import inspect
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import bytes_text
 from tests.paths import ROOT
 
 pytest_plugins = ["pytester"]

@@ -12,7 +12,7 @@ from jax import numpy as jnp
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from inspector import testing
-from inspector.checks import lock_file
+from inspector.audit import lock_file
 
 pytestmark = pytest.mark.close_to_jax
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inspector.compare.splits import Split, parts, same_placement, split_of, trimmed
-from inspector.core.folding import fold
-from inspector.core.formatting import logical_text
-from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Array, Mesh, Snapshot, Spec
-from inspector.core.totals import STATE_GROUPS
+from inspector.records.snapshot import Array, Mesh, Snapshot, Spec
+from inspector.sharding.folding import fold
+from inspector.sharding.sharding_text import spec_text
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.formatting import logical_text
 
 EXPLICIT = "explicit shards"
 

@@ -15,12 +15,12 @@ from typing import Any, Literal, get_args
 from inspector.compare import origin
 from inspector.compare.difference.array_differences import ArrayDifference
 from inspector.compare.splits import axes_of, axes_text, larger_axes
-from inspector.core.formatting import counted, devices_text
-from inspector.core.rules import Rule, RulesSemantics, linen, nnx
-from inspector.core.rules.rule import rule_text
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Mesh, Program, Snapshot
 from inspector.model.built_in.catalogue import semantics
+from inspector.records.snapshot import Array, Mesh, Program, Snapshot
+from inspector.sharding.rules import Rule, RulesSemantics, linen, nnx
+from inspector.sharding.rules.rule import rule_text
+from inspector.sharding.rules.written import recorded
+from inspector.text.formatting import counted, devices_text
 
 # Find the change of the rules that shards a dimension differently.
 #

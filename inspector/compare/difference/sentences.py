@@ -22,14 +22,14 @@ from inspector.compare.question import MINUS, Question, QuestionRow, change_text
 from inspector.compare.questions.programs import TIME, program_rows
 from inspector.compare.questions.questions import ANSWERS, LEVELS, state_rows
 from inspector.compare.splits import Axes, axes_of, axes_text, elements_per_device
-from inspector.core.assessment import FLOPS
-from inspector.core.formatting import and_text, bytes_text, counted, elements_text, shape_text
-from inspector.core.program_names import title as title_of
-from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.statistics import by_key, sum_known
-from inspector.core.totals import STATE_GROUPS
 from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines.hardware import Chip
+from inspector.records.assessment import FLOPS
+from inspector.records.snapshot import Array, Mesh, Snapshot
+from inspector.records.statistics import by_key, sum_known
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.formatting import and_text, bytes_text, counted, elements_text, shape_text
+from inspector.text.program_names import title as title_of
 
 # From these mesh axes to those.
 Change = tuple[Axes, Axes]

@@ -10,13 +10,13 @@ from typing import Any
 
 from inspector.compare.measured.published_runs import PublishedRun
 from inspector.compare.ratio import of_needs
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.machines.prediction.calibration import accuracy_table
-from inspector.machines.prediction.predicted import predicted
-from inspector.machines.prediction.ratios import pairs, published
+from inspector.prediction.calibration import accuracy_table
+from inspector.prediction.predicted import predicted
+from inspector.prediction.ratios import pairs, published
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
 
 # Runs of one model whose measured times differ by less are not compared with each other.
 DIFFERENT = 1.1

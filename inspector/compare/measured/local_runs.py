@@ -1,13 +1,14 @@
 """Add the measured steps of a run on this machine to the own runs, on which predictions rest."""
 
-from inspector.core import output, typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
-from inspector.core.statistics import statistics
+from inspector.files import output
 from inspector.machines import targets
-from inspector.machines.prediction import calibration
-from inspector.machines.prediction.calibration import FORMAT, VERSION, OwnRun, OwnRuns, digest_of
-from inspector.machines.prediction.predicted import predicted_in
+from inspector.prediction import calibration
+from inspector.prediction.calibration import FORMAT, VERSION, OwnRun, OwnRuns, digest_of
+from inspector.prediction.predicted import predicted_in
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.records.statistics import statistics
+from inspector.text.errors import InvalidInput
 
 MOST_RUNS = 1_000  # the oldest are removed first
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from inspector import layout as layouts
-from inspector.core import strict_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.files import strict_json
 from inspector.layout import Layout
 from inspector.machines import slices, targets
 from inspector.machines.compiler_options import NO_OPTIONS
 from inspector.machines.hardware import CHIPS
 from inspector.model.built_in import remat_names
+from inspector.text.errors import InvalidInput, shown
 
 # Published runs whose rows contradict the source that they name, and what this source has instead.
 #

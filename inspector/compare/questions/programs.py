@@ -9,18 +9,18 @@ from inspector.compare.amounts import sent_parts
 from inspector.compare.compared import Compared, work_of
 from inspector.compare.question import UNKNOWN, QuestionRow, Statement, without_rejected
 from inspector.compiled.collective_roles import ROLES, by_role
-from inspector.core.assessment import FLOPS, TRAFFIC
-from inspector.core.assessment import MEMORY as MEMORY_TITLE
-from inspector.core.formatting import bytes_text, counted, mesh_axes_text
-from inspector.core.meshes import on_cpu
-from inspector.core.program_names import noun, title
-from inspector.core.snapshot import Collective, Program, Snapshot
-from inspector.core.statistics import statistics, statistics_text, sum_known
-from inspector.core.step_program import ONCE
-from inspector.core.traffic import Traffic, traffic
 from inspector.machines import targets
 from inspector.machines.hardware import si_text
-from inspector.machines.prediction import memory
+from inspector.prediction import memory
+from inspector.prediction.step_program import ONCE
+from inspector.records.assessment import FLOPS, TRAFFIC
+from inspector.records.assessment import MEMORY as MEMORY_TITLE
+from inspector.records.snapshot import Collective, Program, Snapshot
+from inspector.records.statistics import statistics, statistics_text, sum_known
+from inspector.sharding.meshes import on_cpu
+from inspector.sharding.traffic import Traffic, traffic
+from inspector.text.formatting import bytes_text, counted, mesh_axes_text
+from inspector.text.program_names import noun, title
 
 COLLECTIVES, MEMORY, TIME = "Collectives", "Memory", "Time"
 _MEMORY, _FLOPS = (title.lower().replace("flops", "FLOPs") for title in (MEMORY_TITLE, FLOPS))

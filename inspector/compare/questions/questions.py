@@ -24,14 +24,14 @@ from inspector.compare.questions.programs import program_rows
 from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
 from inspector.compare.verdict import of_step
-from inspector.core.formatting import bytes_text, times_text
-from inspector.core.meshes import meshes_text, number_of_devices
-from inspector.core.rules.rule import rule_text
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Level, Snapshot
-from inspector.core.totals import STATE_GROUPS, in_device_memory, state_title, totals
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
+from inspector.records.snapshot import Level, Snapshot
+from inspector.sharding.meshes import meshes_text, number_of_devices
+from inspector.sharding.rules.rule import rule_text
+from inspector.sharding.rules.written import recorded
+from inspector.sharding.totals import STATE_GROUPS, in_device_memory, state_title, totals
+from inspector.text.formatting import bytes_text, times_text
 
 ANSWERS = "Answers"
 

@@ -7,13 +7,13 @@ from html import escape
 
 import numpy as np
 
-from inspector.core.formatting import and_text, counted, some_text
-from inspector.core.meshes import crossing_axes, slices_of
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Mesh
 from inspector.figures import chip_panels, labels
 from inspector.figures.palette import color_of_axis
 from inspector.figures.whole_model.record import WholeModel, along_axes, coordinates
+from inspector.records.snapshot import Mesh
+from inspector.sharding.meshes import crossing_axes, slices_of
+from inspector.text.formatting import and_text, counted, some_text
+from inspector.text.printable import one_line
 
 INK = "currentColor"  # the text color of the page, light or dark
 # On dark cells, texts have the color of the page.

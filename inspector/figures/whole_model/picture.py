@@ -9,9 +9,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from inspector.compiled.op_name import PHASES, phase_text
-from inspector.core.collectives import REDUCTIONS
-from inspector.core.formatting import (
+from inspector.figures import labels, palette
+from inspector.figures.whole_model import machine, tiles
+from inspector.figures.whole_model.machine import INK, Canvas, Svg
+from inspector.figures.whole_model.record import Move, Tile, TileGroup, WholeModel
+from inspector.figures.whole_model.tiles import Scale
+from inspector.hlo.op_name import PHASES, phase_text
+from inspector.records.collectives import REDUCTIONS
+from inspector.records.statistics import sum_known
+from inspector.sharding.meshes import DCN, crossing_axes
+from inspector.text.formatting import (
     and_text,
     axis_of,
     bytes_text,
@@ -20,13 +27,6 @@ from inspector.core.formatting import (
     shape_text,
     some_text,
 )
-from inspector.core.meshes import DCN, crossing_axes
-from inspector.core.statistics import sum_known
-from inspector.figures import labels, palette
-from inspector.figures.whole_model import machine, tiles
-from inspector.figures.whole_model.machine import INK, Canvas, Svg
-from inspector.figures.whole_model.record import Move, Tile, TileGroup, WholeModel
-from inspector.figures.whole_model.tiles import Scale
 
 _BESIDE_PX = 760  # at least this wide, headings are left and the machine is right of the tiles
 _HEAD_PX, _MACHINE_PX = 122, 140

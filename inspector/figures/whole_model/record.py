@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-from inspector.core.snapshot import Mesh, Phase
+from inspector.records.snapshot import Mesh, Phase
 
 
 @dataclass(frozen=True)

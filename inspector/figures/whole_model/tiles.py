@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from inspector.core.formatting import mesh_axes_text
 from inspector.figures.palette import color_of_axis
 from inspector.figures.whole_model import machine
 from inspector.figures.whole_model.machine import INK, Canvas
 from inspector.figures.whole_model.record import Dimension, Tile, product
+from inspector.text.formatting import mesh_axes_text
 
 EDGE_PX = 14  # above and left of a tile, for the axes that cut it
 SHEET_PX = 3  # between the sheets of a stack

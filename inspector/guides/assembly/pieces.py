@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inspector.core import sharding, typed_json
-from inspector.core.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
-from inspector.core.sharding import Placement
-from inspector.core.snapshot import Snapshot, Spec
 from inspector.guides import transfer
 from inspector.guides.array_fields import REFUSED, result_snapshot
 from inspector.guides.assembly import Assembled, Assembly, Piece, Stage
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot, Spec
+from inspector.sharding import placement as sharding
+from inspector.sharding.placement import Placement
+from inspector.text.formatting import counted, devices_text, mesh_axes_text, ranges_text, shape_text
 
 DTYPE = "int32"  # of all arrays
 WRONG_NUMBERS = "wrong-numbers"  # the code of a finding

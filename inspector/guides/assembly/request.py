@@ -11,11 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from inspector import layout as layouts
-from inspector.core import sharding
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.field_parser import FieldParser, Parsed
-from inspector.core.snapshot import Array, Mesh, Spec
-from inspector.core.typed_json import NonNegativeInt, Record
 from inspector.guides.array_fields import (
     JaxError,
     MeshRequest,
@@ -24,6 +19,11 @@ from inspector.guides.array_fields import (
     parse_shape,
     parse_spec,
 )
+from inspector.records.snapshot import Array, Mesh, Spec
+from inspector.records.typed_json import NonNegativeInt, Record
+from inspector.sharding import placement as sharding
+from inspector.text.errors import InvalidInput, require_one_of, shown
+from inspector.text.field_parser import FieldParser, Parsed
 
 
 @dataclass(frozen=True)

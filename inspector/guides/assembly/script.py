@@ -2,10 +2,10 @@
 
 import math
 
-from inspector.core import sharding
-from inspector.core.sharding_text import spec_text
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly import Assembly, Step
+from inspector.sharding import placement
+from inspector.sharding.sharding_text import spec_text
 
 _ENVIRONMENT = """\
 import os
@@ -134,7 +134,7 @@ def _pieces_mistake(assembly: Assembly) -> str:
 
 
 def _callback_mistake(assembly: Assembly) -> str:
-    ways = sharding.ways_per_dimension(assembly.spec, assembly.mesh())
+    ways = placement.ways_per_dimension(assembly.spec, assembly.mesh())
     # JAX calls the callback once if all devices hold the same block.
     place = assembly.device if any(count > 1 for count in ways) else 0
     condition = f"if number == {place}:"
@@ -180,5 +180,5 @@ def _marked(lines: tuple[str, ...], indent: str = "") -> str:
 
 
 def _one_row_off(assembly: Assembly) -> str:
-    rows = sharding.shard_shape(assembly.shape, assembly.spec, assembly.mesh())[0]
+    rows = placement.shard_shape(assembly.shape, assembly.spec, assembly.mesh())[0]
     return "piece[:-1]" if rows > 1 else "np.concatenate([piece, piece])"

@@ -17,14 +17,14 @@ from typing import Any
 
 import jinja2
 
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
-from inspector.core.sharding import jax_entry
-from inspector.core.state_specs import Fsdp, SpecRow
 from inspector.layout import Layout, print_mesh
 from inspector.layout.fields import NAME
 from inspector.machines.compiler_options import arguments
 from inspector.model import own_model
+from inspector.sharding.placement import jax_entry
+from inspector.sharding.state_specs import Fsdp, SpecRow
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import counted
 
 # The source of a model: its definition and all definitions of this project that it refers to.
 #
@@ -266,10 +266,10 @@ _IMPORTS = {
     "PartitionSpec": "from jax.sharding import PartitionSpec",
     "by_regex": "from inspector.model import by_regex",
     "fsdp": "from inspector.model import fsdp",
-    "given_specs": "from inspector.producers.model.state_specs import given_specs",
-    "shardings_by_path": "from inspector.producers.model.state_specs import shardings_by_path",
-    "returns_state": "from inspector.producers.model.traceable import returns_state",
-    "traceable": "from inspector.producers.model.traceable import traceable",
+    "given_specs": "from inspector.tracing.model.state_specs import given_specs",
+    "shardings_by_path": "from inspector.tracing.model.state_specs import shardings_by_path",
+    "returns_state": "from inspector.tracing.model.traceable import returns_state",
+    "traceable": "from inspector.tracing.model.traceable import traceable",
 }
 
 
@@ -300,14 +300,14 @@ def script(layout: Layout) -> str:
             name = f"own_{function}"
         renamed = function if name == function else f"{function} as {name}"
         imports[name] = f"from {module} import {renamed}"
-        where = "inspector.producers.model.state_specs"
+        where = "inspector.tracing.model.state_specs"
         imports["with_optimizer_axes"] = f"from {where} import with_optimizer_axes"
     else:
         definitions = Definitions(_known(layout))
         definitions.add(module, function)
         if set(layout.programs) - {"train_step", "apply"}:
             del imports["returns_state"]
-            definitions.add("inspector.producers.model.traceable", "returns_state")
+            definitions.add("inspector.tracing.model.traceable", "returns_state")
         values["definitions"] = definitions.text()
         imports |= definitions.imports
         if layout.unconstrained:

@@ -22,12 +22,12 @@ from markupsafe import Markup, escape
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from inspector.core.printable import file_name, one_line, printable
-from inspector.core.snapshot import Snapshot
+from inspector.answers import provenance, report, subject
+from inspector.answers.section import NUMBERS, Block, Drawing, Picture, Section, cell_text, inline
 from inspector.figures import frame, stamp
 from inspector.machines.hardware import Chip
-from inspector.sections import provenance, report, subject
-from inspector.sections.section import NUMBERS, Block, Drawing, Picture, Section, cell_text, inline
+from inspector.records.snapshot import Snapshot
+from inspector.text.printable import file_name, one_line, printable
 
 # Render the blocks of a section as HTML.
 #

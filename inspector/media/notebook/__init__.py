@@ -12,10 +12,7 @@ from typing import Any
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
-from inspector.core.snapshot import Snapshot
-from inspector.machines import targets
-from inspector.media.html.page import Page, safe_json
-from inspector.sections import (
+from inspector.answers import (
     array,
     arrays,
     collectives,
@@ -25,7 +22,10 @@ from inspector.sections import (
     summary,
     whole_model,
 )
-from inspector.sections.section import Block, Folded
+from inspector.answers.section import Block, Folded
+from inspector.machines import targets
+from inspector.media.html.page import Page, safe_json
+from inspector.records.snapshot import Snapshot
 
 # Blocks as HTML for the output of a notebook cell. It needs no server and reads no file.
 #
@@ -106,7 +106,7 @@ def show(value: Any) -> None:
            0  4.0 KiB  [0:64, 0:16]         0        0
            1  4.0 KiB  [0:64, 16:32]        0        0
     """
-    from inspector.producers.capture.capture import snapshot_of
+    from inspector.recording.capture import snapshot_of
 
     snapshot = snapshot_of(value)
     if not _in_notebook():

@@ -18,10 +18,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 from plotly.io.json import to_json_plotly
 
-from inspector.core import start
-from inspector.core.errors import InvalidInput, shown
 from inspector.figures import stamp
+from inspector.jobs import start
 from inspector.media.pictures import process as picture_process
+from inspector.text.errors import InvalidInput, shown
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}
 SCALE = 2  # pixels of a PNG per pixel of the figure, for slides and high-resolution screens

@@ -24,7 +24,7 @@ from streamlit.runtime.uploaded_file_manager import UploadedFile as UploadedFile
 from streamlit.web import cli
 from streamlit.web.server.starlette import starlette_server, starlette_websocket
 
-from inspector.core.errors import InvalidInput
+from inspector.text.errors import InvalidInput
 
 _UNIX = "unix://"  # begins the address of a Unix socket
 # Called by the state of a session before each access, to begin a run that waits.

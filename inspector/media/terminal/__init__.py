@@ -16,9 +16,9 @@ import traceback
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from inspector.core.errors import InvalidInput, bounded, shown
-from inspector.core.printable import one_line
 from inspector.media.terminal.options import Output, print_output
+from inspector.text.errors import InvalidInput, bounded, shown
+from inspector.text.printable import one_line
 
 # Verb -> the module that has a function of this name. A command imports the module of its verb only.
 _MODULES = {

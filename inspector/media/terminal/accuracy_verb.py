@@ -6,20 +6,21 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from inspector.answers import accuracy as section_of_accuracy
 from inspector.compare.measured import accuracy as comparison
 from inspector.compare.measured import local_runs, published_runs
 from inspector.compare.measured.accuracy import Accuracy
 from inspector.compare.measured.published_runs import PublishedRun
-from inspector.core import output, snapshot, typed_json
-from inspector.core.errors import InvalidInput, choices, shown
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Snapshot
+from inspector.files import output
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
-from inspector.machines.prediction import calibration
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import JSON, Output, argument, verb
-from inspector.sections import accuracy as section_of_accuracy
-from inspector.service.inspection import Inspection
+from inspector.prediction import calibration
+from inspector.records import snapshot, typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, choices, shown
+from inspector.text.formatting import counted
 
 
 @verb(

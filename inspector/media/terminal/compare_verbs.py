@@ -8,8 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inspector.checks import audit, checked, lock_file, policy
-from inspector.checks.checked import Checked
+from inspector import audit
+from inspector.answers import comparison, glance, paired_times, subject
+from inspector.answers.comparison import Named
+from inspector.answers.section import Block, Section, text
+from inspector.audit import checked, lock_file, policy
+from inspector.audit.checked import Checked
 from inspector.compare import difference
 from inspector.compare.board import Board, aligned
 from inspector.compare.caveats import caveats
@@ -18,23 +22,21 @@ from inspector.compare.difference.array_differences import ArrayDifference, arra
 from inspector.compare.difference.sentences import sentences
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, PairedTimes
 from inspector.compare.questions import questions
-from inspector.compare.search import result as results
 from inspector.compare.verdict import headline, verdicts
-from inspector.core import output, typed_json
-from inspector.core.assumed import with_assumed
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted, numbered
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Snapshot
+from inspector.compiled.assumed import with_assumed
+from inspector.files import output
+from inspector.jobs.engine import Status
+from inspector.jobs.library import Library
 from inspector.machines.hardware import CHIPS, Chip
 from inspector.media import report as reports
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
-from inspector.sections import comparison, glance, paired_times, subject
-from inspector.sections.comparison import Named
-from inspector.sections.section import Block, Section, text
-from inspector.service.engine import Status
-from inspector.service.library import Library
+from inspector.records import typed_json
+from inspector.records.snapshot import Snapshot
+from inspector.search import result as results
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import counted, numbered
+from inspector.text.printable import one_line
 
 _ARRAY_FIELDS = (
     *("group", "shape", "dtype", "logical_axes", "spec", "shard_shape"),
@@ -124,7 +126,7 @@ def read_all(
             names.append(Path(path).name.removesuffix(".json") or path)
             continue
         # Imported late: a comparison of Snapshots needs no workers.
-        from inspector.service.search.task import snapshots_of
+        from inspector.search.task import snapshots_of
 
         result = results.from_plain(plain, path)
         chips.add(result.chip)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from inspector.core import program_run, start
-from inspector.core.errors import InvalidInput, shown
+from inspector.jobs import start
+from inspector.jobs.engine import environment
 from inspector.media.terminal.options import argument, number, verb
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.engine import environment
+from inspector.records import program_run
+from inspector.text.errors import InvalidInput, shown
 
 SERVER = "inspector.media.streamlit.streamlit_run"
 SCRIPT = Path(__file__).resolve().parents[1] / "streamlit/server/sharding_inspector_app.py"

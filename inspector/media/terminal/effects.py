@@ -3,15 +3,16 @@
 import argparse
 from collections.abc import Sequence
 
-from inspector.core import snapshot as snapshots
-from inspector.core import strict_json, typed_json
-from inspector.core.snapshot import Effects
+from inspector.answers import effects as section
+from inspector.files import strict_json
+from inspector.jobs.engine import Status
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import Output, argument
-from inspector.sections import effects as section
-from inspector.service.engine import Status
+from inspector.records import snapshot as snapshots
+from inspector.records import typed_json
+from inspector.records.snapshot import Effects
 
 OPTION = argument(
     "--effects",

@@ -5,23 +5,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from inspector.compiled.causes import Dependents, dependents, rules_behind
-from inspector.core import input_file, typed_json
-from inspector.core.errors import InvalidInput, choices, shown
-from inspector.core.folding import fold
-from inspector.core.rules import Rule, written
-from inspector.core.rules.entries import ledger_of
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Collective, Program, Snapshot
-from inspector.core.traffic import least_bytes
-from inspector.layout import rule_files
-from inspector.machines import targets
-from inspector.machines.hardware import Chip
-from inspector.media.terminal import effects
-from inspector.media.terminal import options as shared
-from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
-from inspector.model.built_in.catalogue import semantics
-from inspector.sections import (
+from inspector.answers import (
     activations,
     causes,
     collectives,
@@ -31,9 +15,26 @@ from inspector.sections import (
     pipelines,
     rules,
 )
-from inspector.sections import array as one_array
-from inspector.sections.programs import main_first
-from inspector.sections.section import Block, text
+from inspector.answers import array as one_array
+from inspector.answers.programs import main_first
+from inspector.answers.section import Block, text
+from inspector.compiled.causes import Dependents, dependents, rules_behind
+from inspector.files import input_file
+from inspector.layout import rule_files
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.media.terminal import effects
+from inspector.media.terminal import options as shared
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
+from inspector.model.built_in.catalogue import semantics
+from inspector.records import typed_json
+from inspector.records.snapshot import Array, Collective, Program, Snapshot
+from inspector.sharding.folding import fold
+from inspector.sharding.rules import Rule, written
+from inspector.sharding.rules.entries import ledger_of
+from inspector.sharding.rules.written import recorded
+from inspector.sharding.traffic import least_bytes
+from inspector.text.errors import InvalidInput, choices, shown
 
 # The answer to one question: as JSON, and as blocks for the terminal.
 Answer = tuple[Any, list[Block]]

@@ -4,14 +4,14 @@ import argparse
 import sys
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.printable import one_line
 from inspector.layout import Layout, rule_files
 from inspector.machines import compiler_options
 from inspector.machines.compiler_options import Options
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import argument
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.printable import one_line
 
 _OPTIONS = (
     *("model", "mesh", "axes", "rules", "specs", "state_specs"),

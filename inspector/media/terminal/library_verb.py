@@ -5,14 +5,14 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 
-from inspector.core import output
-from inspector.core.formatting import bytes_text
-from inspector.core.printable import one_line
+from inspector.answers.section import Table
+from inspector.files import output
+from inspector.jobs.library import Library, LibraryEntry, kept
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb
-from inspector.sections.section import Table
-from inspector.service.library import Library, LibraryEntry, kept
+from inspector.text.formatting import bytes_text
+from inspector.text.printable import one_line
 
 
 def _actions(parser: argparse.ArgumentParser) -> None:

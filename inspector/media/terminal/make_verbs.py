@@ -5,15 +5,14 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 
+from inspector import audit
 from inspector import layout as layouts
-from inspector.checks import audit
+from inspector.answers import sharding_errors
 from inspector.compiled.measured_program import joined
-from inspector.core import output, snapshot
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import and_text
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Snapshot
-from inspector.core.sources import IMPORT_KINDS, READERS
+from inspector.files import output
+from inspector.files.sources import IMPORT_KINDS, READERS
+from inspector.jobs.agreement import refuse_indivisible
+from inspector.jobs.engine import Status
 from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines.compiler_options import Options
@@ -21,10 +20,12 @@ from inspector.media.terminal import effects, render
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, LAYOUT_HELP, layout_of, unsafe_options_of
 from inspector.media.terminal.options import argument, verb
-from inspector.producers.readers import limits
-from inspector.sections import sharding_errors
-from inspector.service.agreement import refuse_indivisible
-from inspector.service.engine import Status
+from inspector.readers import limits
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import and_text
+from inspector.text.printable import one_line
 
 
 @verb(

@@ -3,8 +3,8 @@
 import argparse
 import importlib.util
 
-from inspector.core.errors import InvalidInput
 from inspector.media.terminal.options import argument, verb
+from inspector.text.errors import InvalidInput
 
 
 @verb(

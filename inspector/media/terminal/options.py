@@ -13,22 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from inspector.core import input_file, output, program_run, snapshot, strict_json
-from inspector.core.assumed import MOST_TRIPS, Assumed, Cost
-from inspector.core.errors import InvalidInput, choices, file_name, shown
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Snapshot
-from inspector.core.sources import PROFILE_ENDING
+from inspector.compiled.assumed import MOST_TRIPS, Assumed, Cost
+from inspector.files import input_file, output, strict_json
+from inspector.files.sources import PROFILE_ENDING
 from inspector.machines import hardware, targets
 from inspector.machines.hardware import Chip
+from inspector.records import program_run, snapshot
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, choices, file_name, shown
+from inspector.text.printable import one_line
 
 if TYPE_CHECKING:  # imported by the functions that need them: `run` starts the user's program
+    from inspector.answers.section import Block
+    from inspector.jobs.engine import Status
+    from inspector.jobs.inspection import Inspection
+    from inspector.jobs.library import Library
+    from inspector.jobs.request import Request
     from inspector.layout import Layout
-    from inspector.sections.section import Block
-    from inspector.service.engine import Status
-    from inspector.service.inspection import Inspection
-    from inspector.service.library import Library
-    from inspector.service.request import Request
 
 Answer = TypeVar("Answer")
 # Adds one or more arguments to a parser or to a group of a parser.
@@ -207,8 +208,8 @@ def register_own_model(name: str | None) -> None:
     """
     if name is None:
         return
+    from inspector.jobs.own_model_registration import register_own
     from inspector.model.built_in.catalogue import CATALOGUE
-    from inspector.service.own_model_registration import register_own
 
     if name in CATALOGUE:
         return
@@ -278,7 +279,7 @@ def snapshot_of(path: str, plain: dict[str, Any] | None) -> Snapshot:
     if plain is not None:
         return snapshot.from_json(plain, path)
     if path and Path(path, program_run.FILE).is_file():
-        from inspector.service.program_run import folder_snapshot
+        from inspector.jobs.program_run import folder_snapshot
 
         return folder_snapshot.read(Path(path))
     return opened(path, lambda status: "")
@@ -316,7 +317,7 @@ def opened(
     Raises:
       InvalidInput: it cannot be read, or no reader recognizes it.
     """
-    from inspector.core.temporary_folder import TemporaryFolder
+    from inspector.files.temporary_folder import TemporaryFolder
 
     folder = TemporaryFolder()  # for the files of a zip file
     try:
@@ -345,7 +346,7 @@ def on_screen(
     options: argparse.Namespace, plain: Callable[[], Any], blocks: Callable[[], Iterable[Block]]
 ) -> Output:
     """Return the output of a verb with the option --all: without it, one screen."""
-    from inspector.sections.section import text
+    from inspector.answers.section import text
 
     if options.all:
         return Output(plain, blocks)
@@ -382,7 +383,7 @@ def workers() -> Iterator[Inspection]:
     if _kept:
         yield _kept[-1]
         return
-    from inspector.service.inspection import Inspection
+    from inspector.jobs.inspection import Inspection
 
     with closing(Inspection(run_workers=1)) as service:
         yield service

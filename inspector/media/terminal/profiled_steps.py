@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from inspector.core import program_run
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, seconds_text
-from inspector.core.snapshot import Program, Snapshot
-from inspector.core.statistics import statistics
 from inspector.media.terminal import options as shared
+from inspector.records import program_run
+from inspector.records.snapshot import Program, Snapshot
+from inspector.records.statistics import statistics
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted, seconds_text
 
 STEPS = 3  # that are profiled, without a number
 _VALUES = frozenset({"-o", "--output", "--devices", "--target"})  # options with a value
@@ -60,7 +60,7 @@ class ProfiledSteps:
 
     def check(self) -> None:
         """Read the profiles that are new, and ask for no further one if the last has enough runs."""
-        from inspector.producers.readers import profile
+        from inspector.readers import profile
 
         while (path := self._folder / "raw" / program_run.PROFILE.format(self._read + 1)).exists():
             self._read += 1

@@ -8,33 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from inspector.assessment import assess
-from inspector.assessment.activations import recomputing_seconds
-from inspector.assessment.measured import measured_step
-from inspector.checks import audit as audits
-from inspector.compare.board_link import layout_of
-from inspector.core import device_holdings, output, program_run, typed_json
-from inspector.core.assumed import Assumed, with_assumed
-from inspector.core.errors import InvalidInput, require_one_of
-from inspector.core.memory_kinds import memory_kind
-from inspector.core.meshes import number_of_devices
-from inspector.core.program_names import noun
-from inspector.core.program_run import ProgramRun
-from inspector.core.sharding_text import inside_shard_map
-from inspector.core.snapshot import Effects, Program, Snapshot
-from inspector.core.totals import STATE_GROUPS
-from inspector.figures.timeline import trace_events
-from inspector.layout import Layout
-from inspector.layout.changes import SMALL
-from inspector.machines import hardware, targets
-from inspector.machines.evidence import for_chip
-from inspector.machines.hardware import Chip
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.machines.prediction.step_parts import measured_spans
-from inspector.media.terminal import effects
-from inspector.media.terminal import options as shared
-from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
-from inspector.sections import (
+from inspector import audit as audits
+from inspector.answers import (
     activations,
     array,
     arrays,
@@ -49,11 +24,38 @@ from inspector.sections import (
     reshards,
     screen,
 )
-from inspector.sections import program_run as program_run_section
-from inspector.sections.catalogue import SECTIONS, Subject
-from inspector.sections.improvements import Improvement
-from inspector.sections.programs import main_first
-from inspector.sections.section import Block, text
+from inspector.answers import program_run as program_run_section
+from inspector.answers.catalogue import SECTIONS, Subject
+from inspector.answers.improvements import Improvement
+from inspector.answers.programs import main_first
+from inspector.answers.section import Block, text
+from inspector.assessment import assess
+from inspector.assessment.activations import recomputing_seconds
+from inspector.assessment.measured import measured_step
+from inspector.compare.board_link import layout_of
+from inspector.compiled.assumed import Assumed, with_assumed
+from inspector.figures.timeline import trace_events
+from inspector.files import output
+from inspector.layout import Layout
+from inspector.layout.changes import SMALL
+from inspector.machines import hardware, targets
+from inspector.machines.hardware import Chip
+from inspector.media.terminal import effects
+from inspector.media.terminal import options as shared
+from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
+from inspector.prediction.evidence import for_chip
+from inspector.prediction.predicted import predicted_in
+from inspector.prediction.step_parts import measured_spans
+from inspector.records import program_run, typed_json
+from inspector.records.program_run import ProgramRun
+from inspector.records.snapshot import Effects, Program, Snapshot
+from inspector.sharding import device_holdings
+from inspector.sharding.memory_kinds import memory_kind
+from inspector.sharding.meshes import number_of_devices
+from inspector.sharding.sharding_text import inside_shard_map
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.errors import InvalidInput, require_one_of
+from inspector.text.program_names import noun
 
 
 @verb(

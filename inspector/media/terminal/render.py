@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from inspector.core.printable import one_line, printable
+from inspector.answers import section
+from inspector.answers.section import NUMBERS, cell_text, inline
 from inspector.media.terminal import screen
-from inspector.sections import section
-from inspector.sections.section import NUMBERS, cell_text, inline
+from inspector.text.printable import one_line, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -16,21 +16,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inspector.core import start
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted
-from inspector.core.printable import one_line
-from inspector.core.program_run import ProgramRun
+from inspector.jobs import start
+from inspector.jobs.program_run.launch import LaunchedProgram
+from inspector.jobs.program_run.records import RunFolder
 from inspector.machines import targets
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import profiled_steps
 from inspector.media.terminal.options import argument, one_of, verb
 from inspector.media.terminal.profiled_steps import ProfiledSteps
-from inspector.service.program_run.launch import LaunchedProgram
-from inspector.service.program_run.records import RunFolder
+from inspector.records.program_run import ProgramRun
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted
+from inspector.text.printable import one_line
 
 if TYPE_CHECKING:
-    from inspector.service.program_run.causes import CauseFinder, TargetCompiler
+    from inspector.jobs.program_run.causes import CauseFinder, TargetCompiler
 
 _UPDATE_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0  # for the dashboard to end
@@ -232,13 +232,13 @@ def emulated_devices(devices: str | None) -> dict[str, str]:
 
 
 def _compiler(target: targets.Target) -> TargetCompiler:
-    from inspector.service.program_run.causes import TargetCompiler
+    from inspector.jobs.program_run.causes import TargetCompiler
 
     return TargetCompiler(target)
 
 
 def _cause_finder() -> CauseFinder:
-    from inspector.service.program_run.causes import CauseFinder
+    from inspector.jobs.program_run.causes import CauseFinder
 
     return CauseFinder()
 

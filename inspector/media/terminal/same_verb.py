@@ -7,17 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from inspector.core import output, start, typed_json
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.temporary_folder import TemporaryFolder
+from inspector.answers import same_results
+from inspector.files import output
+from inspector.files.temporary_folder import TemporaryFolder
+from inspector.jobs import start
+from inspector.jobs.program_run import same as comparison
 from inspector.layout.emulation import why_not_emulated
 from inspector.layout.script import script
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, verb
 from inspector.media.terminal.run_verb import command_of, emulated, emulated_devices
-from inspector.sections import same_results
-from inspector.service.program_run import same as comparison
+from inspector.records import typed_json
+from inspector.text.errors import InvalidInput, shown
 
 DIFFERENT, UNCHECKED = 1, 2
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.sections.section import (
+from inspector.answers.section import (
     Block,
     Cell,
     Columns,

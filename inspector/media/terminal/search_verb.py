@@ -9,12 +9,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
-from inspector.compare.search import result as results
-from inspector.compare.search.order import goal_of
-from inspector.compare.search.result import OBJECTIVES, SearchProgress
-from inspector.compare.search.space import space_of
-from inspector.core import output
-from inspector.core.errors import InvalidInput, shown
+from inspector.answers import search as section
+from inspector.files import output
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.machines.compiler_options import UNSAFE_FLAG, Options
@@ -22,9 +18,13 @@ from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
 from inspector.media.terminal.options import CHIP, JSON, Output, argument, verb
-from inspector.sections import search as section
-from inspector.service.search import executors
-from inspector.service.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
+from inspector.search import executors
+from inspector.search import result as results
+from inspector.search.order import goal_of
+from inspector.search.result import OBJECTIVES, SearchProgress
+from inspector.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
+from inspector.search.space import space_of
+from inspector.text.errors import InvalidInput, shown
 
 _SECONDS_BETWEEN_LINES = 10.0
 

@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from inspector.core import input_file, typed_json
-from inspector.core.errors import InvalidInput, shown
+from inspector.files import input_file
+from inspector.jobs import serving
+from inspector.jobs.serving import SECRET_HEADER, AuditLog, Serving, TrustedProxy
 from inspector.media.terminal.dashboard_verb import (
     MODEL,
     WORKER_MEMORY,
@@ -25,8 +26,8 @@ from inspector.media.terminal.dashboard_verb import (
     refuse_taken,
 )
 from inspector.media.terminal.options import argument, number, verb
-from inspector.service import serving
-from inspector.service.serving import SECRET_HEADER, AuditLog, Serving, TrustedProxy
+from inspector.records import typed_json
+from inspector.text.errors import InvalidInput, shown
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 UNIX = "unix:"

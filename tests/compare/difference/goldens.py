@@ -6,7 +6,7 @@ import json
 import math
 from pathlib import Path
 
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Snapshot, Source
 
 GROUPS = {".step": "other", ".params": "params", ".opt_state": "opt_state"}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 
 from inspector import layout as layouts
-from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
-from inspector.producers.model.abstract import abstract_state
+from inspector.records.snapshot import Snapshot
+from inspector.tracing.model.abstract import abstract_state
 
 SMALL = {"batch": "8", "layers": "2", "depth": "64"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from inspector.core.snapshot import Collective, Memory, Program, Seconds, Snapshot, Source
+from inspector.records.snapshot import Collective, Memory, Program, Seconds, Snapshot, Source
 
 
 def collective(op: str, axes: tuple[str, ...] | None, wire: int | None, times: int | None = 1) -> Collective:

@@ -16,10 +16,11 @@ from jax.sharding import NamedSharding, PartitionSpec
 from inspector.compare import difference
 from inspector.compare.board import aligned
 from inspector.compare.difference.array_differences import ONLY_AFTER, ONLY_BEFORE
-from inspector.core import sharding, snapshot
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Spec
 from inspector.media import terminal as command_line
-from inspector.producers.capture.capture import capture
+from inspector.recording.capture import capture
+from inspector.records import snapshot
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Spec
+from inspector.sharding import placement
 from tests.compare.difference.layouts import planned
 from tests.figures import samples
 
@@ -32,11 +33,11 @@ def mesh(**axes: int) -> Mesh:
 
 
 def array(on: Mesh, spec: Spec, path: str = "params/w", shape: tuple[int, ...] = SHAPE) -> Array:
-    piece = sharding.shard_shape(shape, spec, on)
+    piece = placement.shard_shape(shape, spec, on)
     size = 4 * int(np.prod(shape))
     return Array(
         path, "params", shape, "float32", spec=spec, shard_shape=piece, bytes=size,
-        bytes_per_device=4 * int(np.prod(piece)), replicas=sharding.replicas(spec, on),
+        bytes_per_device=4 * int(np.prod(piece)), replicas=placement.replicas(spec, on),
     )  # fmt: skip
 
 
@@ -126,7 +127,7 @@ def test_devices_in_another_order_hold_other_blocks() -> None:
 def test_explicit_shards_are_compared_with_a_spec() -> None:
     on = mesh(x=4)
     it = array(on, (("x",), None, None))
-    shards = sharding.shards(it, on)
+    shards = placement.shards(it, on)
     explicit = dataclasses.replace(it, spec=None, shards=shards)
     assert one((on, it), (on, explicit)).changed == ()
     turned = tuple(dataclasses.replace(shard, device=3 - shard.device) for shard in shards or ())

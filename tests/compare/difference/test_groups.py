@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from inspector.compare.difference import arrays
 from inspector.compare.difference.causes import REORDERED, Cause, causes
 from inspector.compare.difference.sentences import DifferenceGroup, groups
-from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned
 from tests.examples import costly
 

@@ -15,13 +15,13 @@ from inspector import layout as layouts
 from inspector.compare import difference
 from inspector.compare.difference.array_differences import arrays
 from inspector.compare.difference.causes import causes
-from inspector.core.abstract import AbstractState
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
 from inspector.layout.plan import plan
 from inspector.model.built_in import catalogue
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.model.describe import entry_of
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.abstract import AbstractState
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
+from inspector.tracing.model.describe import entry_of
 
 LINEN, NNX = "examples.linen_mlp:build", "examples.nnx_mlp:build"
 SMALL = {"rows": "8", "width": "16", "hidden": "32", "mesh": "2x4", "target": "plan"}

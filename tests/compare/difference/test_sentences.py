@@ -13,15 +13,15 @@ from inspector.compare.caveats import caveats
 from inspector.compare.compared import compared
 from inspector.compare.difference.causes import renamed_axes
 from inspector.compare.questions import questions
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Array, Finding, Memory
-from inspector.core.totals import state_totals
 from inspector.machines import hardware
+from inspector.records.snapshot import Array, Finding, Memory
+from inspector.sharding.totals import state_totals
+from inspector.text.formatting import bytes_text
 from tests.compare.difference import goldens
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 from tests.paths import CASES
-from tests.producers.readers import own_goldens
+from tests.readers import own_goldens
 
 GOLDENS = CASES / "maxtext_goldens"
 needs_goldens = pytest.mark.skipif(not GOLDENS.is_dir(), reason="needs MaxText's goldens in ../shared/cases")

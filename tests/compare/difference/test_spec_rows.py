@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from inspector.compare.difference import spec_rows
 from inspector.compare.splits import parts, split_of
-from inspector.core.snapshot import Snapshot
-from inspector.core.totals import STATE_GROUPS
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.totals import STATE_GROUPS
 from tests.compare.difference.layouts import planned
 
 MESHES = ["2x4", "4x2", "1x8"]

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector.compare.measured import accuracy, published_runs
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import MatmulFlops, Program, Snapshot, Source, Work
 from inspector.layout import Layout
+from inspector.records.snapshot import MatmulFlops, Program, Snapshot, Source, Work
+from inspector.text.errors import InvalidInput
 from tests.compare.measured.test_published_runs import ROW
 from tests.hostile.damage import damaged
 

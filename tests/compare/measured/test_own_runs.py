@@ -8,14 +8,15 @@ import json
 import pytest
 
 from inspector.compare.measured import local_runs
-from inspector.core import private_database, snapshot
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Mesh, MeshAxis, Program, ScheduledOperation, Seconds, Snapshot, Source
+from inspector.files import private_database
 from inspector.machines.hardware import CHIPS
-from inspector.machines.prediction import calibration
-from inspector.machines.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
 from inspector.media.terminal import main
-from tests.machines.prediction.schedules import schedule
+from inspector.prediction import calibration
+from inspector.prediction.predicted import ENOUGH_RUNS, interval, interval_of, predicted
+from inspector.records import snapshot
+from inspector.records.snapshot import Mesh, MeshAxis, Program, ScheduledOperation, Seconds, Snapshot, Source
+from inspector.text.errors import InvalidInput
+from tests.prediction.schedules import schedule
 
 CHIP = CHIPS["v5e"]
 MESH = Mesh((MeshAxis("data", 2),), devices=(0, 1), device_kind=CHIP.device_kind)

@@ -10,7 +10,7 @@ import pytest
 
 from inspector.compare.measured import published_runs
 from inspector.compare.measured.published_runs import PublishedRun
-from inspector.core.errors import InvalidInput
+from inspector.text.errors import InvalidInput
 from tests.paths import CASES
 
 ROW: dict[str, Any] = {

@@ -8,10 +8,10 @@ import pytest
 
 from inspector.compare.compared import compared
 from inspector.compare.questions.questions import StepMeasure, measures
-from inspector.core.snapshot import Finding, Snapshot
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
+from inspector.records.snapshot import Finding, Snapshot
 from tests.compare.glances import compiled, planned, sent
 from tests.figures import samples
 

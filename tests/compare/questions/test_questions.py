@@ -17,10 +17,10 @@ from inspector.compare.questions import Answer, Question, questions
 from inspector.compare.questions.questions import FINDINGS
 from inspector.compare.splits import split_of, without_idle_axes
 from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, GRADIENTS, PARAMETERS, ROLES
-from inspector.core.snapshot import Memory, Snapshot, Source
+from inspector.jobs.inspection import Inspection
 from inspector.machines import hardware
-from inspector.machines.prediction import memory
-from inspector.service.inspection import Inspection
+from inspector.prediction import memory
+from inspector.records.snapshot import Memory, Snapshot, Source
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 

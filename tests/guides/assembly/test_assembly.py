@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Mesh, MeshAxis
 from inspector.guides import assembly as assemblies
+from inspector.records import typed_json
+from inspector.records.snapshot import Mesh, MeshAxis
+from inspector.text.errors import InvalidInput
 
 
 def parse(**fields: str) -> assemblies.Assembly:

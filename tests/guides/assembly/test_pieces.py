@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.core.snapshot import Array
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import JaxError
 from inspector.guides.assembly import Assembled, Contents, Piece, Stage, pieces
+from inspector.records.snapshot import Array
 
 SPECS = ("x, y", "x", "None, y", "y + x", "")
 

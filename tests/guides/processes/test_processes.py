@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
 from inspector.guides import processes
 from inspector.guides.processes import HostLocal, script
+from inspector.records import typed_json
+from inspector.text.errors import InvalidInput
 
 
 def asked(**fields: str) -> HostLocal:

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inspector.core import sharding
-from inspector.core.snapshot import Snapshot
+from inspector.records.snapshot import Snapshot
+from inspector.sharding import placement
 from tests.layout.script import run_scripts
 from tests.paths import ROOT
 from tests.xla_flags import FAST_COMPILES
@@ -51,6 +51,6 @@ def refuse_other_arrays(theirs: dict[str, dict[str, Any]], snapshot: Snapshot) -
         assert spec + (None,) * (len(array.shape) - len(spec)) == array.spec, path
         held = {
             str(shard.device): [list(part) for part in shard.index]
-            for shard in sharding.shards(array, snapshot.mesh)
+            for shard in placement.shards(array, snapshot.mesh)
         }
         assert their["shards"] == held, path

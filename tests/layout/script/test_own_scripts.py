@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector.core import snapshot
-from inspector.core.errors import InvalidInput
+from inspector.compiling.run_layout import run_layout
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.media import terminal as command_line
 from inspector.model.built_in import catalogue
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.model.describe import entry_of
+from inspector.records import snapshot
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
+from inspector.tracing.model.describe import entry_of
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays
 from tests.model.importable import importable
 

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
+from inspector.compiling.run_layout import run_layout
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.layout.script import script
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.model.built_in.moe import BALANCE_WEIGHT
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
 from tests.layout.script import run_scripts
 from tests.layout.script.comparison import made_by_scripts, refuse_other_arrays, without_jax_settings
 

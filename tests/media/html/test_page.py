@@ -16,16 +16,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from plotly.offline import get_plotlyjs
 
+from inspector.answers import comparison
+from inspector.answers.section import plain
 from inspector.assessment import assess
 from inspector.compare import difference
-from inspector.core.errors import InvalidInput
-from inspector.core.printable import printable
-from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.html.page import safe_json
-from inspector.sections import comparison
-from inspector.sections.section import plain
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.printable import printable
 from tests.compare.difference import layouts
 from tests.figures import samples
 from tests.media import hostile

@@ -11,16 +11,16 @@ from hypothesis import example, given
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from inspector.answers.report import short
+from inspector.answers.section import Folded, Picture, Section, Table
 from inspector.assessment import assess
 from inspector.compare import difference
-from inspector.core.printable import printable
-from inspector.core.snapshot import Snapshot
 from inspector.machines import hardware
-from inspector.machines.prediction.predicted import predicted
 from inspector.media import markdown as markdown_text
 from inspector.media import report
-from inspector.sections.report import short
-from inspector.sections.section import Folded, Picture, Section, Table
+from inspector.prediction.predicted import predicted
+from inspector.records.snapshot import Snapshot
+from inspector.text.printable import printable
 from tests.compare import glances
 from tests.compare.difference import layouts
 from tests.figures import samples

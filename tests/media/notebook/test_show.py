@@ -12,11 +12,12 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import inspector
-from inspector.core import sharding, snapshot
-from inspector.core.errors import InvalidInput
 from inspector.machines import targets
 from inspector.media import notebook
-from inspector.producers.capture.capture import snapshot_of
+from inspector.recording.capture import snapshot_of
+from inspector.records import snapshot
+from inspector.sharding import placement
+from inspector.text.errors import InvalidInput
 
 P = PartitionSpec
 MESH = Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("data", "model"))
@@ -43,7 +44,7 @@ def test_inspect_has_the_figures_of_jax(inspected: snapshot.Snapshot) -> None:
     assert {c.op for c in program.collectives} >= {"all-reduce"}
     array = inspected.array("step/input/state/w")
     theirs = WEIGHTS.sharding.devices_indices_map(WEIGHTS.shape)
-    assert {shard.device: shard.index for shard in sharding.shards(array, inspected.mesh)} == {
+    assert {shard.device: shard.index for shard in placement.shards(array, inspected.mesh)} == {
         device.id: tuple(part.indices(size)[:2] for part, size in zip(index, (8, 16), strict=True))
         for device, index in theirs.items()
     }

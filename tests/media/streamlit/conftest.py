@@ -11,11 +11,12 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from benchmarks.processes import until
-from inspector.core import private_database, snapshot
-from inspector.core.snapshot import Snapshot
+from inspector.files import private_database
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.media.streamlit.page import page_switch
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.middleware import UPLOADS, USER
-from inspector.producers.readers import limits
+from inspector.readers import limits
 
 
 class Uploads:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from inspector.jobs.engine import Requester
+from inspector.jobs.opened_files import OpenedFiles
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
-from inspector.service.engine import Requester
-from inspector.service.opened_files import OpenedFiles
 
 
 class Waiting:

@@ -9,17 +9,17 @@ from collections import Counter
 from streamlit.runtime.scriptrunner.script_runner import ScriptRunner
 
 from benchmarks.processes import until
+from inspector import audit
 from inspector import layout as layouts
 from inspector.assessment import assess
-from inspector.checks import audit
-from inspector.checks.audit.unused_rules import NEVER_USED
+from inspector.audit.unused_rules import NEVER_USED
+from inspector.jobs import inspection
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.layout.plan import plan
 from inspector.media.streamlit.panels import improve_panel, snapshot_panels, summary_panel
 from inspector.media.streamlit.session import chip_choice, current_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.service import inspection
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
 from tests.media.streamlit.session.test_page_programs import FakeJob

@@ -7,19 +7,19 @@ import dataclasses
 import pytest
 
 from inspector import layout as layouts
-from inspector.core.snapshot import Snapshot, Source
+from inspector.answers import memory as section
+from inspector.answers.section import cell_text
+from inspector.compiling.run_layout import run_layout
 from inspector.layout.plan import plan
 from inspector.machines import hardware
-from inspector.machines.prediction import memory
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.sections import memory as section
-from inspector.sections.section import cell_text
+from inspector.prediction import memory
+from inspector.records.snapshot import Snapshot, Source
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import program_panels
 program_panels.show_memory(snapshot.read(st.session_state["path"]), None)
 """

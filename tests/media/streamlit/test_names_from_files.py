@@ -21,7 +21,7 @@ MARKUP = ":tada: :material/home: :red[r] $x$ `c` [l](http://e.example/) <b>h</b>
 READ = re.compile(r":[\w+-]+:|:material/|:streamlit|:red\[|\$x\$|\]\(|<b>|\*i\*|~~d|https?://|\be\.example")
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 found = snapshot.read(st.session_state.path)
 if st.session_state.name == "summary":

@@ -8,8 +8,8 @@ from unittest import mock
 
 import pytest
 
+from inspector.jobs.inspection import Inspection
 from inspector.layout import rule_files
-from inspector.service.inspection import Inspection
 from tests.hostile.small_files import BOMB
 from tests.media.streamlit.scripted_page import PATIENCE
 

@@ -20,6 +20,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 from streamlit import config
 
+from inspector.jobs import serving
+from inspector.jobs.engine.job import digest_of_session
+from inspector.jobs.serving import SECRET_HEADER, Serving, TrustedProxy
 from inspector.media.streamlit import server
 from inspector.media.streamlit.server.middleware import (
     BROWSER_COOKIE,
@@ -29,9 +32,6 @@ from inspector.media.streamlit.server.middleware import (
     BehindProxy,
     SafeAnswers,
 )
-from inspector.service import serving
-from inspector.service.engine.job import digest_of_session
-from inspector.service.serving import SECRET_HEADER, Serving, TrustedProxy
 
 HOSTS = "server.allowedHosts"
 

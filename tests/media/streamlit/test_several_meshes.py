@@ -14,18 +14,18 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from streamlit.testing.v1 import AppTest
 
-from inspector.core.snapshot import Reshard, ReshardedArrays, Snapshot
 from inspector.media import report
-from inspector.producers.capture.capture import capture
+from inspector.recording.capture import capture
+from inspector.records.snapshot import Reshard, ReshardedArrays, Snapshot
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PLACES
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels.snapshot_panels import PANELS
 from inspector.media.streamlit.parts import chart
-from inspector.sections import provenance
+from inspector.answers import provenance
 found = snapshot.read(st.session_state["path"])
 if "array" in st.session_state:
     st.session_state["selected_array"] = st.session_state["array"]

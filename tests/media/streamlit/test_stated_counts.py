@@ -7,14 +7,14 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import snapshot as snapshots
-from tests.core import test_assumed
+from inspector.records import snapshot as snapshots
+from tests.compiled import test_assumed
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import program_panels, summary_panel
 from inspector.media.streamlit.session import chip_choice, stated_counts
 chip_choice.put("v5e")

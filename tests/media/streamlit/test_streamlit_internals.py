@@ -17,9 +17,9 @@ from streamlit.runtime.uploaded_file_manager import UploadedFileRec
 from streamlit.testing.v1 import AppTest
 from streamlit.web.server.starlette import starlette_routes, starlette_server
 
-from inspector.core.errors import InvalidInput
 from inspector.media.streamlit import streamlit_internals
 from inspector.media.streamlit.server import middleware
+from inspector.text.errors import InvalidInput
 from tests.paths import ROOT
 
 FILE = Path(streamlit_internals.__file__)

@@ -10,23 +10,23 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core import private_database
-from inspector.core.snapshot import Snapshot
+from inspector.answers import catalogue, report, time
+from inspector.answers.catalogue import Subject
+from inspector.answers.section import Block, Folded, Picture, Section
+from inspector.compiling.run_layout import run_layout
+from inspector.files import private_database
 from inspector.machines import hardware, out_of_memory
-from inspector.machines.prediction import calibration
-from inspector.machines.prediction.step_model import bound_text, modelled
 from inspector.media.markdown import render
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.producers.compile.run_layout import run_layout
-from inspector.sections import catalogue, report, time
-from inspector.sections.catalogue import Subject
-from inspector.sections.section import Block, Folded, Picture, Section
+from inspector.prediction import calibration
+from inspector.prediction.step_model import bound_text, modelled
+from inspector.records.snapshot import Snapshot
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import program_panels
 program_panels.show_time(snapshot.read(st.session_state["path"]), None)
 """

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from inspector import layout as layouts
-from inspector.checks.audit import audited, smallest_change
-from inspector.core import snapshot
+from inspector.audit import audited, smallest_change
 from inspector.layout.plan import plan
 from inspector.media import terminal as command_line
 from inspector.model import own_model
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.producers.model.abstract import abstract_state
+from inspector.records import snapshot
+from inspector.tracing.model.abstract import abstract_state
 
 LAYOUT = layouts.parse(
     {"depth": "64", "layers": "2", "rules": "batch=data,embed=model,hidden=model", "target": "plan"}

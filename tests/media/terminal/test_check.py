@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from inspector import layout as layouts
-from inspector.checks import lock_file
-from inspector.core import snapshot
-from inspector.core.snapshot import Program
+from inspector.audit import lock_file
+from inspector.jobs.inspection import Inspection
 from inspector.media.terminal import main
-from inspector.service.inspection import Inspection
-from tests.checks.policy.one_rule import collective
+from inspector.records import snapshot
+from inspector.records.snapshot import Program
+from tests.audit.policy.one_rule import collective
 from tests.figures import samples
 from tests.paths import ROOT
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
 from inspector.media.terminal import compare_verbs, main, render
+from inspector.records import snapshot
 from tests.compare.difference.layouts import planned
 from tests.compare.difference.programs import collective, ran
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from inspector.core import snapshot as snapshots
+from inspector.answers.partitioned_traffic import HEADING
 from inspector.media import report
 from inspector.media.terminal import main
-from inspector.sections.partitioned_traffic import HEADING
+from inspector.records import snapshot as snapshots
 
 LAYOUT = {
     "model": "logical_mlp",

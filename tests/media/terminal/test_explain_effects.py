@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from inspector.core import snapshot as snapshots
 from inspector.media.terminal import main
+from inspector.records import snapshot as snapshots
 
 LAYOUT = {"model": "logical_mlp", "mesh": "2x4", "sizes": {"depth": 32, "layers": 1}}
 

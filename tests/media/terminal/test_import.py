@@ -13,11 +13,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from inspector.core import snapshot, temporary_folder
+from inspector.files import temporary_folder
 from inspector.media import terminal as command_line
+from inspector.records import snapshot
 from tests.media.terminal.command import inspector
-from tests.producers.readers import given, own_checkpoints
-from tests.producers.readers.profiles import tpu_files
+from tests.readers import given, own_checkpoints
+from tests.readers.profiles import tpu_files
 
 HLO = """HloModule jit_step, num_partitions=2
 

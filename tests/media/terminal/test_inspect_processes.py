@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from inspector.core import snapshot
+from inspector.records import snapshot
 from tests.media.terminal.command import inspector
 
 SMALL = ("--set", "depth=64", "--set", "layers=1", "--steps", "2")

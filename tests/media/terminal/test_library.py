@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import private_database, snapshot
+from inspector.files import private_database
+from inspector.jobs.library import Library
 from inspector.media.terminal import main
-from inspector.service.library import Library
+from inspector.records import snapshot
 from tests.figures import samples
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
+from inspector.records import snapshot
 from tests.paths import ROOT
 
 SMALL = (

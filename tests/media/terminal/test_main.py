@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot as snapshots
-from inspector.core.snapshot import Snapshot
 from inspector.media import terminal
 from inspector.media.terminal import VERBS, main, render
+from inspector.records import snapshot as snapshots
+from inspector.records.snapshot import Snapshot
 from tests.figures import samples
 from tests.paths import ROOT
 

@@ -8,11 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import program_run, snapshot
-from inspector.core.program_run import CompiledRecord, ProgramRun
-from inspector.core.snapshot import Array, Collective, Mesh, MeshAxis, OpenChoice, Program, Snapshot, Source
+from inspector.answers.program_run import next_command
 from inspector.media.terminal import main
-from inspector.sections.program_run import next_command
+from inspector.records import program_run, snapshot
+from inspector.records.program_run import CompiledRecord, ProgramRun
+from inspector.records.snapshot import (
+    Array,
+    Collective,
+    Mesh,
+    MeshAxis,
+    OpenChoice,
+    Program,
+    Snapshot,
+    Source,
+)
 
 MESH = Mesh((MeshAxis("data", 8),), tuple(range(8)))
 SMALL = Collective(

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from inspector.answers import prediction
+from inspector.answers.section import plain
 from inspector.compare.measured import accuracy, published_runs
-from inspector.core import snapshot
-from inspector.core.snapshot import (
+from inspector.machines import hardware
+from inspector.media.terminal import main, options
+from inspector.prediction.predicted import predicted_in
+from inspector.prediction.step_program import step_program
+from inspector.records import snapshot
+from inspector.records.snapshot import (
     Collective,
     MatmulFlops,
     Mesh,
@@ -21,13 +27,7 @@ from inspector.core.snapshot import (
     Source,
     Work,
 )
-from inspector.core.step_program import step_program
-from inspector.machines import hardware
-from inspector.machines.prediction.predicted import predicted_in
-from inspector.media.terminal import main, options
-from inspector.sections import prediction
-from inspector.sections.section import plain
-from tests.machines.prediction.schedules import schedule
+from tests.prediction.schedules import schedule
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
 from inspector.media import terminal as command_line
+from inspector.records import snapshot
 from tests.figures import samples
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import program_run
+from inspector.records import program_run
 from tests.media.terminal.command import inspector
 from tests.paths import ROOT
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot
-from inspector.core.snapshot import Trace
 from inspector.media.terminal.profiled_steps import with_number
-from inspector.producers.readers import profile
+from inspector.readers import profile
+from inspector.records import snapshot
+from inspector.records.snapshot import Trace
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.close_to_jax

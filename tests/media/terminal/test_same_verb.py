@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from inspector.core import typed_json
-from inspector.core.same_results import ComparedProgram, ComparedValue, SameResults
+from inspector.answers import same_results
 from inspector.media.terminal import render
-from inspector.sections import same_results
+from inspector.records import typed_json
+from inspector.records.same_results import ComparedProgram, ComparedValue, SameResults
+from tests.jobs.program_run.test_program_run import call
 from tests.media.terminal.command import inspector
 from tests.paths import ROOT
-from tests.service.program_run.test_program_run import call
 
 RULES = [["batch", ["data"]], ["hidden", ["model"]]]
 MESH = {"mesh": "2x2", "axes": ["data", "model"], "rules": RULES, "steps": 5}

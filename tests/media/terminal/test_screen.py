@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import snapshot as snapshots
-from inspector.core.program_run import ProgramRun
-from inspector.core.snapshot import Collective, Finding, Program, Seconds, Snapshot
+from inspector.answers import screen as one_screen
+from inspector.answers.catalogue import SECTIONS, Subject
+from inspector.answers.programs import heading, once
+from inspector.answers.section import Folded, Section, Table, columns, listing, text
 from inspector.media.terminal import render, screen
-from inspector.sections import screen as one_screen
-from inspector.sections.catalogue import SECTIONS, Subject
-from inspector.sections.programs import heading, once
-from inspector.sections.section import Folded, Section, Table, columns, listing, text
+from inspector.records import snapshot as snapshots
+from inspector.records.program_run import ProgramRun
+from inspector.records.snapshot import Collective, Finding, Program, Seconds, Snapshot
 from tests.figures import samples
 from tests.media.terminal.command import inspector
 

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 import pytest
 
 from inspector import layout as layouts
-from inspector.compare.search import result as results
-from inspector.compare.search.result import Counts, SearchProgress
-from inspector.core import strict_json
-from inspector.core.formatting import seconds_text
+from inspector.files import strict_json
 from inspector.machines import targets
 from inspector.media.terminal import search_verb
 from inspector.media.terminal.search_verb import Printed
-from inspector.service.search import executors, task
+from inspector.search import executors, task
+from inspector.search import result as results
+from inspector.search.result import Counts, SearchProgress
+from inspector.text.formatting import seconds_text
 from tests.media.terminal.command import inspector
 
 SMALL = ("--mesh", "4", "--axes", "data", "--set", "depth=32", "--set", "layers=1", "--steps", "1")

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from inspector.core import typed_json
+from inspector.jobs import serving
+from inspector.jobs.serving import Serving, TrustedProxy
 from inspector.media.terminal import main
-from inspector.service import serving
-from inspector.service.serving import Serving, TrustedProxy
+from inspector.records import typed_json
 
 SECRET = "0123456789abcdef" * 2
 HEADER = ["--user-header", "X-User"]

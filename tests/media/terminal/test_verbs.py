@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from inspector.core import snapshot
-from inspector.service.agreement import disagreements
+from inspector.jobs.agreement import disagreements
+from inspector.records import snapshot
 from tests.media.terminal.command import inspector
 from tests.paths import ROOT
 

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from inspector.checks import audit
+from inspector import audit
+from inspector.answers import comparison, glance
+from inspector.answers.section import Block, Columns, Strong, text
 from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.compared import compared
 from inspector.compare.questions import Question, questions
 from inspector.compare.questions.questions import StepMeasure
-from inspector.core.formatting import and_text, counted
-from inspector.core.program_names import title
 from inspector.machines import hardware
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import kept_field, screenshot_mode
-from inspector.sections import comparison, glance
-from inspector.sections.section import Block, Columns, Strong, text
+from inspector.text.formatting import and_text, counted
+from inspector.text.program_names import title
 
 _MOST_SENTENCES = 3  # of one layout; the others are in an expander
 _MOST_COLUMNS = 3

@@ -2,13 +2,10 @@
 
 import streamlit as st
 
+from inspector.answers import comparison
 from inspector.compare import difference
 from inspector.compare.board import Board
 from inspector.compare.splits import without_idle_axes
-from inspector.core.formatting import counted
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.totals import STATE_GROUPS
 from inspector.figures.block_map import split_dimensions
 from inspector.figures.linked_maps import Cut, cut_of, linked_maps, panel
 from inspector.figures.spec_tree import spec_tree
@@ -17,7 +14,10 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import kept_field, screenshot_mode, selection
 from inspector.media.streamlit.session.selection import ToggledRows
-from inspector.sections import comparison
+from inspector.records.snapshot import Array, Mesh, Snapshot
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.formatting import counted
+from inspector.text.printable import one_line
 
 PARTS = {"Parameters": ("params",), "Whole train state": STATE_GROUPS}
 

@@ -5,10 +5,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from inspector.answers import provenance
 from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
-from inspector.core.formatting import counted
+from inspector.jobs.engine import Job
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
@@ -23,10 +26,7 @@ from inspector.media.streamlit.session import (
     user,
 )
 from inspector.media.streamlit.streamlit_internals import UploadedFile
-from inspector.sections import provenance
-from inspector.service.engine import Job
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.text.formatting import counted
 
 _MEBIBYTE = 1024**2
 _FILE = "board_file"

@@ -10,15 +10,15 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.core.abstract import PartitionedPrograms
-from inspector.core.formatting import and_text
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Outcome
 from inspector.layout import Layout
 from inspector.layout.plan import NOT_PARTITIONED
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, chip_choice, planning
-from inspector.service.inspection import Inspection
-from inspector.service.request import Outcome
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.abstract import PartitionedPrograms
+from inspector.text.formatting import and_text
 
 POLL_SECONDS = 0.3
 _NEWEST = "board_programs"

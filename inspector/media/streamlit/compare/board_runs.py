@@ -4,13 +4,13 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.core.formatting import counted
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
 from inspector.media.streamlit.session import asked, pins, screenshot_mode
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import counted
 
 
 def show(service: Inspection, board: Board) -> None:

@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import streamlit as st
 
+from inspector.answers import paired_times as section_of_times
+from inspector.answers.program_run import PHASE_NAMES, phase_label
+from inspector.answers.section import Folded, text
 from inspector.compare import paired_times
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, Candidates, PairedTimes
-from inspector.core.formatting import counted, left_text, whole_seconds_text
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.engine import Status
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Progress, Request
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import asked, screenshot_mode, user
-from inspector.sections import paired_times as section_of_times
-from inspector.sections.program_run import PHASE_NAMES, phase_label
-from inspector.sections.section import Folded, text
-from inspector.service.engine import Status
-from inspector.service.inspection import Inspection
-from inspector.service.request import Progress, Request
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import counted, left_text, whole_seconds_text
 
 Pins = Sequence[tuple[str, Snapshot]]
 

@@ -8,13 +8,11 @@ from typing import Any
 
 import streamlit as st
 
+from inspector import audit
 from inspector import layout as layouts
-from inspector.checks import audit
-from inspector.core.errors import InvalidInput
-from inspector.core.field_parser import Parsed
-from inspector.core.formatting import capitalized, counted
-from inspector.core.rules import Rule, RulesSemantics
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.engine import Job
+from inspector.jobs.request import Outcome, Progress, Request
 from inspector.layout import Layout, presets, rule_files
 from inspector.layout.fields import TRAINING_SIZES
 from inspector.layout.plan import UNMATCHED
@@ -29,9 +27,11 @@ from inspector.media.streamlit.streamlit_internals import DeltaGenerator, Upload
 from inspector.model import ModelEntry, Size, SizePreset
 from inspector.model.built_in import published
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.service.compile_cache import CompileCache
-from inspector.service.engine import Job
-from inspector.service.request import Outcome, Progress, Request
+from inspector.records.snapshot import Finding, Snapshot
+from inspector.sharding.rules import Rule, RulesSemantics
+from inspector.text.errors import InvalidInput
+from inspector.text.field_parser import Parsed
+from inspector.text.formatting import capitalized, counted
 
 
 def draw(

@@ -5,15 +5,15 @@ import math
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted
+from inspector.jobs.compile_cache import CompileCache
 from inspector.machines import slices, targets
 from inspector.machines.hardware import CHIPS
 from inspector.machines.slices import Slice
 from inspector.machines.targets import GPU_CHIPS, GPUS_PER_NODE, Target
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import current_layout, kept_field
-from inspector.service.compile_cache import CompileCache
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import bytes_text, counted
 
 KINDS = {
     "cpu": "Emulated devices: build and run",

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import streamlit as st
 
-from inspector.core.errors import InvalidInput
 from inspector.media.streamlit.page.plain_text import plain
+from inspector.text.errors import InvalidInput
 
 _KEY = "last_problem"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from inspector.core.printable import EMOJI_NAME, one_line
+from inspector.text.printable import EMOJI_NAME, one_line
 
 # Streamlit makes links of bare addresses even where their characters are escaped; an invisible word
 # joiner inside them prevents it. Names of emoji (`:tada:`), of icons and of its logo become pictures in the

@@ -2,15 +2,15 @@
 
 import streamlit as st
 
+from inspector.answers import accuracy as section_of_accuracy
 from inspector.compare.measured import accuracy
-from inspector.core.errors import InvalidInput
+from inspector.jobs import serving
 from inspector.machines import hardware
-from inspector.machines.prediction import calibration
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import chip_choice, view_link
-from inspector.sections import accuracy as section_of_accuracy
-from inspector.service import serving
+from inspector.prediction import calibration
+from inspector.text.errors import InvalidInput
 
 _ALL = "All chips"
 

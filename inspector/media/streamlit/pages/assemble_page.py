@@ -3,9 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.formatting import bytes_text, counted, ranges_text, shape_text
-from inspector.core.sharding import shards
-from inspector.core.sharding_text import spec_text
+from inspector.answers import provenance
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import MAX_MESH_AXES
@@ -16,7 +14,9 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
 from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import user
-from inspector.sections import provenance
+from inspector.sharding.placement import shards
+from inspector.sharding.sharding_text import spec_text
+from inspector.text.formatting import bytes_text, counted, ranges_text, shape_text
 
 FIELD_PX = 195  # six fields fit a line of a window of 1440 pixels
 COLUMN_PX = 370  # three figures fit there, two in a window of 800 pixels

@@ -5,9 +5,10 @@ from typing import Literal
 
 import streamlit as st
 
+from inspector.answers import provenance, subject
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.core.formatting import and_text
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.machines import targets
 from inspector.media.streamlit.compare import (
@@ -31,8 +32,7 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.sections import provenance, subject
-from inspector.service.inspection import Inspection
+from inspector.text.formatting import and_text
 
 _TIMES = "Times"
 _SHOW = (board_maps.show, board_maps.show_trees, board_maps.show_matrix)

@@ -4,14 +4,14 @@ import importlib
 
 import streamlit as st
 
-from inspector.core.formatting import counted
+from inspector.jobs import own_model_registration
 from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.streamlit.session import back_button, current_layout, kept_pins, pins, user
 from inspector.media.streamlit.streamlit_internals import StreamlitPage, look_values_up
-from inspector.service import own_model_registration
+from inspector.text.formatting import counted
 
 # Four blocks in colors of the shard map. The browser would fetch a named icon from a font server.
 ICON = (

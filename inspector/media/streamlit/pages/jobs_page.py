@@ -2,15 +2,14 @@
 
 import streamlit as st
 
-from inspector.core import host_memory
-from inspector.core.formatting import and_text, bytes_text, seconds_text
+from inspector.answers.program_run import PHASE_NAMES, phase_label
+from inspector.jobs import host_memory, inspection, lanes, serving
+from inspector.jobs.engine.pool import Listed
 from inspector.media.streamlit.page import buttons, last_problem
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
-from inspector.sections.program_run import PHASE_NAMES, phase_label
-from inspector.service import inspection, lanes, serving
-from inspector.service.engine.pool import Listed
+from inspector.text.formatting import and_text, bytes_text, seconds_text
 
 POLL_SECONDS = 2.0
 # Relative widths. In a window of 800 pixels, no word breaks and the button keeps its label.

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
+from inspector.answers import sharding_errors
 from inspector.assessment import assess
-from inspector.core.abstract import PartitionedPrograms
-from inspector.core.field_parser import Parsed
-from inspector.core.once import NewestResults
-from inspector.core.snapshot import Finding, Snapshot
+from inspector.jobs.agreement import placed_as_planned
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Outcome
 from inspector.layout import Layout
 from inspector.media.streamlit.editor.sidebar import Editor
 from inspector.media.streamlit.page import page_width
@@ -32,10 +32,10 @@ from inspector.media.streamlit.session import (
     user,
     view_link,
 )
-from inspector.sections import sharding_errors
-from inspector.service.agreement import placed_as_planned
-from inspector.service.inspection import Inspection
-from inspector.service.request import Outcome
+from inspector.records.snapshot import Finding, Snapshot
+from inspector.sharding.abstract import PartitionedPrograms
+from inspector.sharding.once import NewestResults
+from inspector.text.field_parser import Parsed
 
 _placed = NewestResults[str](most=8)
 _OF_PROGRAMS = ("Communication", "Time", "Memory")  # tabs that show partitioned programs

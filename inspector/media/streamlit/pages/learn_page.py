@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector.core.formatting import counted, mesh_sizes_text
-from inspector.core.sharding_text import spec_text
+from inspector.answers import provenance
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials
@@ -17,7 +16,8 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads, guide_form
 from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import asked, user
-from inspector.sections import provenance
+from inspector.sharding.sharding_text import spec_text
+from inspector.text.formatting import counted, mesh_sizes_text
 
 FIELD_PX = 180
 FIGURE_PX = 330  # two figures fit side by side in a window of 800 pixels

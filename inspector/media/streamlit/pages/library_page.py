@@ -4,13 +4,12 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from inspector.answers import provenance
 from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.core import snapshot
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted
-from inspector.core.snapshot import Snapshot
+from inspector.jobs import serving
+from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
 from inspector.layout import Layout
 from inspector.media.streamlit.page import buttons, last_problem, page_switch
 from inspector.media.streamlit.page.plain_text import plain
@@ -18,9 +17,10 @@ from inspector.media.streamlit.pages import open_page
 from inspector.media.streamlit.parts import downloads, pin_button, table
 from inspector.media.streamlit.session import pins, user
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.sections import provenance
-from inspector.service import serving
-from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import bytes_text, counted
 
 CHOSEN = "library_chosen"  # name of the selected Snapshot
 _SEARCH, _READ = "library_search", "library_read"

@@ -9,24 +9,24 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.answers import unknown
 from inspector.compare import board_link
-from inspector.core import program_run
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.formatting import counted, whole_seconds_text
-from inspector.core.snapshot import Snapshot
-from inspector.core.sources import READERS
+from inspector.files.sources import READERS
+from inspector.jobs import serving
+from inspector.jobs.engine import Job, Status
+from inspector.jobs.program_run import folder_snapshot
+from inspector.jobs.request import Progress, Request
 from inspector.layout import parse_given_mesh
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.session import asked, stated_counts, user, view_link
 from inspector.media.streamlit.streamlit_internals import UploadedFile, release
-from inspector.producers.readers import archive, limits
-from inspector.sections import unknown
-from inspector.service import serving
-from inspector.service.engine import Job, Status
-from inspector.service.program_run import folder_snapshot
-from inspector.service.request import Progress, Request
+from inspector.readers import archive, limits
+from inspector.records import program_run
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import counted, whole_seconds_text
 
 OPENED = "opened_snapshot"  # (name, Snapshot)
 _SAVED = "opened_saved"  # its name in the library; None for an upload

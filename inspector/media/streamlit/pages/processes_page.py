@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from inspector.core.formatting import counted, devices_text, mesh_sizes_text, ranges_text, shape_text
-from inspector.core.sharding_text import spec_text
+from inspector.answers import provenance
 from inspector.figures import host_local as figures
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
@@ -16,7 +15,8 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form
 from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import user
-from inspector.sections import provenance
+from inspector.sharding.sharding_text import spec_text
+from inspector.text.formatting import counted, devices_text, mesh_sizes_text, ranges_text, shape_text
 
 COLUMN_PX = 304  # three figures side by side in a window of 1440 pixels with a sidebar
 

@@ -5,22 +5,22 @@ from typing import Any
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import bytes_text, counted, mesh_sizes_text
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Snapshot
-from inspector.core.totals import state_totals
+from inspector.answers import provenance
 from inspector.figures.device_grid import transfer_map
 from inspector.guides import transfer
 from inspector.guides.transfer import Transfer
+from inspector.jobs import inspection
 from inspector.layout import Layout, mesh_shapes, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
 from inspector.media.streamlit.parts.guide_form import FormFields
 from inspector.media.streamlit.session import current_layout, planning, user
-from inspector.sections import provenance
-from inspector.service import inspection
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.totals import state_totals
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import bytes_text, counted, mesh_sizes_text
+from inspector.text.printable import one_line
 
 ALL_ARRAYS = "All arrays"
 # Fields that place the arrays on the mesh, of which a layout has one, and how they are written.

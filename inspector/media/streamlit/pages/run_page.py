@@ -4,16 +4,16 @@ from pathlib import Path
 
 import streamlit as st
 
-from inspector.core import program_run, snapshot
-from inspector.core.errors import InvalidInput
-from inspector.core.program_run import ProgramRun
+from inspector.answers import program_run as program_run_section
+from inspector.jobs.program_run import folder_snapshot
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import stated_counts, user
-from inspector.sections import program_run as program_run_section
-from inspector.service.program_run import folder_snapshot
+from inspector.records import program_run, snapshot
+from inspector.records.program_run import ProgramRun
+from inspector.text.errors import InvalidInput
 
 _REFRESH = 2.0  # seconds
 _ALL = "Live arrays and all programs"

@@ -6,13 +6,10 @@ from typing import Any, Literal
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.compare.search import result as results
-from inspector.compare.search.order import goal_of
-from inspector.compare.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
-from inspector.compare.search.space import MOST_CANDIDATES, space_of
-from inspector.core.errors import InvalidInput, require_one_of, shown
-from inspector.core.formatting import counted, whole_seconds_text
-from inspector.core.sharding_text import mesh_text
+from inspector.answers import search as section
+from inspector.answers import subject
+from inspector.answers.section import Block
+from inspector.jobs.request import Progress
 from inspector.layout import Layout
 from inspector.machines import hardware, targets
 from inspector.machines.hardware import CHIPS
@@ -31,13 +28,16 @@ from inspector.media.streamlit.session import (
     view_link,
 )
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.sections import search as section
-from inspector.sections import subject
-from inspector.sections.section import Block
-from inspector.service.request import Progress
-from inspector.service.search import registry
-from inspector.service.search.registry import SearchRequest, Watched
-from inspector.service.search.run import DEFAULT_BUDGET
+from inspector.search import registry
+from inspector.search import result as results
+from inspector.search.order import goal_of
+from inspector.search.registry import SearchRequest, Watched
+from inspector.search.result import OBJECTIVES, Candidate, SearchResult, layout_of
+from inspector.search.run import DEFAULT_BUDGET
+from inspector.search.space import MOST_CANDIDATES, space_of
+from inspector.sharding.sharding_text import mesh_text
+from inspector.text.errors import InvalidInput, require_one_of, shown
+from inspector.text.formatting import counted, whole_seconds_text
 
 # The searched space, as fields of the Search page and as its URL.
 #

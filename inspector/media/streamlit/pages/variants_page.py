@@ -7,8 +7,18 @@ import streamlit as st
 
 from inspector.compare import difference
 from inspector.compare.difference import ArrayDifference
-from inspector.core.folding import fold
-from inspector.core.formatting import (
+from inspector.guides import variants
+from inspector.guides.variants import Variants
+from inspector.layout import Layout
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.panels import run_panel
+from inspector.media.streamlit.parts import table
+from inspector.media.streamlit.session import current_layout, kept_field, planning, user
+from inspector.records.snapshot import Array, Program, Snapshot
+from inspector.records.statistics import statistics
+from inspector.sharding.folding import fold
+from inspector.sharding.sharding_text import spec_text
+from inspector.text.formatting import (
     bytes_text,
     counted,
     logical_text,
@@ -17,17 +27,7 @@ from inspector.core.formatting import (
     seconds_text,
     shape_text,
 )
-from inspector.core.program_names import title
-from inspector.core.sharding_text import spec_text
-from inspector.core.snapshot import Array, Program, Snapshot
-from inspector.core.statistics import statistics
-from inspector.guides import variants
-from inspector.guides.variants import Variants
-from inspector.layout import Layout
-from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.panels import run_panel
-from inspector.media.streamlit.parts import table
-from inspector.media.streamlit.session import current_layout, kept_field, planning, user
+from inspector.text.program_names import title
 
 
 def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:

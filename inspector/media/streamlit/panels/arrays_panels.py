@@ -4,15 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
+from inspector.answers import arrays, causes, devices, unknown
+from inspector.answers import rules as ledger_section
+from inspector.answers.arrays import GROUP_TITLES
+from inspector.answers.section import text
 from inspector.compiled.causes import dependents, rules_behind
-from inspector.core import device_holdings
-from inspector.core.errors import InvalidInput
-from inspector.core.meshes import mesh_of_all_devices
-from inspector.core.rules import Rule, written
-from inspector.core.rules.entries import ledger_of
-from inspector.core.rules.written import recorded
-from inspector.core.snapshot import Array, Mesh, Snapshot
-from inspector.core.totals import STATE_GROUPS
 from inspector.layout import Layout
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -21,10 +17,14 @@ from inspector.media.streamlit.parts import render, table
 from inspector.media.streamlit.session import kept_field, selection, view_link
 from inspector.media.streamlit.session.selection import ToggledRows
 from inspector.model.built_in.catalogue import semantics
-from inspector.sections import arrays, causes, devices, unknown
-from inspector.sections import rules as ledger_section
-from inspector.sections.arrays import GROUP_TITLES
-from inspector.sections.section import text
+from inspector.records.snapshot import Array, Mesh, Snapshot
+from inspector.sharding import device_holdings
+from inspector.sharding.meshes import mesh_of_all_devices
+from inspector.sharding.rules import Rule, written
+from inspector.sharding.rules.entries import ledger_of
+from inspector.sharding.rules.written import recorded
+from inspector.sharding.totals import STATE_GROUPS
+from inspector.text.errors import InvalidInput
 
 _GIVEN, _NEXT = "ledger_rules", "ledger_next"
 _EXAMPLE = "batch=data, embed=fsdp+tensor, layer=   or   [['embed', ['fsdp', 'tensor']], …]"

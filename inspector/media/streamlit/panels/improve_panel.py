@@ -5,16 +5,20 @@ from dataclasses import replace
 
 import streamlit as st
 
+from inspector import audit
 from inspector import layout as layouts
+from inspector.answers import assessed
+from inspector.answers import effects as effects_section
+from inspector.answers import findings as findings_section
+from inspector.answers import improvements as section
+from inspector.answers.improvements import Improvement
+from inspector.answers.section import Facts, more_text, with_code
 from inspector.assessment import assess
-from inspector.checks import audit
-from inspector.checks.audit import Fix
+from inspector.audit import Fix
 from inspector.compare import board, board_link
-from inspector.core import formatting, typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import left_text
-from inspector.core.once import NewestResults
-from inspector.core.snapshot import Change, Effects, Finding, Snapshot
+from inspector.jobs.engine import Status
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Progress
 from inspector.layout import Layout, from_json
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
@@ -30,15 +34,12 @@ from inspector.media.streamlit.session import (
     user,
 )
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.sections import assessed
-from inspector.sections import effects as effects_section
-from inspector.sections import findings as findings_section
-from inspector.sections import improvements as section
-from inspector.sections.improvements import Improvement
-from inspector.sections.section import Facts, more_text, with_code
-from inspector.service.engine import Status
-from inspector.service.inspection import Inspection
-from inspector.service.request import Progress
+from inspector.records import typed_json
+from inspector.records.snapshot import Change, Effects, Finding, Snapshot
+from inspector.sharding.once import NewestResults
+from inspector.text import formatting
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import left_text
 
 MOST_ON_SUMMARY = 3
 _MAX_SHOWN = 30

@@ -6,26 +6,7 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.assessment import assess
-from inspector.compare.measured import local_runs
-from inspector.compiled.causes import conflicts_of
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Collective, Program, Snapshot
-from inspector.figures.timeline import WHOLE_STEP, windows
-from inspector.layout import Layout
-from inspector.machines import targets
-from inspector.machines.evidence import for_chip, program_for_chip
-from inspector.machines.hardware import Chip
-from inspector.machines.prediction import calibration
-from inspector.machines.prediction.predicted import Predicted, predicted_in
-from inspector.machines.prediction.step_parts import measured_spans
-from inspector.media.streamlit.page import buttons, page_switch, page_width
-from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, render, table
-from inspector.media.streamlit.session import chip_choice, selection, stated_counts
-from inspector.sections import (
+from inspector.answers import (
     causes,
     collectives,
     expert_load,
@@ -40,9 +21,28 @@ from inspector.sections import (
     train_state,
     unknown,
 )
-from inspector.sections.collectives import UNKNOWN_AXES
-from inspector.sections.section import Block, Picture
-from inspector.service import serving
+from inspector.answers.collectives import UNKNOWN_AXES
+from inspector.answers.section import Block, Picture
+from inspector.assessment import assess
+from inspector.compare.measured import local_runs
+from inspector.compiled.causes import conflicts_of
+from inspector.figures.timeline import WHOLE_STEP, windows
+from inspector.jobs import serving
+from inspector.layout import Layout
+from inspector.machines import targets
+from inspector.machines.hardware import Chip
+from inspector.media.streamlit.page import buttons, page_switch, page_width
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import chart, render, table
+from inspector.media.streamlit.session import chip_choice, selection, stated_counts
+from inspector.prediction import calibration
+from inspector.prediction.evidence import for_chip, program_for_chip
+from inspector.prediction.predicted import Predicted, predicted_in
+from inspector.prediction.step_parts import measured_spans
+from inspector.records.snapshot import Collective, Program, Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import counted
+from inspector.text.printable import one_line
 
 _MAX_BUTTONS = 24  # further arrays are only counted
 

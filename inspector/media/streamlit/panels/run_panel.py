@@ -6,16 +6,16 @@ from functools import partial
 
 import streamlit as st
 
-from inspector.core.formatting import counted, left_text, seconds_text, whole_seconds_text
-from inspector.core.snapshot import Snapshot
+from inspector.answers.program_run import PHASE_NAMES, phase_label, share
+from inspector.jobs.engine import Status
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Progress, Request
 from inspector.layout import Layout
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, current_layout, planning
-from inspector.sections.program_run import PHASE_NAMES, phase_label, share
-from inspector.service.engine import Status
-from inspector.service.inspection import Inspection
-from inspector.service.request import Progress, Request
+from inspector.records.snapshot import Snapshot
+from inspector.text.formatting import counted, left_text, seconds_text, whole_seconds_text
 
 _JOB = "run"
 

@@ -5,9 +5,8 @@ import functools
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core import sharding
-from inspector.core.sharding_text import dimension_text
-from inspector.core.snapshot import Array, Mesh, Snapshot
+from inspector.answers import array as array_section
+from inspector.answers import collectives, devices, unknown
 from inspector.figures.block_grid import Arrangement
 from inspector.figures.block_map import block_map, split_dimensions, why_no_map
 from inspector.figures.mesh_map import mesh_map
@@ -16,8 +15,9 @@ from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import screenshot_mode, selection
-from inspector.sections import array as array_section
-from inspector.sections import collectives, devices, unknown
+from inspector.records.snapshot import Array, Mesh, Snapshot
+from inspector.sharding import placement as sharding
+from inspector.sharding.sharding_text import dimension_text
 
 
 def show_torus(snapshot: Snapshot) -> None:

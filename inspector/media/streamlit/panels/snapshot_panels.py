@@ -5,16 +5,16 @@ from typing import Any
 
 import streamlit as st
 
+from inspector.answers import provenance, whole_model
 from inspector.assessment import assess
-from inspector.core.snapshot import Snapshot
-from inspector.core.step_program import step_program
 from inspector.layout import Layout
-from inspector.machines.evidence import for_chip
 from inspector.media.streamlit.panels import arrays_panels, improve_panel, program_panels
 from inspector.media.streamlit.parts import chart, render
 from inspector.media.streamlit.session import chip_choice, selection
 from inspector.media.streamlit.streamlit_internals import TabContainer
-from inspector.sections import provenance, whole_model
+from inspector.prediction.evidence import for_chip
+from inspector.prediction.step_program import step_program
+from inspector.records.snapshot import Snapshot
 
 _DEVICE, _COLLECTIVE = "picture_device", "picture_collective"
 

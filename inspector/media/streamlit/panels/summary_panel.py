@@ -8,14 +8,11 @@ import streamlit as st
 from cachetools import LRUCache
 
 from inspector import layout as layouts
+from inspector.answers import assessed, findings, sharding_errors, subject, summary, unknown, verdict_bars
+from inspector.answers.section import Block, Facts, Folded, Picture, more_text, with_code
 from inspector.assessment import assess
-from inspector.checks.audit import CODES
+from inspector.audit import CODES
 from inspector.compare import board_link
-from inspector.core.assessment import Assessment
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import counted
-from inspector.core.meshes import devices_of
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, presets
 from inspector.layout.script import script
 from inspector.media.streamlit.page import page_width
@@ -31,8 +28,11 @@ from inspector.media.streamlit.parts import (
 )
 from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, selection
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
-from inspector.sections import assessed, findings, sharding_errors, subject, summary, unknown, verdict_bars
-from inspector.sections.section import Block, Facts, Folded, Picture, more_text, with_code
+from inspector.records.assessment import Assessment
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.meshes import devices_of
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import counted
 
 HEIGHT_PX = 520
 

@@ -15,12 +15,12 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.once import NewestResults
-from inspector.core.printable import one_line
 from inspector.figures import frame
 from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.parts import picture_buttons
 from inspector.media.streamlit.server.middleware import PLOTLY
+from inspector.sharding.once import NewestResults
+from inspector.text.printable import one_line
 
 # Seconds between new figures and later elements. The browser draws all of 10 ms together, or
 # while it is busy; tables and fields right after a figure delayed it by 30 to 100 ms.

@@ -5,8 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.core import snapshot as snapshots
-from inspector.core.snapshot import Snapshot
+from inspector.records import snapshot as snapshots
+from inspector.records.snapshot import Snapshot
 
 
 def draw(label: str, data: str | Callable[[], Any], file_name: str, key: str, **settings: Any) -> None:

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.request import Request
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, downloads
 from inspector.media.streamlit.session import asked, kept_field
-from inspector.service.request import Request
+from inspector.records.snapshot import Snapshot
 
 AXIS_NAMES_HELP = "One name for each mesh axis, joined by commas."
 SPEC_HELP = "One entry for each dimension: a mesh axis, several axes joined by +, or None."

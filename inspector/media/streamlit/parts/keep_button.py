@@ -6,13 +6,13 @@ from typing import Any
 import streamlit as st
 
 from inspector.compare.board import Board
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import open_dialog
 from inspector.media.streamlit.session import user
-from inspector.service.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
 
 Kept = Snapshot | Board
 

@@ -6,13 +6,13 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.errors import InvalidInput
-from inspector.core.formatting import capitalized
-from inspector.core.printable import file_name
 from inspector.figures import stamp
 from inspector.media.pictures import file as picture_file
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads, open_dialog
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import capitalized
+from inspector.text.printable import file_name
 
 _PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
 

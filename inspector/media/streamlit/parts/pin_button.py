@@ -6,13 +6,13 @@ import streamlit as st
 
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout, presets
 from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import pins, planning
-from inspector.service.inspection import Inspection
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
 
 
 def compare(

@@ -10,9 +10,8 @@ from urllib.parse import urlencode
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.core.formatting import bytes_text, seconds_text
-from inspector.core.once import NewestResults
-from inspector.core.printable import printable
+from inspector.answers import section
+from inspector.answers.section import NUMBERS, cell_text, inline
 from inspector.figures import stamp
 from inspector.figures.whole_model.machine import Svg
 from inspector.media.streamlit.page import page_files, page_switch, page_width
@@ -20,8 +19,9 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, table
 from inspector.media.streamlit.session import chip_choice
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
-from inspector.sections import section
-from inspector.sections.section import NUMBERS, cell_text, inline
+from inspector.sharding.once import NewestResults
+from inspector.text.formatting import bytes_text, seconds_text
+from inspector.text.printable import printable
 
 _svg_figures = NewestResults[go.Figure](most=16)
 

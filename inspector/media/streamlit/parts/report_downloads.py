@@ -6,16 +6,16 @@ from functools import partial
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.answers import glance, provenance
 from inspector.compare.compared import compared
 from inspector.compare.verdict import headline
-from inspector.core.snapshot import Snapshot
 from inspector.figures import stamp
 from inspector.machines.hardware import Chip
 from inspector.media import report
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads, picture_buttons
 from inspector.media.streamlit.session import screenshot_mode
-from inspector.sections import glance, provenance
+from inspector.records.snapshot import Snapshot
 
 _FORMS = {
     ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),

@@ -5,11 +5,11 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
-from inspector.core.snapshot import Snapshot
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.parts import downloads, open_dialog, report_downloads
 from inspector.media.streamlit.session import screenshot_mode
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
+from inspector.records.snapshot import Snapshot
 
 
 def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:

@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from inspector.core.formatting import numbered
-from inspector.core.printable import one_line
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import selection
+from inspector.text.formatting import numbered
+from inspector.text.printable import one_line
 
 SELECT_A_ROW = "Select a row (Shift+Space)"
 _ENTRIES_PX = 320  # more than eight rows scroll

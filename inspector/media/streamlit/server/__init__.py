@@ -22,13 +22,13 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
+from inspector.jobs import inspection, opened_files, own_model_registration, serving
+from inspector.jobs.engine.job import digest_of_session
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
 from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import PLOTLY, READY, BehindProxy, SafeAnswers
 from inspector.media.streamlit.streamlit_internals import close_session
-from inspector.service import inspection, opened_files, own_model_registration, serving
-from inspector.service.engine.job import digest_of_session
+from inspector.text.errors import InvalidInput
 
 _SESSION = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 

@@ -16,11 +16,11 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from inspector.core import host_memory
-from inspector.core.formatting import bytes_text
+from inspector.jobs import host_memory
 from inspector.media.streamlit.server.middleware import UPLOADS, USER
 from inspector.media.streamlit.streamlit_internals import drop_upload, stored_uploads
-from inspector.producers.readers import limits
+from inspector.readers import limits
+from inspector.text.formatting import bytes_text
 
 # Of the memory of the machine or container. A small one still holds one upload of the largest size.
 SHARE = 1 / 10

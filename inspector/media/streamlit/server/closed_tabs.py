@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from inspector.jobs.engine import Pool
+from inspector.jobs.engine.job import digest_of_session
+from inspector.jobs.opened_files import OpenedFiles
 from inspector.media.streamlit.streamlit_internals import is_connected
-from inspector.service.engine import Pool
-from inspector.service.engine.job import digest_of_session
-from inspector.service.opened_files import OpenedFiles
 
 # For a connection that is lost for a moment. Streamlit keeps the session longer.
 GRACE_SECONDS = 60.0

@@ -11,9 +11,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from inspector.jobs import serving
+from inspector.jobs.serving import SECRET_HEADER, TrustedProxy
 from inspector.media.streamlit.streamlit_internals import is_host_allowed
-from inspector.service import serving
-from inspector.service.serving import SECRET_HEADER, TrustedProxy
 
 READY = "/ready"
 PLOTLY = f"/plotly-{plotly.__version__}.js"  # browsers keep it until the version changes

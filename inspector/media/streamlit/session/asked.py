@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 import streamlit as st
 
-from inspector.core.errors import InvalidInput
-from inspector.core.temporary_folder import TemporaryFolder
+from inspector.files.temporary_folder import TemporaryFolder
+from inspector.jobs.engine import Job
+from inspector.jobs.request import Asked, Outcome, Progress, Request
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.service.engine import Job
-from inspector.service.request import Asked, Outcome, Progress, Request
+from inspector.text.errors import InvalidInput
 
 POLL_SECONDS = 0.3  # with a shorter interval a rerun can swallow a click on Cancel
 _WAIT_SECONDS = 0.2

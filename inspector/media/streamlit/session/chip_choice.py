@@ -8,14 +8,14 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.core.printable import one_line
-from inspector.core.program_names import title
-from inspector.core.snapshot import Snapshot
-from inspector.core.step_program import STEPS
 from inspector.machines import targets
 from inspector.machines.hardware import CHIPS, Chip, Kind
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import kept_field, selection
+from inspector.prediction.step_program import STEPS
+from inspector.records.snapshot import Snapshot
+from inspector.text.printable import one_line
+from inspector.text.program_names import title
 
 FIRST = "train_step"
 # The key of the choice on each tab with a choice.

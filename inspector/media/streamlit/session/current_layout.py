@@ -13,15 +13,15 @@ from typing import Any, Literal
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.core.errors import InvalidInput
-from inspector.core.field_parser import Parsed
-from inspector.core.snapshot import Snapshot
 from inspector.layout import Layout, mesh_shapes
 from inspector.machines import hardware
 from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.field_parser import Parsed
 
 TABS_KEY = "panel"  # of the tabs of the Layout page
 

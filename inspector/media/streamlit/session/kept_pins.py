@@ -13,9 +13,9 @@ import streamlit as st
 
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board
+from inspector.jobs.engine import Requester
 from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.session import pins, user
-from inspector.service.engine import Requester
 
 MOST_CHARACTERS = 32_768  # a pin takes about 200
 

@@ -16,13 +16,13 @@ from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import Board, Pin
 from inspector.compare.board_link import LinkedPin
-from inspector.core.errors import InvalidInput, shown
-from inspector.core.snapshot import Snapshot
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.library import NameUnknown
 from inspector.layout import Layout
 from inspector.media.streamlit.session import chip_choice, planning, user, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
-from inspector.service.inspection import Inspection
-from inspector.service.library import NameUnknown
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput, shown
 
 KEPT = "board"  # the URL parameter with the name of a Board in the library
 TABS_KEY = view_link.BOARD_TABS_KEY

@@ -6,17 +6,17 @@ from collections.abc import Callable
 import streamlit as st
 from cachetools import LRUCache
 
-from inspector.core.abstract import PartitionedPrograms
-from inspector.core.errors import InvalidInput
-from inspector.core.once import NewestResults
-from inspector.core.snapshot import Snapshot
+from inspector.jobs import compile_cache
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Asked, Outcome
 from inspector.layout import Layout
 from inspector.layout.plan import not_partitioned, plan, with_programs
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, chip_choice
-from inspector.service import compile_cache
-from inspector.service.inspection import Inspection
-from inspector.service.request import Asked, Outcome
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.abstract import PartitionedPrograms
+from inspector.sharding.once import NewestResults
+from inspector.text.errors import InvalidInput
 
 REMEMBERED_RUNS = 8
 

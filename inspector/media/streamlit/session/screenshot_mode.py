@@ -8,10 +8,10 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.core.snapshot import Snapshot
+from inspector.answers import provenance
 from inspector.media.streamlit.page import buttons, page_files, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.sections import provenance
+from inspector.records.snapshot import Snapshot
 
 PARAMETER = "screenshot"
 WIDTH_PX = 1440  # a slide of 16:10

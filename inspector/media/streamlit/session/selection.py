@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Sequence
 import streamlit as st
 from cachetools import LRUCache
 
-from inspector.core.printable import one_line
-from inspector.core.snapshot import Array, Snapshot
 from inspector.media.streamlit.session import kept_field
+from inspector.records.snapshot import Array, Snapshot
+from inspector.text.printable import one_line
 
 KEY = "selected_array"
 VIEW_KEY = "arrays_view"  # how the tab *Arrays* shows them

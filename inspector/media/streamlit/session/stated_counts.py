@@ -2,10 +2,10 @@
 
 import streamlit as st
 
-from inspector.core.assumed import MOST_TRIPS, Assumed, with_assumed
-from inspector.core.snapshot import OpenChoice, Snapshot
+from inspector.compiled.assumed import MOST_TRIPS, Assumed, with_assumed
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import planning
+from inspector.records.snapshot import OpenChoice, Snapshot
 
 _STATED, _OPEN = "stated_counts", "open_choices"  # number by line; open choices by program
 _MOST_FIELDS = 6

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import streamlit as st
 
-from inspector.core import program_run
-from inspector.core.printable import one_line
+from inspector.jobs import inspection, serving
+from inspector.jobs.engine import Requester
+from inspector.jobs.engine.job import digest_of_session
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.library import Library
 from inspector.media.streamlit.server.middleware import BROWSER_COOKIE
 from inspector.media.streamlit.streamlit_internals import session_id
-from inspector.service import inspection, serving
-from inspector.service.engine import Requester
-from inspector.service.engine.job import digest_of_session
-from inspector.service.inspection import Inspection
-from inspector.service.library import Library
+from inspector.records import program_run
+from inspector.text.printable import one_line
 
 
 def run_folder() -> Path | None:

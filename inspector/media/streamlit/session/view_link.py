@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import streamlit as st
 
-from inspector.core.errors import shown
-from inspector.core.snapshot import Snapshot
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, selection
 from inspector.model import RESERVED_PROGRAMS
+from inspector.records.snapshot import Snapshot
+from inspector.text.errors import shown
 
 TAB, VIEW, ARRAY, PROGRAM = "tab", "view", "array", "program"
 PARAMETERS = (TAB, VIEW, ARRAY, PROGRAM)

@@ -14,14 +14,14 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 
 import inspector
-from inspector.core import private_database, start
-from inspector.core.errors import InvalidInput
-from inspector.core.printable import one_line
+from inspector.files import private_database
+from inspector.jobs import compile_cache, start
 from inspector.media.terminal import options, unexpected
 from inspector.media.terminal.mcp import tools
 from inspector.media.terminal.mcp.tools import ServedFolder
 from inspector.model import own_model
-from inspector.service import compile_cache
+from inspector.text.errors import InvalidInput
+from inspector.text.printable import one_line
 
 _AT_ONCE = 2  # calls; each can read a file of 64 MiB
 _INSTRUCTIONS = (

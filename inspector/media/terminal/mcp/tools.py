@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from inspector.core import program_run
-from inspector.core.errors import InvalidInput, choices, shown
-from inspector.core.formatting import capitalized
+from inspector.answers import section
+from inspector.answers.catalogue import Subject
+from inspector.answers.section import Block, Picture
 from inspector.layout import rule_files
 from inspector.machines import hardware
 from inspector.media.pictures import file as picture_file
@@ -27,9 +27,9 @@ from inspector.media.terminal import (
 )
 from inspector.media.terminal.options import CHIP, Output, Verb, argument, verb
 from inspector.model.built_in.catalogue import CATALOGUE
-from inspector.sections import section
-from inspector.sections.catalogue import Subject
-from inspector.sections.section import Block, Picture
+from inspector.records import program_run
+from inspector.text.errors import InvalidInput, choices, shown
+from inspector.text.formatting import capitalized
 
 _MOST_LISTED = 1000  # names in an error or at the start
 _MOST_ENTRIES = 100_000  # of a folder of a run

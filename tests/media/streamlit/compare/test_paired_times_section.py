@@ -10,14 +10,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core import snapshot
 from inspector.layout.plan import plan
-from inspector.producers.model.abstract import abstract_state
+from inspector.records import snapshot
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.scripted_page import PATIENCE
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.compare import paired_times_section
 pins = [(name, snapshot.read(path)) for name, path in st.session_state["pins"]]
 paired_times_section.show(pins, st.session_state["baseline"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from inspector.jobs import inspection
 from inspector.machines import targets
 from inspector.media.streamlit.editor import target_picker
-from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 

@@ -12,8 +12,8 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.guides import assembly as assemblies
 from inspector.guides.assembly.script import script
+from inspector.jobs import inspection
 from inspector.media.streamlit.pages import assemble_page
-from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import PATIENCE, LonePage, widget_of

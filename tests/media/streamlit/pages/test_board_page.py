@@ -15,13 +15,13 @@ from inspector import layout as layouts
 from inspector.compare import board as boards
 from inspector.compare import board_link
 from inspector.compare.board import Board
-from inspector.core import snapshot
-from inspector.core.snapshot import Snapshot, Source
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.session import view_link
-from inspector.service.compile_cache import CompileCache
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.records import snapshot
+from inspector.records.snapshot import Snapshot, Source
 from tests.figures import samples
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
@@ -43,9 +43,9 @@ board_page.show()
 
 PIN = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.parts import pin_button
-from inspector.service.request import Request
+from inspector.jobs.request import Request
 
 def show():
     pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")

@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
+from inspector.jobs import inspection
+from inspector.jobs import own_model_registration as registration
 from inspector.layout.presets import MLP_PRESETS as PRESETS
 from inspector.model import own_model
 from inspector.model.built_in import catalogue
-from inspector.service import inspection
-from inspector.service import own_model_registration as registration
 from tests.media.streamlit.scripted_page import go_back, widget_of
 
 pytestmark = pytest.mark.usefixtures("without_programs")

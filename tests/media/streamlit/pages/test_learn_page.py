@@ -12,9 +12,9 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.processes import PATIENCE
 from inspector.guides import tutorials
 from inspector.guides.tutorials import TutorialRequest, TutorialRun, TutorialStep
+from inspector.jobs import inspection
 from inspector.media.streamlit.pages import learn_page
 from inspector.media.streamlit.pages.learn_page import Taken
-from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import widget_of

@@ -11,14 +11,14 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core.snapshot import Snapshot
+from inspector.jobs import serving
+from inspector.jobs.engine import Requester
+from inspector.jobs.library import Library
+from inspector.jobs.serving import Serving, TrustedProxy
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import library_page, open_page
 from inspector.media.streamlit.session import user
-from inspector.service import serving
-from inspector.service.engine import Requester
-from inspector.service.library import Library
-from inspector.service.serving import Serving, TrustedProxy
+from inspector.records.snapshot import Snapshot
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE
 

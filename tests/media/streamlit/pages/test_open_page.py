@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import snapshot, temporary_folder
-from inspector.core.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source
-from inspector.producers.readers import hlo_text, maxtext
+from inspector.files import temporary_folder
+from inspector.readers import hlo_text, maxtext
+from inspector.records import snapshot
+from inspector.records.snapshot import Array, Finding, Mesh, MeshAxis, Snapshot, Source
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE, PLACES
-from tests.producers.readers import given, own_checkpoints
-from tests.producers.readers.test_hlo_text import module
-from tests.producers.readers.test_maxtext import ENTRY, KEY
-from tests.producers.readers.test_sharding_file import NAMED, written
+from tests.readers import given, own_checkpoints
+from tests.readers.test_hlo_text import module
+from tests.readers.test_maxtext import ENTRY, KEY
+from tests.readers.test_sharding_file import NAMED, written
 
 PAGE = """
 from inspector.media.streamlit.pages import open_page
@@ -32,7 +33,7 @@ open_page.show()
 # Panels are drawn without tabs, because only one tab can be open.
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
 
 found = snapshot.read(st.session_state["path"])

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import snapshot
 from inspector.media.streamlit.panels.snapshot_panels import PANELS
-from inspector.producers.readers import profile
+from inspector.readers import profile
+from inspector.records import snapshot
 from tests.media.streamlit.pages.test_open_page import SCRIPT, errors, opened, packed, snapshot_of
 from tests.media.streamlit.scripted_page import PATIENCE
-from tests.producers.readers.profiles.tpu_files import Profile, usual
+from tests.readers.profiles.tpu_files import Profile, usual
 
 pytestmark = pytest.mark.first_jax_is_enough
 

@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.guides import processes
+from inspector.jobs import inspection
 from inspector.media.streamlit.pages import processes_page
-from inspector.service import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import PATIENCE, widget_of

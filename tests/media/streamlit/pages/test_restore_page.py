@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.processes import PATIENCE
 from inspector import layout as layouts
 from inspector.guides import transfer
-from inspector.service import inspection
+from inspector.jobs import inspection
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.picture_menus import drawn, offered
 from tests.media.streamlit.scripted_page import LonePage, widget_of

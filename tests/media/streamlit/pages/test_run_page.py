@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.core import program_run, snapshot
-from inspector.core.program_run import CompiledRecord, ProgramRun
-from inspector.core.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Source
+from inspector.answers import assessed
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.sections import assessed
+from inspector.records import program_run, snapshot
+from inspector.records.program_run import CompiledRecord, ProgramRun
+from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, Snapshot, Source
 from tests.media.streamlit.scripted_page import PATIENCE
 
 PAGE = """

@@ -15,9 +15,9 @@ from streamlit.testing.v1 import AppTest
 from inspector.machines import targets
 from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.pages import search_page
-from inspector.service.search import executors, registry
-from tests.compare.search.samples import search_result
+from inspector.search import executors, registry
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
+from tests.search.samples import search_result
 
 SCRIPT = """
 from inspector.media.streamlit.pages import search_page

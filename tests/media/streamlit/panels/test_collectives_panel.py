@@ -8,23 +8,23 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.core.formatting import bytes_text
-from inspector.core.snapshot import Collective, Finding, Snapshot
+from inspector.answers import collectives as section
+from inspector.compiling.run_layout import run_layout
 from inspector.layout.plan import NOT_PARTITIONED, plan, with_programs
-from inspector.producers.compile.run_layout import run_layout
-from inspector.producers.model.abstract import abstract_state
-from inspector.producers.partition.partition_layout import partitioned_programs
-from inspector.sections import collectives as section
+from inspector.partition.partition_layout import partitioned_programs
+from inspector.records.snapshot import Collective, Finding, Snapshot
+from inspector.text.formatting import bytes_text
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import program_panels
 from inspector.media.streamlit.parts import render
 from inspector.media.streamlit.session import selection
-from inspector.sections import collectives
+from inspector.answers import collectives
 found = snapshot.read(st.session_state["path"])
 if "of" in st.session_state:
     render.show(collectives.of_array(found.array(st.session_state["of"]), found))

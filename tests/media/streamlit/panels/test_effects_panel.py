@@ -11,14 +11,14 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.compare.board import Board
-from inspector.core import typed_json
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Change, Effects, LayoutCost
+from inspector.jobs.engine import Status
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.layout import presets
 from inspector.media.streamlit.parts import pin_button
-from inspector.service.engine import Status
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.records import typed_json
+from inspector.records.snapshot import Change, Effects, LayoutCost
+from inspector.text.errors import InvalidInput
 
 SMALL = {"depth": "64", "batch": "16", "layers": "1"}
 COST = LayoutCost(1, {"data": 8}, 1.0, 1.0)

@@ -6,24 +6,24 @@ from dataclasses import replace
 
 import pytest
 
+from inspector import audit
 from inspector import layout as layouts
-from inspector.checks import audit
-from inspector.core import device_holdings
-from inspector.core.snapshot import Effects, LayoutCost, Snapshot
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.layout.plan import plan
-from inspector.producers.model.abstract import abstract_state
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.records.snapshot import Effects, LayoutCost, Snapshot
+from inspector.sharding import device_holdings
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import widget_of
 
 SCRIPT = """
 import streamlit as st
 from inspector import layout as layouts
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import arrays_panels, improve_panel
 from inspector.media.streamlit.session import selection, current_layout
-from inspector.service.request import Request
+from inspector.jobs.request import Request
 found = snapshot.read(st.session_state["path"])
 layout = None if found.layout is None else layouts.from_json(found.layout)
 if layout is not None and "last_layout" not in st.session_state:

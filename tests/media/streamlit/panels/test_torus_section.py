@@ -7,14 +7,14 @@ import dataclasses
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.core.snapshot import MeshAxis, Snapshot
 from inspector.machines.targets import parse
+from inspector.records.snapshot import MeshAxis, Snapshot
 from tests.figures import samples
 from tests.machines import torus
 
 SCRIPT = """
 import streamlit as st
-from inspector.core import snapshot
+from inspector.records import snapshot
 from inspector.media.streamlit.panels import shard_map_panel
 shard_map_panel.show_torus(snapshot.read(st.session_state["path"]))
 """

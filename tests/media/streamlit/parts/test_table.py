@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.core.formatting import bytes_text
 from inspector.media.streamlit.parts import table
+from inspector.text.formatting import bytes_text
 
 TEXTS = {"Bytes per device": bytes_text}
 

@@ -11,10 +11,10 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.compare import board_link
 from inspector.compare.board import MOST_PINS, Board
+from inspector.jobs.compile_cache import CompileCache
+from inspector.jobs.engine import Requester
+from inspector.jobs.inspection import Inspection
 from inspector.media.streamlit.session import kept_pins, user
-from inspector.service.compile_cache import CompileCache
-from inspector.service.engine import Requester
-from inspector.service.inspection import Inspection
 from tests.media.streamlit.scripted_page import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("without_programs")

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from inspector.core import typed_json
-from inspector.core.abstract import PartitionedPrograms
-from inspector.core.errors import InvalidInput
-from inspector.core.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
+from inspector.jobs import inspection
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.request import Request
 from inspector.layout import Layout
 from inspector.layout.plan import plan
 from inspector.media.streamlit.session import planning
-from inspector.producers.model.abstract import abstract_state
-from inspector.service import inspection
-from inspector.service.inspection import Inspection
-from inspector.service.request import Request
+from inspector.records import typed_json
+from inspector.records.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
+from inspector.sharding.abstract import PartitionedPrograms
+from inspector.text.errors import InvalidInput
+from inspector.tracing.model.abstract import abstract_state
 from tests.media.streamlit.scripted_page import PATIENCE, ScriptedPage
 
 pytestmark = [pytest.mark.close_to_jax, pytest.mark.first_jax_is_enough]

@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from inspector.checks.audit import checks
-from inspector.core.once import NewestResults
+from inspector.answers import whole_model as sections
+from inspector.audit import checks
 from inspector.layout import plan as plans
 from inspector.media.streamlit import streamlit_internals
 from inspector.media.streamlit.session import planning
-from inspector.sections import whole_model as sections
+from inspector.sharding.once import NewestResults
 from tests.media.streamlit.scripted_page import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("without_programs")

@@ -9,9 +9,9 @@ def _page() -> None:
     import streamlit as st
 
     from inspector import layout as layouts
-    from inspector.core.snapshot import Array
+    from inspector.jobs import inspection
     from inspector.media.streamlit.session.selection import ToggledRows
-    from inspector.service import inspection
+    from inspector.records.snapshot import Array
 
     def arrays(**fields: str) -> tuple[Array, ...]:
         return inspection.shared().plan(layouts.parse(fields).unwrap()).arrays

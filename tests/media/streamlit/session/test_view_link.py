@@ -11,13 +11,13 @@ from streamlit.testing.v1 import AppTest
 from inspector import layout as layouts
 from inspector.compare.board import Board
 from inspector.compare.paired_times import Candidates
-from inspector.core import private_database
-from inspector.core.errors import InvalidInput
+from inspector.files import private_database
+from inspector.jobs.inspection import Inspection
+from inspector.jobs.library import Library
+from inspector.jobs.request import Request
 from inspector.media.streamlit.panels import snapshot_panels
 from inspector.media.streamlit.session import pins, selection, view_link
-from inspector.service.inspection import Inspection
-from inspector.service.library import Library
-from inspector.service.request import Request
+from inspector.text.errors import InvalidInput
 from tests.figures import samples
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 
@@ -35,7 +35,7 @@ board_page.show()
 """
 OPEN_PAGE = """
 from inspector.media.streamlit.pages import open_page
-from inspector.service.request import Request
+from inspector.jobs.request import Request
 open_page.show()
 """
 

@@ -1,0 +1,164 @@
+"""One array: its shard map, the reasons for its sharding, its JAX attributes, and its shards."""
+
+from typing import Any
+
+from inspector.answers import unknown
+from inspector.answers.programs import named
+from inspector.answers.section import (
+    Block,
+    Code,
+    Columns,
+    Inline,
+    Listing,
+    Picture,
+    Section,
+    Strong,
+    Table,
+    text,
+)
+from inspector.figures.block_map import block_map, bytes_of, why_no_map
+from inspector.figures.mesh_map import mesh_map
+from inspector.layout import Layout, reasons
+from inspector.records.snapshot import Array, Snapshot
+from inspector.sharding import memory_kinds, sharding_text
+from inspector.sharding import placement as sharding
+from inspector.sharding.memory_kinds import in_host_memory, memory_kind
+from inspector.sharding.sharding_text import array_spec_text
+from inspector.text.formatting import and_text, bytes_text, counted, ranges_text
+from inspector.text.program_names import subject
+
+
+def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
+    """Return the array cut into its blocks, and the mesh colored by them."""
+    mesh = snapshot.mesh_of(array)
+    if mesh is None:
+        return tuple(filter(None, (unknown.no_mesh(snapshot),)))
+    reason = why_no_map(array, mesh)
+    if reason is not None:
+        return (unknown.unknown(reason),)
+    path = array.path
+    blocks = Picture.of(f"blocks-{path}", f"Blocks of {path}", block_map, array, mesh)
+    # The block map names the array, the mesh map does not.
+    alt = f"Mesh by block of {path}"
+    devices = Picture.of(f"mesh-{path}", alt, mesh_map, array, mesh, stamp=(path,))
+    return (Columns(((blocks,), (devices,))), *notes(array))
+
+
+def notes(array: Array) -> tuple[Block, ...]:
+    """Return the facts that the shard map of an array omits, such as partial sums; empty if it shows all."""
+    return tuple(text(note) for note in sharding_text.notes(array))
+
+
+def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block, ...]:
+    """Return the reason for the sharding of each dimension, with every rule that was tried on it."""
+    mesh = snapshot.mesh_of(array)
+    if layout is None or mesh is None:
+        source = unknown.source_text(snapshot)
+        return (text(f"The reasons are unknown: {source} contains no rules.", quiet=True),)
+    rules = layout.rules if layout.entry.has_rules else None
+    given = reasons.reasons(array, mesh, rules, layout.entry.rules_semantics)
+    if not given:
+        return ()
+    items: list[tuple[Inline, ...]] = []
+    for reason in given:
+        name = f" {reason.logical_axis}" if reason.logical_axis else ""
+        axes = " + ".join(reason.axes) or "not sharded"
+        said = " ".join(reason.sentences)
+        items.append((f"dimension {reason.dimension}{name} → ", Strong(axes), f". {said}"))
+    return (text(Strong("Reasons for the sharding")), Listing(tuple(items)))
+
+
+def placed(array: Array, snapshot: Snapshot) -> Section:
+    """Return the place of an array without a rule, and which programs take or return it."""
+    uses = [
+        (subject(program.name), sharding)
+        for program in snapshot.programs
+        for sharding in program.shardings
+        if sharding.path == array.path
+    ]
+    returns = [(name, sharding) for name, sharding in uses if sharding.role == "output"]
+    copies = "" if array.replicas is None else f", {counted(array.replicas, 'copy', 'copies')}"
+    size = bytes_text(array.bytes_per_device)
+    kind = f"{array.dtype}{list(array.shape or ())}"
+    devices = array.facts.devices if array.facts is not None else None
+    where = "there" if devices == 1 else "on each of its devices"
+    where = f"in the {memory_kind(array)} memory of each device" if in_host_memory(array) else where
+    verb = "on" if devices == 1 else "sharded as"
+    said = f"{kind} is {verb} {array_spec_text(array)}: {size} {where}{copies}."
+    verb, of = ("return", "out") if returns else ("take", "in")
+    if names := [*dict.fromkeys(name for name, _ in returns or uses)]:
+        fixed = all(sharding.requested is not None for _, sharding in returns or uses)
+        given = f"the sharding that {of}_shardings of jit give it" if fixed else "this sharding"
+        if lines := [*dict.fromkeys(sharding.constraint for _, sharding in returns if sharding.constraint)]:
+            given += f", by the constraint at {and_text(lines)}"
+        said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} it with {given}."
+    return Section(f"placed-{array.path}", array.path, (text(said),))
+
+
+def attributes(array: Array, snapshot: Snapshot) -> Block:
+    """Return the attributes of the live JAX array, or why there are none."""
+    facts = array.facts
+    packed = _packed_text(array)
+    if facts is not None:
+        said = (
+            "committed" if facts.committed else "not committed: JAX may move it",
+            f"{'' if facts.fully_addressable else 'not '}fully addressable",
+            f"{'' if facts.fully_replicated else 'not '}fully replicated",
+            f"on {counted(facts.devices, 'device')}, {facts.placement}",
+            f"{facts.addressable_shards} addressable of {facts.global_shards} global shards",
+        )
+        return text(" · ".join(said), " · memory kind ", Code(facts.memory_kind or "unknown"), packed)
+    if array.program is not None:
+        return text("A value of ", named(array.program), ", with its sharding in this program.", quiet=True)
+    source = unknown.imported_from(snapshot)
+    if source is not None:
+        return text(f"The attributes of a live array are not in {source}.", quiet=True)
+    return text("Planned. Build and run to see the attributes of the live array.", quiet=True)
+
+
+def _packed_text(array: Array) -> str:
+    """Return the bytes per device as JAX and as compilers count them, if they differ."""
+    if not memory_kinds.is_packed(array) or array.bytes_per_device is None:
+        return ""
+    counted_by_jax, packed = (
+        bytes_text(size) for size in (array.bytes_per_device, memory_kinds.packed_per_device(array))
+    )
+    return f" · {counted_by_jax} per device in JAX, {packed} in a compiled program, which packs {array.dtype}"
+
+
+def shards(array: Array, snapshot: Snapshot) -> Block:
+    """Return a table with the index range, replica and process of each shard."""
+    rows = shard_rows(array, snapshot)
+    if rows is None and (reason := sharding_text.inside_shard_map(array)):
+        return unknown.unknown(reason)
+    if rows is None:
+        return unknown.unknown(f"The shards of {array.path} are unknown.")
+    return Table.of(
+        "shard_table",
+        rows,
+        {
+            "device:count": lambda row: row["device"],
+            "bytes:bytes": lambda row: row["bytes"],
+            "index": lambda row: ranges_text(row["index"]),
+            "replica:count": lambda row: row["replica"],
+            "process:count": lambda row: row["process"],
+        },
+    )
+
+
+def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
+    """Return one record per shard as `shards --json` prints it, or None if the placement is unknown."""
+    mesh = snapshot.mesh_of(array)
+    found = array.shards if mesh is None else sharding.shards(array, mesh)
+    if found is None:
+        return None
+    return [
+        {
+            "device": shard.device,
+            "index": [list(part) for part in shard.index],
+            "replica": shard.replica,
+            "process": shard.process,
+            "bytes": bytes_of(array, [stop - start for start, stop in shard.index]),
+        }
+        for shard in found
+    ]

@@ -1,0 +1,333 @@
+"""What JAX refuses, and what costs memory, traffic or work inside of programs, with source lines."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+from inspector.audit.context import LEAST_SHARE, AuditContext, FindingFields, finding
+from inspector.hlo.op_name import parse_op_name
+from inspector.hlo.opcodes import MOVES, TABLE
+from inspector.machines.hardware import si_text
+from inspector.records.snapshot import Array, Collective, Finding, Program, RepeatedWork
+from inspector.sharding.sharding_text import refusal_text
+from inspector.sharding.traffic import inputs_of, lines_text, parts_of, wire_bytes_of_run
+from inspector.text.formatting import and_text, bytes_text, counted
+from inspector.text.program_names import subject, title
+
+DONATION_UNUSED = "donation-not-used"
+
+_MOST_DONATIONS = 5
+
+
+def donation_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        unused = program.donation.unused if program.donation is not None else ()
+        ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
+        for donation in ranked[:_MOST_DONATIONS]:
+            message = (
+                f"{who} writes no output over the donated argument {donation.path}: {donation.reason}. "
+                "Its memory is not reused."
+            )
+            yield finding("warning", DONATION_UNUSED, message, saved=donation.bytes, path=donation.path)
+        if rest := ranked[_MOST_DONATIONS:]:
+            message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
+            saved = sum(donation.bytes or 0 for donation in rest)
+            yield finding("warning", DONATION_UNUSED, message, saved=saved)
+
+
+REFUSED = "sharding-type-error"
+
+
+def refused_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a finding for each program that JAX refuses."""
+    for program in context.snapshot.programs:
+        if program.sharding_error is not None:
+            yield Finding("error", REFUSED, f"{title(program.name)}: {refusal_text(program.sharding_error)}")
+
+
+UNEVEN_RESULT = "uneven-result-gathered"
+CONSTANT = "large-constant"
+CACHE = "cache-moved"
+REPEATED_WORK = "repeated-work"
+WHOLE_STACK, WHOLE_TABLE = "stack-gathered", "table-gathered"
+KEPT = "gathered-value-kept"
+
+_MOST_OF_A_PROGRAM = 5
+_LEAST_CACHE = 2**20  # bytes of a cache whose size is unknown
+# Of the matrix products of all devices. Below it, uneven parts and padding explain the difference.
+_LEAST_REPEATED = 1.1
+_LEAST_SEARCHED = 1e6  # comparisons of a top-k or a sort on one device
+_LEAST_REPEATED_SHARE = 0.1  # of all FLOPs
+_LEAST_FLOPS = 1_000  # a device computes as much in 1% of the time in which it starts an operation
+_MOST_REPEATED = 2  # kinds in a sentence
+# A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
+_LEAST_LAYERS = 4
+_IN_SHARD_MAP = {
+    "fft": "In a `shard_map`, each device can transform its part along a dimension that is not sharded.",
+    **dict.fromkeys(("sort", "topk"), "In a `shard_map`, each device can sort its part, to be merged."),
+}
+_GATHER_INSIDE = (
+    "Shard another dimension than that of the layers, so that each iteration gathers its own layer, or "
+    "constrain the slice inside of the loop."
+)
+_LOOK_UP_OWN_ROWS = (
+    "If the rows that a device looks up are fewer, shard the rows of the table and constrain the result: "
+    "each device then looks up its own rows, and the results are summed."
+)
+_MOST_PATHS = 3  # in a sentence
+_LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
+
+
+def uneven_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per result that is replicated although the program computes it in parts."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        for gather in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
+            message = (
+                f"{who} computes {gather.path} in {gather.parts} parts over dimension {gather.dimension}, "
+                f"but every device gets all of it ({bytes_text(gather.bytes)} with padding): "
+                f"{gather.size:,} is not divisible by {gather.parts}, and JAX shards no result unevenly. "
+                f"{gather.collective} gathers it{_at(gather.source)}."
+            )
+            remedy = f"Pad the dimension to a multiple of {gather.parts}."
+            yield finding(
+                "warning", UNEVEN_RESULT, message, remedy=remedy, path=gather.path, source=gather.source,
+                saved=gather.bytes and gather.bytes - gather.bytes // gather.parts,
+            )  # fmt: skip
+
+
+def constant_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        large = [constant for constant in program.large_constants or () if constant.bytes >= context.least]
+        for constant in large[:_MOST_OF_A_PROGRAM]:
+            message = (
+                f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
+                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
+                "function uses without having it as argument becomes a constant."
+            )
+            remedy, source = "Pass the array as an argument.", constant.source
+            yield finding("warning", CONSTANT, message, saved=constant.bytes, remedy=remedy, source=source)
+        if len(large) > _MOST_OF_A_PROGRAM:
+            rest = large[_MOST_OF_A_PROGRAM:]
+            message = f"{who} contains {counted(len(rest), 'more large constant')}."
+            yield finding("warning", CONSTANT, message, saved=sum(constant.bytes for constant in rest))
+
+
+def cache_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per collective that moves a whole cache in each run."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        caches = _caches(program)
+        for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
+            moved = [path for path in collective.arrays or () if path in caches]
+            sent = wire_bytes_of_run(collective)
+            # Tokens that are written into a cache move with it, and are small.
+            arrays = (context.by_path.get(path) for path in moved)
+            least = min(((array and array.bytes_per_device) or _LEAST_CACHE for array in arrays), default=0)
+            if not moved or not sent or (collective.payload_bytes or 0) < least:
+                continue
+            paths = and_text(moved)
+            message = (
+                f"{who} sends {bytes_text(sent)} from each device in each run, because {collective.name}, "
+                f"{collective.op} of {bytes_text(collective.payload_bytes)}, moves the cache "
+                f"{paths}{_at(lines_text(collective, ''))}. "
+                "The sharding in which the cache is used differs from the one in which it is kept."
+            )
+            facts: FindingFields = {
+                "collective": collective.name,
+                "source": collective.source,
+                "wire_bytes": sent,
+            }
+            yield finding("warning", CACHE, message, **facts)
+
+
+def whole_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        loops, asked_for = _trip_counts(program), {one.name for one in _asked_for(program)}
+        for collective, array in _whole_weights(program, context):
+            layers = (array.shape or (0,))[0]
+            facts: FindingFields = {
+                "path": array.path,
+                "collective": collective.name,
+                "source": collective.source,
+            }
+            gather = (
+                f"{collective.name}, {bytes_text(collective.payload_bytes)} on each "
+                f"device{_at(lines_text(collective, ''))}"
+            )
+            if layers >= _LEAST_LAYERS and layers in loops and len(array.shape or ()) > 1:
+                message = (
+                    f"{who} gathers all {layers} layers of {array.path} at once ({gather}), but its "
+                    "loop uses one layer in each iteration."
+                )
+                whole = collective.payload_bytes or 0
+                saved = whole - whole // layers
+                remedy = None if collective.name in asked_for else _GATHER_INSIDE
+                yield finding("warning", WHOLE_STACK, message, saved=saved, remedy=remedy, **facts)
+            elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
+                table = f"the whole table {array.path} ({gather})"
+                message = f"{who} gathers {table} before it looks up rows."
+                remedy = None if collective.name in asked_for else _LOOK_UP_OWN_ROWS
+                yield finding("note", WHOLE_TABLE, message, remedy=remedy, **facts)
+
+
+def kept_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per program that keeps gathered values from its forward to its backward pass."""
+    for program in context.snapshot.programs:
+        who = subject(program.name)
+        kept = program.kept_gathers or ()
+        whole = sum(gather.bytes for gather in kept)
+        if whole < context.least:
+            continue
+        largest = kept[0]
+        paths = list(dict.fromkeys(path for gather in kept for path in gather.arrays))
+        more = f", and {counted(len(kept) - 1, 'other')}" if len(kept) > 1 else ""
+        is_named = 0 < len(paths) <= _MOST_PATHS and all(gather.arrays for gather in kept)
+        of = f" of {and_text(paths)}" if is_named else ""
+        message = (
+            f"{who} keeps {bytes_text(whole)} of gathered values{of} on each device, from its "
+            f"forward pass to its backward pass: the result of {largest.collective}{_at(largest.source)}, "
+            f"{bytes_text(largest.bytes)}{more}."
+        )
+        yield finding("note", KEPT, message, collective=largest.collective, source=largest.source)
+
+
+def _whole_weights(program: Program, context: AuditContext) -> Iterator[tuple[Collective, Array]]:
+    """Yield each all-gather of the whole of a parameter that is worth it, with the parameter.
+
+    An array gathered after an update, as in ZeRO-1, is a result and no parameter of the program.
+    A program that computes in bfloat16 gathers half of the bytes of float32 parameters.
+    """
+    for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
+        for path in inputs_of(collective) if collective.op == "all-gather" else ():
+            array = context.by_path.get(path)
+            if array is None or array.group != "params" or not array.shape:
+                continue
+            if (array.bytes or 0) >= context.least and 2 * (collective.payload_bytes or 0) >= (
+                array.bytes or 0
+            ):
+                yield collective, array
+
+
+def has_weights(context: AuditContext) -> bool:
+    """Return whether the collectives of a program are connected with the parameters that they move."""
+    return any(
+        collective.arrays is not None
+        for program in context.snapshot.programs
+        for collective in program.collectives or ()
+    ) and any(array.group == "params" for array in context.snapshot.arrays)
+
+
+def _trip_counts(program: Program) -> set[int]:
+    """Return the trip counts of the loops of a compiled program."""
+    computations = program.schedule.computations if program.schedule else ()
+    return {
+        operation.times
+        for computation in computations
+        for operation in computation.operations
+        if operation.opcode == "while" and operation.times is not None
+    }
+
+
+def work_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note per program of which devices compute the same, or more than the program has."""
+    if context.snapshot.layout is not None:
+        return
+    known = [
+        (program, program.work.flops_once or 0.0) for program in context.snapshot.programs if program.work
+    ]
+    least = max(LEAST_SHARE * max((flops for _, flops in known), default=0.0), _LEAST_FLOPS)
+    for program, flops in known:
+        who = title(program.name)
+        share = repeated_share(program)
+        repeated = (program.work.repeated if program.work else None) or ()
+        if share is not None and share >= _LEAST_REPEATED_SHARE and share * flops >= least:
+            assert program.work is not None
+            most = [one for one in repeated if one.flops >= LEAST_SHARE * repeated[0].flops]
+            kinds = " ".join(map(_repeated_text, most[:_MOST_REPEATED]))
+            # A lower bound is not rounded up.
+            part_of_all = f"at least {math.floor(share * 100)}% of the FLOPs of all devices"
+            message = f"{who}: {part_of_all} are repeated. {kinds}"
+            if program.work.not_counted:
+                message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
+            remedy = _IN_SHARD_MAP.get(repeated[0].operation)
+            if any({*(repeated[0].axes or ())} & {*one.axis_names} for one in _asked_for(program)):
+                remedy = None
+            yield finding(
+                "note", REPEATED_WORK, message, remedy=remedy, ratio=1 / (1 - share),
+                axes=repeated[0].axes or (), source=repeated[0].source,
+            )  # fmt: skip
+            continue
+        ratio = program.repeated_on(context.mesh)
+        if ratio is not None and ratio >= _LEAST_REPEATED and (1 - 1 / ratio) * flops >= least:
+            message = (
+                f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the program."
+            )
+            yield finding("note", REPEATED_WORK, message, ratio=ratio)
+            continue
+        searches = [part for part in repeated if part.operation == "search" and part.flops >= _LEAST_SEARCHED]
+        if searches:
+            message = f"{who}: {' '.join(map(_repeated_text, searches))}"
+            yield finding(
+                "note", REPEATED_WORK, message, axes=searches[0].axes or (), source=searches[0].source
+            )
+
+
+def _repeated_text(part: RepeatedWork) -> str:
+    along = f" along {and_text([f'`{axis}`' for axis in part.axes])}" if part.axes else ""
+    most = "" if part.operation == "several" else f", most of it in {_operation(part)}{_at(part.source)}"
+    flops = si_text(part.flops, "FLOP")
+    return f"{part.devices} devices{along} compute the same, at least {flops} each{most}."
+
+
+def _operation(part: RepeatedWork) -> str:
+    primitive = parse_op_name(part.op_name)[0].primitive or part.operation
+    # A product can have the name of a merged transpose; mul and integer_pow are one opcode, and it counted.
+    by_opcode = TABLE[primitive].does in MOVES or TABLE[part.operation].does == "elementwise"
+    return f"`{part.operation if by_opcode else primitive}`"
+
+
+def has_work(context: AuditContext) -> bool:
+    """Return whether the work of a program is known before and after partitioning."""
+    return any(
+        program.repeated_on(context.mesh) is not None or repeated_share(program) is not None
+        for program in context.snapshot.programs
+    )
+
+
+def has_caches(context: AuditContext) -> bool:
+    """Return whether a program with known collectives has a cache."""
+    return any(program.collectives is not None and _caches(program) for program in context.snapshot.programs)
+
+
+def repeated_share(program: Program) -> float | None:
+    """Return the share of all FLOPs that devices compute as others do, at least; None if unknown."""
+    work = program.work
+    if work is None or work.repeated is None or not work.flops_once:
+        return None
+    return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops_once
+
+
+def _asked_for(program: Program) -> list[Collective]:
+    """Return the collectives for a sharding that the code itself asks for at this place."""
+    names = {
+        name
+        for conflict in program.conflicts or ()
+        if conflict.operation == "sharding_constraint"
+        for name in conflict.collectives
+    }
+    return [collective for collective in program.collectives or () if collective.name in names]
+
+
+def _caches(program: Program) -> set[str]:
+    return {sharding.path for sharding in program.shardings if sharding.use == "cache"}
+
+
+def _at(source: str | None) -> str:
+    return f" at {source}" if source else ""

@@ -1,1 +1,0 @@
-"""Checks of a Snapshot: audit findings, policies and lock files."""

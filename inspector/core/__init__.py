@@ -1,1 +1,0 @@
-"""Snapshot, JSON, sharding arithmetic and text formatting: what every other package builds on."""

@@ -1,0 +1,1 @@
+"""Read and write files that may be broken or hostile."""

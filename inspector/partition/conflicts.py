@@ -1,0 +1,178 @@
+"""Operations whose operands and results ask for different shardings."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from jax.extend.mlir import ir
+
+from inspector.partition.history import NAME, History
+from inspector.partition.numbers import Purpose
+from inspector.partition.origins import Sources, origins_of_value
+from inspector.partition.shardings import Axis, axes_of_dimensions, has_axis, rank_of, sharding_of, spec_of
+from inspector.records.collectives import OPERATIONS, REDUCTIONS
+from inspector.records.snapshot import Collective, Conflict, ConflictSide
+from inspector.tracing.mlir.locations import named_at
+
+# The mesh axes of each dimension of a value.
+Axes = tuple[tuple[Axis, ...], ...]
+_CONSTRAINT = "sdy.sharding_constraint"
+
+
+@dataclass(frozen=True)
+class OperandSide:
+    """An operand or a result of an operation: its mesh axes next to it and in the operation."""
+
+    name: str
+    value: ir.Value
+    axes: Axes
+    used: Axes
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(ir.RankedTensorType(self.value.type).shape)
+
+    def on_device(self, axes: Axes, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape on one device if these mesh axes shard the value."""
+        ways = (math.prod(sizes[n] if p is None else p[1] for n, p in axis) for axis in axes)
+        return tuple(-(-size // count) for size, count in zip(self.shape, ways, strict=True))
+
+
+@dataclass(frozen=True)
+class Conflicting:
+    """One operation of a `History` with a conflict, and the collectives that resolve it."""
+
+    operation: ir.Operation
+    sides: tuple[OperandSide, ...]
+    collectives: tuple[str, ...]
+
+    @property
+    def moved(self) -> tuple[OperandSide, ...]:
+        """The operands and results that the operation uses in another sharding than their own."""
+        return tuple(side for side in self.sides if side.axes != side.used)
+
+
+def conflicts_of(
+    collectives: Sequence[Collective],
+    purposes: Mapping[str, Purpose],
+    history: History,
+    sizes: Mapping[str, int],
+) -> dict[int, Conflicting]:
+    """Return the operations for which shards of an operand or result are moved, by their numbers.
+
+    An all-gather leads to the operand that it gathers, or to the result. Other collectives are those of
+    sharding constraints, because their text does not say which dimension becomes which.
+
+    Args:
+      purposes: for which operation each collective was made, by its name.
+      sizes: the size of each mesh axis.
+    """
+    conflicts: dict[int, Conflicting] = {}
+    for collective in collectives:
+        purpose = purposes.get(collective.name)
+        # A reduction adds partial sums. Any other collective moves shards.
+        if purpose is None or collective.op in REDUCTIONS:
+            continue
+        for number in _numbers(collective, purpose, history):
+            operation = history.by_number.get(number)
+            # The code calls those in a `shard_map`.
+            if operation is None or operation.name.partition(".")[2].replace("_", "-") in OPERATIONS:
+                continue
+            before = conflicts.get(number) or Conflicting(operation, tuple(_sides(operation)), ())
+            if operation.name == _CONSTRAINT:
+                sides = _constrained(operation)
+            else:
+                sides = _gathered(before.sides, collective, purpose, sizes)
+            if sides is not None:
+                names = (*before.collectives, collective.name)
+                conflicts[number] = Conflicting(operation, sides, names)
+                break
+    return conflicts
+
+
+def _numbers(collective: Collective, purpose: Purpose, history: History) -> Iterator[int]:
+    """Yield the numbers of the operations that can need a collective, the likeliest first."""
+    operation = None if purpose.number is None else history.by_number.get(purpose.number)
+    if purpose.users and operation is not None and operation.name != _CONSTRAINT:
+        # The result of the operation is moved to a user if it has the mesh axes, and else to the result.
+        axes = collective.axis_names
+        if all(has_axis(result, axis) for result in operation.results for axis in axes):
+            yield from purpose.users
+            return
+    yield from purpose.numbers
+
+
+def _sides(operation: ir.Operation) -> Iterator[OperandSide]:
+    for kind, values in (("operand", operation.operands), ("result", operation.results)):
+        for number, value in enumerate(values):
+            rank = rank_of(value.type)
+            if rank is None:
+                continue
+            sharding = sharding_of(value)
+            axes: Axes = ((),) * rank if sharding is None else axes_of_dimensions(sharding)
+            yield OperandSide(f"{kind} {number}", value, axes, axes)
+
+
+def _constrained(operation: ir.Operation) -> tuple[OperandSide, ...] | None:
+    """Return the operand of a sharding constraint; None if it has the sharding that is asked for."""
+    operand, result = _sides(operation)
+    return None if operand.axes == result.axes else (replace(operand, used=result.axes),)
+
+
+def _gathered(
+    sides: tuple[OperandSide, ...], collective: Collective, purpose: Purpose, sizes: Mapping[str, int]
+) -> tuple[OperandSide, ...] | None:
+    """Return the sides with the one that an all-gather changes; None if it is unknown.
+
+    Of operands of the same shape, it is the one that the partitioned product reads from the all-gather.
+    """
+    axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
+    # Parts of an axis are not lost: the rest of it still shards the value.
+    if collective.op != "all-gather" or dimension is None or not axes:
+        return None
+    operands, results = {}, {}
+    for number, side in enumerate(sides):
+        entry = side.used[dimension] if dimension < len(side.used) else ()
+        shape, others = side.on_device(side.used, sizes), {name for entry in side.used for name, _ in entry}
+        if side.name.startswith("operand"):
+            if axes <= {name for name, _ in entry} and shape == purpose.operand:
+                operands[number] = tuple(axis for axis in entry if axis[0] not in axes)
+        elif not axes & others and shape == purpose.result:
+            results[number] = (*entry, *((axis, None) for axis in collective.mesh_axes or ()))
+    if len(operands) > 1:
+        operands, results = {at: entry for at, entry in operands.items() if {at} == purpose.places}, {}
+    for number, entry in (operands or results).items():
+        side = sides[number]
+        used = (*side.used[:dimension], entry, *side.used[dimension + 1 :])
+        return (*sides[:number], replace(side, used=used), *sides[number + 1 :])
+    return None
+
+
+def conflict(conflicting: Conflicting, origins: bool, history: History, sources: Sources) -> Conflict:
+    """Return the record of a conflict.
+
+    origins: whether the sources of shardings were recorded.
+    """
+    name, place = named_at(conflicting.operation.location)
+    sides = tuple(
+        ConflictSide(
+            side.name,
+            side.shape,
+            str(ir.RankedTensorType(side.value.type).element_type),
+            spec_of(side.axes),
+            spec_of(side.used),
+            origins_of_value(side.value, history, sources) if origins else None,
+            _replicates(side, sources) if origins else None,
+        )
+        for side in conflicting.sides
+    )
+    operation = conflicting.operation.name.partition(".")[2]
+    return Conflict(operation, sides, conflicting.collectives, name, place)
+
+
+def _replicates(side: OperandSide, sources: Sources) -> str | None:
+    """Return the constraint that alone uses a result and asks for it whole; None without one."""
+    users = [use.owner for use in side.value.uses] if side.name.startswith("result") else []
+    if len(users) != 1 or any(side.axes) or users[0].name != _CONSTRAINT or NAME not in users[0].attributes:
+        return None
+    return sources.named(ir.StringAttr(users[0].attributes[NAME]).value)

@@ -1,0 +1,1 @@
+"""Frozen records and their JSON: Snapshot, assessment, the run of a program."""

@@ -1,0 +1,327 @@
+"""The least step of a layout, from the whole program and the plan of its state, without partitioning it.
+
+`ProgramAmounts` are the FLOPs and the HBM traffic of the program on one device that does all, by logical axes
+of the dimensions of each array. A layout divides them at most by the mesh axes that its rules give these
+axes. The program with the rest is predicted as a partitioned one is, so that a layout is predicted to
+take at least as long.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from inspector.layout import Layout
+from inspector.machines.hardware import Chip
+from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.mesh_links import links_of
+from inspector.prediction.calibration import before_compile_constants, default_constants, emulated_seconds
+from inspector.prediction.collective_cost import expected
+from inspector.prediction.predicted import predicted, shortest_seconds
+from inspector.records.snapshot import KernelWork, MatmulFlops, Mesh, Program, Work
+from inspector.search.transfers import Contraction, Costs, LogicalAxes, Names, idle_axes, least_transfers
+from inspector.sharding.rules import partition_spec
+
+# The logical axes that can shard each dimension of an array or product, of each one that it can be; None if
+# they are unknown.
+Dimensions: TypeAlias = tuple[tuple[Names, ...], ...] | None
+
+# The estimated traffic of the whole program, over that of the partitioned ones on all devices together, was
+# up to 1.011 without repeated work: a collective ends a fusion, so that other values are in memory.
+_TRAFFIC = 0.98
+# Bytes of a collective so large that its latency is nothing.
+_LARGE = 1e15
+_ROUNDED = 1 - 1e-9  # bounds and predictions are added in another order
+_OF_THE_MESH = {"mesh", "axes", "rules", "optimizer_axes"}
+
+
+@dataclass(frozen=True)
+class ProgramAmounts:
+    """The work of a program that is not partitioned.
+
+    Attributes:
+      name: of the program.
+      products: FLOPs of matrix products by operand type and dimensions.
+      attention: those of them that a kernel of attention replaces.
+      attention_share: FLOPs of this kernel / FLOPs of the products that it replaces.
+      traffic: bytes of HBM that are read and written, by the dimensions of the array; None if unknown.
+      fusions: products and fusions that run.
+      given: logical axes of the dimensions of each argument, result and constraint.
+      not_counted: kernels whose time is unknown.
+      contractions: its matrix products, with the logical axes that the program gives to their arrays.
+    """
+
+    name: str
+    products: Mapping[tuple[str, Dimensions], float]
+    attention: Mapping[Dimensions, float]
+    attention_share: float
+    traffic: Mapping[Dimensions, float] | None
+    fusions: float
+    given: tuple[LogicalAxes, ...]
+    not_counted: tuple[str, ...] = ()
+    contractions: tuple[Contraction, ...] = ()
+
+
+def least_seconds(
+    amounts: ProgramAmounts | None, layout: Layout, chip: Chip | None, state_bytes: int | None
+) -> float:
+    """Return seconds that the predicted step of a partitioned layout is not below.
+
+    Args:
+      amounts: None if they are unknown. The step then takes at least as long as reading its arguments.
+      chip: None for emulated devices.
+      state_bytes: bytes of the train state and the batch on one device; None if unknown.
+    """
+    mesh = layout.mesh()
+    program = _least_program(amounts, layout, mesh, state_bytes or 0)
+    if chip is None:
+        return emulated_seconds(program, mesh) or 0.0
+    if amounts is None:
+        return predicted(program, mesh, chip).seconds or 0.0
+    shortest = shortest_seconds(chip)
+
+    with_transfers = functools.partial(_with_transfers, program, amounts, layout, mesh, chip)
+    if (predicted(program, mesh, chip).seconds or 0.0) < shortest:
+        # All transfers of a short step count, but with more work it may not be short.
+        whole = with_transfers(1.0)
+        if whole < shortest:
+            return whole
+        return max(shortest, with_transfers(before_compile_constants().exposed_share))
+    return with_transfers(before_compile_constants().exposed_share)
+
+
+def alike_key(amounts: ProgramAmounts | None, layout: Layout) -> str | None:
+    """Return text that two layouts share if their programs are equal up to the names of mesh axes.
+
+    Axes of size 1 do not count. None if the logical axes of the program are unknown.
+    """
+    if amounts is None:
+        return None
+    sizes = dict(zip(layout.axis_names, layout.mesh_shape, strict=True))
+    place = {name: n for n, name in enumerate(name for name, size in sizes.items() if size > 1)}
+
+    def renamed(axes: tuple[str, ...] | None) -> tuple[int, ...]:
+        return tuple(place[axis] for axis in axes or () if axis in place)
+
+    used = [tuple(map(renamed, partition_spec(axes, layout.rules))) for axes in amounts.given]
+    plain = layout.to_json()
+    others = sorted((name, repr(plain[name])) for name in plain.keys() - _OF_THE_MESH)
+    mesh = tuple(size for size in sizes.values() if size > 1)
+    return repr((mesh, used, renamed(layout.optimizer_axes), others))
+
+
+def _least_program(amounts: ProgramAmounts | None, layout: Layout, mesh: Mesh, state_bytes: int) -> Program:
+    if amounts is None:
+        work = Work(None, (), None, boundary_bytes=float(state_bytes))
+        return Program("least", stage="partitioned", flops_per_device=None, collectives=(), work=work)
+    shared = _Shared(layout, mesh)
+    flops: dict[str, float] = {}
+    shares = _shares_of_products(amounts, layout, mesh, shared)
+    for (dtype, dimensions), number in amounts.products.items():
+        share = shares[dtype] if dtype in shares else 1 / shared.ways(dimensions)
+        flops[dtype] = flops.get(dtype, 0.0) + number * share
+    attention = sum(number / shared.ways(each) for each, number in amounts.attention.items())
+    fused = None
+    if amounts.traffic is not None:
+        fused = _TRAFFIC * sum(
+            number / shared.ways(each, product=False) for each, number in amounts.traffic.items()
+        )
+    work = Work(
+        None,
+        tuple(MatmulFlops(dtype, number) for dtype, number in flops.items()),
+        None,
+        amounts.not_counted,
+        boundary_bytes=float(state_bytes),
+        fused_bytes=fused,
+        fusions=amounts.fusions,
+        attention=KernelWork(attention, attention * amounts.attention_share) if attention else None,
+    )
+    return Program(amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work)
+
+
+def _shares_of_products(
+    amounts: ProgramAmounts, layout: Layout, mesh: Mesh, shared: _Shared
+) -> dict[str, float]:
+    """Return the least share of the FLOPs of products that one device computes, by operand type.
+
+    The devices along an axis over which no array of a product is sharded repeat it. A type is left out if XLA
+    changes its products, so that their FLOPs are not those of the program before.
+    """
+    sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
+    spec_of = functools.partial(partition_spec, rules=layout.rules)
+    everywhere = frozenset(layout.optimizer_axes)
+    every: dict[str, float] = {}
+    own: dict[str, float] = {}
+    known: dict[str, float] = {}
+    for (dtype, _), number in amounts.products.items():
+        known[dtype] = known.get(dtype, 0.0) + number
+    for contraction in amounts.contractions:
+        flops, dtype = contraction.flops * contraction.runs, contraction.dtype
+        idle = idle_axes(contraction, sizes, spec_of) - everywhere
+        every[dtype] = every.get(dtype, 0.0) + flops
+        own[dtype] = own.get(dtype, 0.0) + flops / shared.ways((contraction.names,), idle=idle)
+    return {
+        dtype: own[dtype] / flops
+        for dtype, flops in every.items()
+        if flops and math.isclose(flops, known.get(dtype, 0.0), rel_tol=1e-6)
+    }
+
+
+def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
+    """Return the dimensions of each value that can be sharded, in an order that is that of no program."""
+    every = {tuple(sorted((names for names in value if names), key=sorted)) for value in values}
+    return tuple(sorted(every, key=lambda value: [sorted(names) for names in value]))
+
+
+def _seconds_per_byte(
+    mesh: Mesh, chip: Chip, exposed_share: float
+) -> Callable[[str, tuple[str, ...]], tuple[float, float]]:
+    """Return a function from a collective and its axes to its seconds per byte, without latency.
+
+    These are the expected seconds that count for a step, and the least seconds of the transfer itself.
+    """
+    constants = default_constants(chip)
+
+    @functools.cache
+    def link_of(axes: tuple[str, ...]) -> Link | NoLink:
+        return links_of(mesh, chip, [axes])[axes]
+
+    @functools.cache
+    def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
+        link = link_of(axes)
+        if isinstance(link, NoLink):
+            return 0.0, 0.0
+        cost = expected(op, _LARGE, link, constants)
+        counted = cost.inside * exposed_share + cost.between
+        return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
+
+    return per_byte
+
+
+def _with_transfers(
+    program: Program,
+    amounts: ProgramAmounts,
+    layout: Layout,
+    mesh: Mesh,
+    chip: Chip,
+    exposed_share: float,
+) -> float:
+    """Return the least seconds of a program with the transfers of its products, and their traffic in HBM.
+
+    A compiler combines transfers, and then waits for their latency once. So they count without it, at the
+    rate of large ones.
+    """
+    sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
+    assert program.work is not None
+    constants, defaults = before_compile_constants(), default_constants(chip)
+
+    per_byte = _seconds_per_byte(mesh, chip, exposed_share)
+
+    def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
+        return payload * per_byte(op, axes)[0]
+
+    def flops(number: float, dtype: str) -> float:
+        peak = chip.peak(dtype)
+        return 0.0 if peak is None else number / peak.flops_per_second / constants.of(chip)
+
+    costs = Costs(
+        transfer,
+        flops,
+        lambda count: count / chip.hbm_bytes_per_second_per_device / defaults.hbm_efficiency,
+    )
+    shared = _Shared(layout, mesh)
+    spec_of = functools.partial(partition_spec, rules=layout.rules)
+    transfers = [
+        least_transfer
+        for contraction in amounts.contractions
+        for least_transfer in least_transfers(
+            contraction, sizes, shared.axes, spec_of, costs, narrows=chip.float32_as == "bf16"
+        )
+    ]
+    fused = program.work.fused_bytes
+    if fused is not None:
+        fused += _TRAFFIC * sum(each.more_traffic for each in transfers)
+    alone = predicted(replace(program, work=replace(program.work, fused_bytes=fused)), mesh, chip)
+    seconds = alone.seconds or 0.0
+    if alone.at_least:
+        return seconds
+    sent = sum(each.executions * transfer(each.op, each.axes, each.payload) for each in transfers)
+    by_axes: dict[tuple[str, ...], float] = {}
+    for each in transfers:
+        least = each.executions * each.payload * per_byte(each.op, each.axes)[1]
+        by_axes[each.axes] = by_axes.get(each.axes, 0.0) + least
+    return max(seconds + sent, *by_axes.values(), 0.0) * _ROUNDED
+
+
+class _Shared:
+    """Into which numbers of parts a layout can divide arrays and products."""
+
+    def __init__(self, layout: Layout, mesh: Mesh) -> None:
+        self._sizes = tuple(mesh.sizes.items())
+        self._devices = mesh.size
+        self.axes: dict[str, frozenset[str]] = {}
+        for name, axes in layout.rules:
+            self.axes[name] = self.axes.get(name, frozenset()) | frozenset(axes)
+        # They shard any dimension of the optimizer state, and can be propagated from there.
+        self._everywhere = frozenset(layout.optimizer_axes)
+
+    def ways(self, dimensions: Dimensions, product: bool = True, idle: frozenset[str] = frozenset()) -> int:
+        """Return the most parts of a product or an array; all devices if the dimensions are unknown.
+
+        idle: mesh axes that shard no dimension.
+        """
+        if dimensions is None:
+            return self._devices
+        return max(
+            (
+                _ways(
+                    tuple((names, self._of(names) - idle) for names in value),
+                    *(self._sizes, self._devices, product),
+                )
+                for value in dimensions
+            ),
+            default=1,
+        )
+
+    def _of(self, names: Names) -> frozenset[str]:
+        none: frozenset[str] = frozenset()
+        return self._everywhere.union(*(self.axes.get(name, none) for name in names))
+
+
+@functools.lru_cache(maxsize=65536)
+def _ways(
+    dimensions: tuple[tuple[Names, frozenset[str]], ...],
+    sizes: tuple[tuple[str, int], ...],
+    devices: int,
+    product: bool,
+) -> int:
+    """Return the most parts of a product or an array whose dimensions these mesh axes can shard.
+
+    Two dimensions of a product with one axis can both be sharded: XLA's partitioner then uses other devices,
+    that hold replicas, for the second one. So can two dimensions of an array with the same names, such as
+    the positions of queries and of keys.
+    """
+    size_of = dict(sizes)
+
+    def parts(axes: frozenset[str]) -> int:
+        return math.prod(size_of[axis] for axis in axes)
+
+    taken: dict[str, set[Names]] = {}
+    again = []
+    for names, axes in sorted(dimensions, key=lambda dimension: -parts(dimension[1])):
+        twice = frozenset(axis for axis in axes if axis in taken and (product or names in taken[axis]))
+        if twice:
+            again.append(parts(twice))
+        for axis in axes:
+            taken.setdefault(axis, set()).add(names)
+    whole = parts(frozenset(taken))
+    chosen = (
+        math.prod(subset)
+        for count in range(len(again) + 1)
+        for subset in itertools.combinations(again, count)
+    )
+    return whole * max(more for more in chosen if more <= devices // whole)

@@ -1,1 +1,0 @@
-"""Run a search: tasks in worker processes, on this machine or on a Dask cluster."""

@@ -1,0 +1,1 @@
+"""Arithmetic of meshes, PartitionSpecs, rules, totals and traffic."""

@@ -1,0 +1,1 @@
+"""Words for quantities, mesh axes, names and errors."""
