@@ -286,22 +286,24 @@ def _reason(
             by = "code"
         if by == "code" and not collective.call:
             called = and_text(functions_of(named_after), "or")
+    does = (OPERATIONS[op].does if op in OPERATIONS else CollectiveRules.does).format(what=what)
+    if is_gather(collective):
+        gathers = OPERATIONS["all-gather"].does.format(what=what)
+        does = f"{gathers}, as a sum with zeros that sends twice the bytes"
     case = _Case(
         op,
         axes_text(collective),
-        primitive,
-        called,
-        by,
-        op in REDUCTIONS,
-        any(part.inputs for part in collective.parts or ()),
-        collective.use in ("condition", "loop-end"),
-        collective.name in {pipeline.collective for pipeline in program.pipelines or ()},
-        constraint,
-        f"{OPERATIONS['all-gather'].does.format(what=what)}, as a sum with zeros that sends twice the bytes"
-        if is_gather(collective)
-        else (OPERATIONS[op].does if op in OPERATIONS else CollectiveRules.does).format(what=what),
-        "combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
-        change,
+        primitive=primitive,
+        called=called,
+        by=by,
+        reduces=op in REDUCTIONS,
+        gathers=any(part.inputs for part in collective.parts or ()),
+        ends_loop=collective.use in ("condition", "loop-end"),
+        stages=collective.name in {pipeline.collective for pipeline in program.pipelines or ()},
+        constraint=constraint,
+        does=does,
+        combines="combines them" if op == "all-reduce" else "combines them, and each device keeps its part",
+        change=change,
     )
     name = next(name for name, (holds, _) in SENTENCES.items() if holds(case))
     # Without arrays and a line, it says what the columns of a table have.

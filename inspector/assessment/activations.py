@@ -156,23 +156,23 @@ def activations(snapshot: Snapshot, program: Program, chip: Chip | None) -> Acti
     return Activations(
         program.name,
         not program.before_compile,
-        rows,
-        amounts,
-        None if asked is None else _amounts(_rows(asked, names or (), compiled=False), asked),
-        any(name.policy and name.name for name in names or ())
+        rows=rows,
+        amounts=amounts,
+        asked=None if asked is None else _amounts(_rows(asked, names or (), compiled=False), asked),
+        policy=any(name.policy and name.name for name in names or ())
         or any(
             code.residuals is not None and bool(code.residuals.recomputed)
             for code in (before, program)
             if code
         ),
-        None if amounts.flops is None or not total else amounts.matmul / total,
-        seconds,
-        step,
-        None if use is None or not use.points else at_peak,
-        residuals.by_compiler,
-        same_work,
-        names is not None,
-        platform == "cpu",
+        share=None if amounts.flops is None or not total else amounts.matmul / total,
+        seconds=seconds,
+        step=step,
+        at_peak=None if use is None or not use.points else at_peak,
+        by_compiler=residuals.by_compiler,
+        same_work=same_work,
+        has_names=names is not None,
+        emulated=platform == "cpu",
     )
 
 
@@ -213,7 +213,17 @@ def _row(
         flops, count = flops * name.count / count, name.count
     label = name.name if name is not None and name.name else operation
     named = name is not None and bool(name.name)
-    return Activation(label, named, place, asked, count, activation.shape, size, flops, activation.source)
+    return Activation(
+        label,
+        named,
+        place=place,
+        asked=asked,
+        count=count,
+        shape=activation.shape,
+        bytes=size,
+        flops=flops,
+        source=activation.source,
+    )
 
 
 def _named(

@@ -111,12 +111,16 @@ def assess_candidate(
     known = state_bytes if peak_bytes is None else peak_bytes
     if known is not None:
         capacity = None if chip is None else memory.capacity_of(chip)
-        need = MemoryNeed(known, known, None, capacity, None, None, {"state": known})
+        need = MemoryNeed(
+            known, known, high=None, capacity_bytes=capacity, fits=None, program=None, parts={"state": known}
+        )
         if peak_bytes is not None:
             low, high = memory.peak_interval(peak_bytes, state_bytes or 0)
             fits = memory.probably_fits(low, high, capacity)
             parts = memory.parts_of_estimate(program, state_bytes or 0, known)
-            need = MemoryNeed(known, low, high, capacity, fits, program.name, parts)
+            need = MemoryNeed(
+                known, low, high=high, capacity_bytes=capacity, fits=fits, program=program.name, parts=parts
+            )
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=mesh.size,
@@ -153,7 +157,15 @@ def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
     high = None if fit.at_least else fit.needed if fit.high is None else fit.high
     alive: dict[MemoryKind, int] = {"unknown": fit.needed}
     parts = alive if fit.basis == "alive" else memory.needed_by_kind(snapshot, fit.needed)
-    return MemoryNeed(fit.needed, low, high, fit.capacity, fit.fits, fit.program, parts)
+    return MemoryNeed(
+        fit.needed,
+        low,
+        high=high,
+        capacity_bytes=fit.capacity,
+        fits=fit.fits,
+        program=fit.program,
+        parts=parts,
+    )
 
 
 def count_findings(snapshot: Snapshot, chip: Chip | None = None) -> FindingCounts:

@@ -168,15 +168,15 @@ def measured_step(snapshot: Snapshot, program: Program, chip: Chip | None) -> Me
     return MeasuredStep(
         program,
         mesh,
-        chip,
-        prediction,
-        predicted,
-        step,
-        tuple(_rows(step, predicted)),
-        tuple(_achieved(program, mesh, chip, step)),
-        tuple(_collectives(program, mesh, chip)),
-        tuple(_operations(program, prediction)),
-        tuple(_late_text(program, late) for late in program.trace.late),
+        chip=chip,
+        prediction=prediction,
+        predicted=predicted,
+        measured=step,
+        rows=tuple(_rows(step, predicted)),
+        achieved=tuple(_achieved(program, mesh, chip, step)),
+        collectives=tuple(_collectives(program, mesh, chip)),
+        operations=tuple(_operations(program, prediction)),
+        late=tuple(_late_text(program, late) for late in program.trace.late),
     )
 
 
@@ -273,11 +273,11 @@ def _collectives(program: Program, mesh: Mesh | None, chip: Chip | None) -> Iter
         yield MeasuredCollective(
             collective,
             times,
-            sent,
-            seconds,
-            exposed[name],
-            sent / seconds if seconds and sent is not None else None,
-            ideal * times / seconds if seconds and ideal is not None else None,
+            sent=sent,
+            seconds=seconds,
+            exposed=exposed[name],
+            bytes_per_second=sent / seconds if seconds and sent is not None else None,
+            link_share=ideal * times / seconds if seconds and ideal is not None else None,
         )
 
 

@@ -177,7 +177,9 @@ def _array(array: Array, snapshot: Snapshot) -> LockedArray:
     spec = None if array.spec is None else tuple(axes or None for axes in array.spec)
     mesh = None if array.mesh is None else snapshot.mesh_of(array)
     own = None if mesh is None else _mesh(mesh)
-    return LockedArray(array.path, array.group, array.shape, array.dtype, spec, shards, own)
+    return LockedArray(
+        array.path, array.group, shape=array.shape, dtype=array.dtype, spec=spec, shards=shards, mesh=own
+    )
 
 
 def _digest(value: Any) -> str:

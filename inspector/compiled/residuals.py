@@ -201,9 +201,14 @@ class _Reader:
             shape, module = str(value.shape), without_layer_numbers(value.name.module)
             size = value.shape.bytes or 1
             activation = KeptActivation(
-                module, value.name.primitive, shape, max(round(value.bytes / size), 1), value.bytes,
-                value.host, value.source,
-            )  # fmt: skip
+                module,
+                value.name.primitive,
+                shape=shape,
+                count=max(round(value.bytes / size), 1),
+                bytes=value.bytes,
+                host=value.host,
+                source=value.source,
+            )
             alike = (module, activation.primitive, shape, value.host, value.source)
             if (more := kept.get(alike)) is not None:
                 count, total = more.count + activation.count, more.bytes + activation.bytes

@@ -156,7 +156,15 @@ def block_map(
     hover = hover_of_blocks(on_mesh)
     colors = palette.colors_of_blocks(on_mesh.placement.block, mesh)
     traces = [
-        *cells.heatmaps(plan.sheet, column_edges, row_edges, numbers, colors, text, highlight),
+        *cells.heatmaps(
+            plan.sheet,
+            column_edges,
+            rows=row_edges,
+            numbers=numbers,
+            colors=colors,
+            text=text,
+            highlight=highlight,
+        ),
         cells.selection(plan.sheet, column_edges, row_edges, numbers, [hover[number] for number in numbers]),
     ]
     return cells.map_figure(

@@ -243,7 +243,15 @@ def transfer_grid(transfer: Transfer, most: int = MOST_DEVICES) -> Grid:
         if source in row and target in column
     ]
     rows, columns, sizes, kept = np.array(routes, dtype=np.int64).reshape(-1, 4).T
-    return grid(transfer.sources, transfer.targets, rows, columns, sizes, kept.astype(bool), most)
+    return grid(
+        transfer.sources,
+        transfer.targets,
+        rows=rows,
+        columns=columns,
+        sizes=sizes,
+        kept=kept.astype(bool),
+        most=most,
+    )
 
 
 def transfer_map(

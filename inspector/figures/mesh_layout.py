@@ -202,7 +202,11 @@ def draw(
     size = (min(b - a for a, b in columns), min(b - a for a, b in rows))
     text = lattice.fit_text(forms, positions, [size] * len(positions))
     numbers = [int(values[position]) for position in positions]
-    traces = [*cells.heatmaps(sheet, columns, rows, numbers, colors, text, highlight)]
+    traces = [
+        *cells.heatmaps(
+            sheet, columns, rows=rows, numbers=numbers, colors=colors, text=text, highlight=highlight
+        )
+    ]
     owners = processes_of(mesh) if borders and not grid.folded else None
     if owners is not None:
         traces.append(_borders(sheet, columns, rows, np.array([owners[position] for position in positions])))

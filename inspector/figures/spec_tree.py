@@ -149,11 +149,11 @@ def _cell(
     return _Cell(
         leaf,
         total,
-        amount,
-        count,
-        mark,
-        tuple((size, *look) for look, size in parts.items() if size),
-        _hover(row, column, arrays, total, changed, measure),
+        amount=amount,
+        count=count,
+        mark=mark,
+        bars=tuple((size, *look) for look, size in parts.items() if size),
+        hover=_hover(row, column, arrays, total, changed, measure),
     )
 
 

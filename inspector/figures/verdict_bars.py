@@ -117,7 +117,15 @@ def verdict_bars(
             top += HEAD_PX
         scale = max(bar.longest for bar in bars) or 1.0
         for bar in bars:
-            bottom = drawing.add(bar, title, left, top, column_px, column_px * _ROOM / scale, values)
+            bottom = drawing.add(
+                bar,
+                title,
+                left=left,
+                top=top,
+                width=column_px,
+                per_unit=column_px * _ROOM / scale,
+                values=values,
+            )
             if bar.name:  # rows of all figures are next to each other
                 top = top + HEAD_PX + BAR_PX + GHOST_PX + 2 if beside or bar.segments else bottom
             else:
@@ -287,12 +295,12 @@ class _Drawing:
         whole = sum(part.size for part in bar.segments) * per_unit
         if 0 < whole < _LEAST_PX:  # the largest part alone, so that the bar is visible
             largest = max(bar.segments, key=lambda part: part.size)
-            self._fill(largest, x, top, _LEAST_PX, None, left, per_unit)
+            self._fill(largest, x, top=top, wide=_LEAST_PX, limit=None, left=left, per_unit=per_unit)
             x += _LEAST_PX
         else:
             for part in bar.segments:
                 wide = part.size * per_unit
-                self._fill(part, x, top, wide, bar.limit, left, per_unit)
+                self._fill(part, x, top=top, wide=wide, limit=bar.limit, left=left, per_unit=per_unit)
                 x += wide
         if bar.if_short is not None and whole < _SHORT * width:
             beside = ", ".join(bar.if_short[values:])  # the heading has the amount

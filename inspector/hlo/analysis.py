@@ -182,9 +182,9 @@ def _choice(analysis: Analysis, computation: Computation, instruction: Instructi
     return OpenChoice(
         instruction.name,
         "loop" if instruction.opcode == "while" else "conditional",
-        branches,
-        0 if by_predicate else max(branches - 1, 0),
-        instruction.metadata.get("op_name") or None,
-        analysis.module.source(instruction.metadata),
-        None if branches else analysis.loops.most_trips(computation, instruction),
+        branches=branches,
+        stated=0 if by_predicate else max(branches - 1, 0),
+        op_name=instruction.metadata.get("op_name") or None,
+        source=analysis.module.source(instruction.metadata),
+        most=None if branches else analysis.loops.most_trips(computation, instruction),
     )

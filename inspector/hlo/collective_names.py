@@ -130,7 +130,9 @@ def operation_of(
     own, found = _primitive(metadata), set[str | None]()
     if not BY_OPCODE[instruction.opcode].reduces:
         visits = iter(range(_MOST_USERS))
-        returned = _read(analysis, computation, instruction, own, visits, found, operand)
+        returned = _read(
+            analysis, computation, value=instruction, own=own, visits=visits, found=found, element=operand
+        )
         if returned and not found and computation.name == analysis.module.entry:
             return RETURN
     else:
@@ -228,19 +230,32 @@ def _read(
                 c for c in analysis.module.callees(user) if place in c.parameters and c.root is not None
             ]
             rest = None if does in CALLS else element
-            through = [_read(analysis, c, c.parameters[place], own, visits, found, rest) for c in inside]
+            through = [
+                _read(
+                    analysis, c, value=c.parameters[place], own=own, visits=visits, found=found, element=rest
+                )
+                for c in inside
+            ]
             if any(through) and does in CALLS and all(c.root.does != "tuple" for c in inside if c.root):
                 result = _read(analysis, computation, user, own, visits, found) or result
             elif not inside or any(through):
                 found.add(None)
         elif does == "tuple":
             at = operand_names(user).index(value.name)
-            result = _read(analysis, computation, user, own, visits, found, at) or result
+            result = (
+                _read(analysis, computation, value=user, own=own, visits=visits, found=found, element=at)
+                or result
+            )
         elif own and name == own and (does not in _MOVED or _OF_OPCODES.get(own, own) == user.opcode):
             found.add(_proved(user, name) if name == _proved(user, name) else None)
         elif does in _MOVED:
             following = None if does == "element" else element
-            result = _read(analysis, computation, user, own, visits, found, following) or result
+            result = (
+                _read(
+                    analysis, computation, value=user, own=own, visits=visits, found=found, element=following
+                )
+                or result
+            )
         elif does in ("elementwise", "select", "compare", "broadcast"):
             found.add(None)  # it reads what others need
         else:

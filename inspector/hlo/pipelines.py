@@ -67,7 +67,17 @@ def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pi
             # The last device can send to the first one in another collective.
             crosses = own | {key for key in sends if key not in chains}
             try:
-                pipeline = _pipeline(analysis, computation, loop, body, own, crosses, sends, chains, limit)
+                pipeline = _pipeline(
+                    analysis,
+                    computation,
+                    loop=loop,
+                    body=body,
+                    own=own,
+                    crosses=crosses,
+                    sends=sends,
+                    chains=chains,
+                    limit=limit,
+                )
             except TooLong:
                 return None
             if pipeline is not None:

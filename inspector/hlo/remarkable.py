@@ -145,6 +145,11 @@ def _of_result(analysis: Analysis, path: str, result: Value) -> Iterator[UnevenG
     if length and whole % length == 0 and size > whole - whole // length:
         metadata = gather.metadata or slicing.metadata
         yield UnevenGather(
-            path, gather.name, dimension, size, whole // length, gather.shape.bytes,
-            analysis.module.source(metadata),
-        )  # fmt: skip
+            path,
+            gather.name,
+            dimension=dimension,
+            size=size,
+            parts=whole // length,
+            bytes=gather.shape.bytes,
+            source=analysis.module.source(metadata),
+        )

@@ -104,11 +104,11 @@ def _transfer(
     return SliceTransfer(
         op,
         computation,
-        send,
-        _groups(written[1] if written else ""),
-        _data_bytes(send),
-        None if receive is None else _data_bytes(receive),
-        _metadata(backward, computation, send, receive),
+        send=send,
+        groups=_groups(written[1] if written else ""),
+        sent_bytes=_data_bytes(send),
+        received_bytes=None if receive is None else _data_bytes(receive),
+        metadata=_metadata(backward, computation, send, receive),
     )
 
 

@@ -253,13 +253,13 @@ def amounts_of(template: Template, layout: Layout, name: str) -> ProgramAmounts 
     return ProgramAmounts(
         lowered.name,
         dict(products),
-        dict(attention),
-        kernel.share(lowered.name == TRAIN_STEP) if kernel else 0.0,
-        None if fused is None else dict(traffic),
-        0.0 if fused is None else float(fused.fusions),
-        known.given,
-        tuple(sorted({calls.name for calls in hlo.work(module, analysis).kernels})),
-        known.contractions,
+        attention=dict(attention),
+        attention_share=kernel.share(lowered.name == TRAIN_STEP) if kernel else 0.0,
+        traffic=None if fused is None else dict(traffic),
+        fusions=0.0 if fused is None else float(fused.fusions),
+        given=known.given,
+        not_counted=tuple(sorted({calls.name for calls in hlo.work(module, analysis).kernels})),
+        contractions=known.contractions,
     )
 
 

@@ -158,11 +158,11 @@ def conflict(conflicting: Conflicting, origins: bool, history: History, sources:
         ConflictSide(
             side.name,
             side.shape,
-            str(ir.RankedTensorType(side.value.type).element_type),
-            spec_of(side.axes),
-            spec_of(side.used),
-            origins_of_value(side.value, history, sources) if origins else None,
-            _replicates(side, sources) if origins else None,
+            dtype=str(ir.RankedTensorType(side.value.type).element_type),
+            spec=spec_of(side.axes),
+            used=spec_of(side.used),
+            origins=origins_of_value(side.value, history, sources) if origins else None,
+            constraint=_replicates(side, sources) if origins else None,
         )
         for side in conflicting.sides
     )

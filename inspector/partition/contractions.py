@@ -130,11 +130,11 @@ def _contraction(
     contraction = Contraction(
         float(flops),
         str(kind),
-        runs,
-        tuple(axes.get(factor, frozenset()) for factor in range(len(rule.factor_sizes))),
-        tuple(arrays),
-        reduced,
-        {_PRODUCT: 2, "stablehlo.reduce": 1}.get(operation.name, _NEVER),
+        runs=runs,
+        names=tuple(axes.get(factor, frozenset()) for factor in range(len(rule.factor_sizes))),
+        arrays=tuple(arrays),
+        reduced=reduced,
+        decisive={_PRODUCT: 2, "stablehlo.reduce": 1}.get(operation.name, _NEVER),
     )
     yield contraction, ends
 

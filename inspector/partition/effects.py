@@ -296,11 +296,11 @@ class _Evaluator:
         return LayoutCost(
             _state(layout),
             {UNKNOWN_AXES: None} if wire is None else wire,
-            program.work.matmul_flops if program.work else None,
-            None if assessment.step is None else assessment.step.seconds,
-            peak,
-            None if assessment.memory is None else assessment.memory.fits,
-            None if ratio is None else ratio.answer,
+            flops=program.work.matmul_flops if program.work else None,
+            seconds=None if assessment.step is None else assessment.step.seconds,
+            peak_bytes=peak,
+            fits=None if assessment.memory is None else assessment.memory.fits,
+            answer=None if ratio is None else ratio.answer,
         )
 
 

@@ -349,7 +349,17 @@ def _lower(signature: Signature, logical: bool, watched: bool) -> Lowered:
     offloads = not kinds.isdisjoint((PINNED, UNPINNED))
     costs, named = signature.kernel_costs, checkpoint_names(traced.jaxpr)
     used = first_used(traced.jaxpr, inputs)
-    return Lowered(signature.name, module, inputs, outputs, names, offloads, costs, named, used)
+    return Lowered(
+        signature.name,
+        module,
+        inputs=inputs,
+        outputs=outputs,
+        logical_axes=names,
+        offloads=offloads,
+        kernel_costs=costs,
+        checkpoint_names=named,
+        first_used=used,
+    )
 
 
 def note_logical_axes(module: ir.Operation) -> None:

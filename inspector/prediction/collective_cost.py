@@ -46,9 +46,13 @@ class Protocol:
 
 
 # baseLatencies, hwLatencies of NVLINK and of NET (twice), and the rates of the rings in tuning.cc.
-LL = Protocol("LL", 0.0, 0.0, 0.0, 5.4e-6, 10e-6, 0.5)
-LL128 = Protocol("LL128", 7.4e-6, 1.3e-6, 0.65e-6, 8e-6, 17e-6, 0.92)
-SIMPLE = Protocol("Simple", 1.8e-6, 2.8e-6, 3.4e-6, 28e-6, 28e-6, 1.0)
+LL = Protocol("LL", 0.0, ring=0.0, tree=0.0, ring_between=5.4e-6, tree_between=10e-6, share=0.5)
+LL128 = Protocol(
+    "LL128", 7.4e-6, ring=1.3e-6, tree=0.65e-6, ring_between=8e-6, tree_between=17e-6, share=0.92
+)
+SIMPLE = Protocol(
+    "Simple", 1.8e-6, ring=2.8e-6, tree=3.4e-6, ring_between=28e-6, tree_between=28e-6, share=1.0
+)
 PROTOCOLS = (LL, LL128, SIMPLE)
 # tuning.cc: llMaxBws of several nodes, the mean of machines with processors of AMD and of Intel.
 _LL_BETWEEN = (30e9, 20e9)  # B/s; two nodes, more nodes

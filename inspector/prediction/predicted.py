@@ -226,7 +226,15 @@ def predicted(
     if program.open_choices:
         return _with_open_choices(
             program,
-            lambda changed: predicted(changed, mesh, chip, links, constants, partitioned, platform),
+            lambda changed: predicted(
+                changed,
+                mesh,
+                chip=chip,
+                links=links,
+                constants=constants,
+                partitioned=partitioned,
+                platform=platform,
+            ),
         )
     if program.before_compile:
         return before_compile(program, mesh, chip)

@@ -389,7 +389,9 @@ class _Machine:
             began = self.now
             end = self._occupy(computation, position, operation)
             self._expose(operation.collective, end - began)
-            self._record(computation, position, CORE, began, end, "wait", axes)
+            self._record(
+                computation, position, resource=CORE, start=began, end=end, basis="wait", awaited=axes
+            )
             self.now = end
             return
         seconds, basis = self._duration(computation, position, operation)
@@ -420,7 +422,9 @@ class _Machine:
             self.totals.copies += waited
         else:
             self._expose(began.collective, waited)
-        self._record(computation, position, CORE, self.now, end, "wait", axes)
+        self._record(
+            computation, position, resource=CORE, start=self.now, end=end, basis="wait", awaited=axes
+        )
         self.now = end
 
     def _occupy(
@@ -552,4 +556,14 @@ class _Machine:
         awaited: tuple[str, ...] = (),
     ) -> None:
         if self._recording and end > start:
-            self.spans.append(Span(computation.name, position, resource, start, end, basis, awaited))
+            self.spans.append(
+                Span(
+                    computation.name,
+                    position,
+                    resource=resource,
+                    start=start,
+                    end=end,
+                    basis=basis,
+                    awaited=awaited,
+                )
+            )

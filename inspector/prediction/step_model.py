@@ -316,7 +316,7 @@ def _along(
     wire = sum_known(row.wire_bytes_per_device for row in rows)
     if link is None or isinstance(link, NoLink):
         why = link.assumption if link else "the link of these axes is missing"
-        return Term(name, "communication", None, "", why, axes, wire)
+        return Term(name, "communication", seconds=None, formula="", basis=why, axes=axes, wire_bytes=wire)
     seconds: dict[str, float] = {}
     payloads: dict[Payload, float] = {}
     independent: dict[Combinable, list[int]] = {}  # their payloads
@@ -330,7 +330,9 @@ def _along(
         if collective.executions is None or collective.payload_bytes is None or not known:
             what = "executions" if collective.executions is None else "payload" if known else "operation"
             why = f"{what} of {collective.name} unknown"
-            return Term(name, "communication", None, "", why, axes, wire)
+            return Term(
+                name, "communication", seconds=None, formula="", basis=why, axes=axes, wire_bytes=wire
+            )
         key = collective.op, collective.payload_bytes, collective.group_size
         part = link_of(collective, link)
         assert not isinstance(part, NoLink)  # a part of a known link

@@ -43,11 +43,11 @@ def step_parts(predicted: Predicted, sent: StepTraffic | None) -> tuple[StepPart
         StepPart(
             "between" if crosses else "inside",
             totals.waits.get((axes, crosses), 0.0),
-            axes or None,
-            _hidden(whole, totals.waits.get((axes, crosses), 0.0), _ROUNDING * predicted.seconds),
-            _bytes(sent, axes, crosses),
-            round(totals.messages.get((axes, crosses), 0.0)),
-            totals.latency.get((axes, crosses), 0.0),
+            axes=axes or None,
+            hidden=_hidden(whole, totals.waits.get((axes, crosses), 0.0), _ROUNDING * predicted.seconds),
+            bytes=_bytes(sent, axes, crosses),
+            messages=round(totals.messages.get((axes, crosses), 0.0)),
+            latency=totals.latency.get((axes, crosses), 0.0),
         )
         for (axes, crosses), whole in {**totals.waits, **totals.transfers}.items()
     ]
@@ -154,11 +154,11 @@ def added_parts(steps: Sequence[tuple[Sequence[StepPart], float]], seconds: floa
         added[key] = StepPart(
             part.kind,
             before.seconds + part.seconds * runs,
-            part.axes,
-            before.hidden + part.hidden * runs,
-            None if unknown else round((before.bytes or 0) + (part.bytes or 0) * runs),
-            round(before.messages + part.messages * runs),
-            before.latency + part.latency * runs,
+            axes=part.axes,
+            hidden=before.hidden + part.hidden * runs,
+            bytes=None if unknown else round((before.bytes or 0) + (part.bytes or 0) * runs),
+            messages=round(before.messages + part.messages * runs),
+            latency=before.latency + part.latency * runs,
         )
     return _exact(list(added.values()), seconds)
 
@@ -207,7 +207,17 @@ def measured_spans(program: Program) -> tuple[Span, ...]:
             collective = collective_of(program, time)
             awaited = () if collective is None else collective.axis_names
             basis: Basis = "profile" if collective is None else "wait"
-            spans.append(Span(computation.name, position, MEASURED, time.start, end, basis, awaited))
+            spans.append(
+                Span(
+                    computation.name,
+                    position,
+                    resource=MEASURED,
+                    start=time.start,
+                    end=end,
+                    basis=basis,
+                    awaited=awaited,
+                )
+            )
     for name, position, operation, time in loops:
         assert time.start is not None
         first = max((ends.get(inner, time.start) for inner in operation.runs or ()), default=time.start)

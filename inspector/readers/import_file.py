@@ -41,7 +41,15 @@ def import_job(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
                 folder = stack.enter_context(temporary_folder.held(folder))
             path, name = Path(payload["path"]), payload["name"]
             mesh = payload["mesh"] and NamedMesh(tuple(map(tuple, payload["mesh"])))
-            snapshot = read(path, name, payload["kind"], payload["step"], folder, report, mesh)
+            snapshot = read(
+                path,
+                name,
+                kind=payload["kind"],
+                step=payload["step"],
+                folder=folder,
+                report=report,
+                mesh=mesh,
+            )
             return {"snapshot": _bounded_text(audit.audited(snapshot), name)}
     except MemoryError:
         raise _out_of_memory(payload["name"]) from None

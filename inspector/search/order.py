@@ -112,11 +112,11 @@ def _of_round(cost: Candidate, counted: Sequence[tuple[ProgramCost, float]]) -> 
         step=Step(
             cost.seconds,
             None if bound else cost.low,
-            None if bound else cost.high,
-            "at least" if bound else steps[0][0].kind,
-            bound,
-            next((step.outside for step, _ in steps if step.outside), None),
-            added_parts([(step.parts, runs) for step, runs in steps], cost.seconds),
+            high=None if bound else cost.high,
+            kind="at least" if bound else steps[0][0].kind,
+            at_least=bound,
+            outside=next((step.outside for step, _ in steps if step.outside), None),
+            parts=added_parts([(step.parts, runs) for step, runs in steps], cost.seconds),
         ),
     )
 

@@ -266,7 +266,13 @@ def together(costs: Mapping[str, Candidate], step: str) -> Candidate:
         assessment=assessment,
         programs=tuple(
             ProgramCost(
-                name, cost.seconds, cost.low, cost.high, cost.at_least, cost.peak_bytes, cost.assessment
+                name,
+                cost.seconds,
+                low=cost.low,
+                high=cost.high,
+                at_least=cost.at_least,
+                peak_bytes=cost.peak_bytes,
+                assessment=cost.assessment,
             )
             for name, cost in costs.items()
         ),

@@ -37,12 +37,12 @@ def runs_of(snapshot: Snapshot) -> tuple[OwnRun, ...]:
                 OwnRun(
                     chip.name,
                     mesh.size,
-                    program.name,
-                    steps.median,
-                    seconds,
-                    digest_of(chip.name),
-                    snapshot.source.created,
-                    model if isinstance(model, str) else None,
+                    program=program.name,
+                    measured=steps.median,
+                    predicted=seconds,
+                    constants=digest_of(chip.name),
+                    created=snapshot.source.created,
+                    model=model if isinstance(model, str) else None,
                 )
             )
     if not found:

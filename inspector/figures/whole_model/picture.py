@@ -107,14 +107,14 @@ def draw(model: WholeModel, *, width_px: int = 960, titled: bool = True) -> Svg:
     sheet = _Sheet(
         canvas,
         model,
-        Scale.of(all_tiles, _LONGEST_PX[0][0]),
-        Scale.of(activations, _LANE_TILE_PX),
-        _kinds(moves, least),
-        max(lane_most, most * (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2),
-        least,
-        head,
-        flow,
-        _LONGEST_PX[0][1],
+        scale=Scale.of(all_tiles, _LONGEST_PX[0][0]),
+        lane_scale=Scale.of(activations, _LANE_TILE_PX),
+        kinds=_kinds(moves, least),
+        most_bytes=max(lane_most, most * (_MOST_RADIUS_PX / _ROW_RADIUS_PX) ** 2),
+        least_bytes=least,
+        head=head,
+        width=flow,
+        column=_LONGEST_PX[0][1],
     )
     y = _heading(sheet, width_px, titled)
     top = y

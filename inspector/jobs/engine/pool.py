@@ -166,11 +166,11 @@ class Pool:
             Run(
                 next(self._numbers),
                 lane,
-                kind,
-                text,
-                json.loads(text),  # a copy, so that the caller may change its dict later
-                environment,
-                timeout,
+                kind=kind,
+                text=text,
+                payload=json.loads(text),  # a copy, so that the caller may change its dict later
+                environment=environment,
+                timeout=timeout,
                 memory=memory,
                 subject=subject,
                 topic=topic,
@@ -207,12 +207,12 @@ class Pool:
             Listed(
                 lane,
                 run.number,
-                run.kind,
-                run.subject,
-                tuple(dict.fromkeys(caller.requester for caller in run.callers)),
-                run.status(place if place > 0 else None),
-                now - run.submitted,
-                tuple(worker.process.pid for worker in self._workers.all if worker.run is run),
+                kind=run.kind,
+                subject=run.subject,
+                requesters=tuple(dict.fromkeys(caller.requester for caller in run.callers)),
+                status=run.status(place if place > 0 else None),
+                age=now - run.submitted,
+                pids=tuple(worker.process.pid for worker in self._workers.all if worker.run is run),
             )
             for place, run in enumerate([*running, *self._queued(lane)], 1 - len(running))
         ]

@@ -409,16 +409,16 @@ class RunFolder:
         record = CompiledRecord(
             meta["name"],
             meta["name"],
-            meta["source"],
-            file,
-            meta["at"],
-            seconds["trace"],
-            seconds["lower"],
-            seconds["compile"],
-            len(meta["inputs"]),
-            len(meta["devices"]),
-            meta["ahead_of_time"],
-            reasons(same),
+            source=meta["source"],
+            file=file,
+            at=meta["at"],
+            trace=seconds["trace"],
+            lower=seconds["lower"],
+            compile=seconds["compile"],
+            inputs=len(meta["inputs"]),
+            devices=len(meta["devices"]),
+            ahead_of_time=meta["ahead_of_time"],
+            reasons=reasons(same),
             called=_line(meta["called"]),
         )
         text = path.with_suffix(".hlo")
@@ -441,11 +441,11 @@ class RunFolder:
         return _Read(
             meta,
             record,
-            program,
-            found.mesh_of(program),
-            {array.path: array for array in found.arrays},
-            later,
-            lowered if lowered.exists() else None,
+            program=program,
+            mesh=found.mesh_of(program),
+            values={array.path: array for array in found.arrays},
+            for_target=later,
+            lowered=lowered if lowered.exists() else None,
         )
 
     def _compiled_for_target(

@@ -244,11 +244,11 @@ def _compared(payload: dict[str, Any], report: JobReport) -> ComparedProgram:
     return ComparedProgram(
         payload["name"],
         sharded.record["source"],
-        sharded.record["devices"],
-        len(values),
-        tuple(sorted(values, key=_severity, reverse=True)),
-        first,
-        unknown,
+        devices=sharded.record["devices"],
+        results=len(values),
+        values=tuple(sorted(values, key=_severity, reverse=True)),
+        first=first,
+        first_unknown=unknown,
     )
 
 
@@ -309,14 +309,14 @@ def _compared_value(path: str, value: ResultValue, other: ResultValue | None, li
     return ComparedValue(
         path,
         whole.dtype.name,
-        value.shape,
-        measured.relative if math.isfinite(measured.relative) else None,
-        limit,
-        measured.index,
-        measured.values,
-        measured.factor,
-        unequal,
-        measured.relative > limit or unequal is not None,
+        shape=value.shape,
+        difference=measured.relative if math.isfinite(measured.relative) else None,
+        tolerance=limit,
+        index=measured.index,
+        values=measured.values,
+        factor=measured.factor,
+        unequal=unequal,
+        differs=measured.relative > limit or unequal is not None,
     )
 
 

@@ -233,11 +233,11 @@ class Collector:
                     InstructionEvents(
                         np.full(count, device[0], np.int64),
                         self._tpu_instructions(host, plane, events, modules, place),
-                        modules.runs(place),
-                        start,
-                        start + duration,
-                        duration,
-                        np.full(count, line.name == _ASYNCHRONOUS, np.int64),
+                        run=modules.runs(place),
+                        start=start,
+                        stop=start + duration,
+                        duration=duration,
+                        asynchronous=np.full(count, line.name == _ASYNCHRONOUS, np.int64),
                     )
                 )
 
@@ -284,11 +284,11 @@ class Collector:
         return InstructionEvents(
             device,
             np.array(numbers, np.int64)[places.reshape(-1)],
-            run,
-            start,
-            start + duration,
-            duration,
-            np.zeros(len(chosen), np.int64),
+            run=run,
+            start=start,
+            stop=start + duration,
+            duration=duration,
+            asynchronous=np.zeros(len(chosen), np.int64),
         )
 
     def _device_numbers(self, host: int, platform: Platform, ordinals: Ints) -> Ints:

@@ -148,12 +148,12 @@ class _Tables:
         return LateDevice(
             name,
             kind,
-            int(runs.sum()),
-            int(np.isfinite(self.waits).all(axis=0).sum()),
-            delay,
-            self._recording.names[int(np.argmax(waited))],
-            cause,
-            self._recording.names[longest] if is_one else None,
+            runs=int(runs.sum()),
+            of=int(np.isfinite(self.waits).all(axis=0).sum()),
+            seconds=delay,
+            collective=self._recording.names[int(np.argmax(waited))],
+            cause=cause,
+            operation=self._recording.names[longest] if is_one else None,
         )
 
     def _excess(self, rows: npt.NDArray[np.bool_], runs: npt.NDArray[np.bool_]) -> Floats:

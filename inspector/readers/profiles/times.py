@@ -125,16 +125,16 @@ class Times:
             Recording(
                 events.device[kept],
                 run[kept],
-                place[kept],
-                own[kept],
-                tuple(kinds),
-                tuple(kinds.values()),
-                starts * _SECONDS,
-                stops * _SECONDS,
-                np.array([device.host for device in devices], np.int64),
-                [self._device_name(device) for device in devices],
-                self._recorded.hosts,
-                any(device.platform == "cpu" for device in devices),
+                place=place[kept],
+                own=own[kept],
+                names=tuple(kinds),
+                kinds=tuple(kinds.values()),
+                starts=starts * _SECONDS,
+                stops=stops * _SECONDS,
+                hosts=np.array([device.host for device in devices], np.int64),
+                device_names=[self._device_name(device) for device in devices],
+                host_names=self._recorded.hosts,
+                shared_cores=any(device.platform == "cpu" for device in devices),
             )
         )
 
@@ -204,14 +204,14 @@ class Times:
                 InstructionTime(
                     name,
                     kinds[name],
-                    int(events_of[number]),
-                    (spread.median, spread.low, spread.high),
-                    float(own_of[number]),
-                    elapsed[name] / pairs * _SECONDS if name in elapsed else None,
-                    None if collective is None else collective[0],
-                    first.get(number),
-                    executions.get(number, 0.0),
-                    () if totals is None else tuple((totals[number] * _SECONDS).tolist()),
+                    events=int(events_of[number]),
+                    seconds=(spread.median, spread.low, spread.high),
+                    own=float(own_of[number]),
+                    elapsed=elapsed[name] / pairs * _SECONDS if name in elapsed else None,
+                    collective=None if collective is None else collective[0],
+                    start=first.get(number),
+                    executions=executions.get(number, 0.0),
+                    by_device=() if totals is None else tuple((totals[number] * _SECONDS).tolist()),
                 )
             )
         return tuple(sorted(times, key=lambda time: (-time.own, -time.seconds[0], time.name)))

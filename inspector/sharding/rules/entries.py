@@ -121,7 +121,16 @@ def _entry(
 def _unruled(dimension: int, name: str | None) -> RuleEntry:
     if name is None:
         reason = "no logical axis, so it stays whole"
-        return RuleEntry(None, dimension, None, (), False, False, reason, reason)
+        return RuleEntry(
+            None,
+            dimension,
+            logical_axis=None,
+            axes=(),
+            taken_by_linen=False,
+            taken_by_nnx=False,
+            linen=reason,
+            nnx=reason,
+        )
     return RuleEntry(
         rule=None,
         dimension=dimension,

@@ -230,9 +230,9 @@ def _array(leaf: Leaf, has_type: bool = False) -> AbstractArray:
     return AbstractArray(
         leaf.path,
         group,
-        tuple(value.shape),
-        str(value.dtype),
-        value.dtype.itemsize,
-        dimension_axes(names) if (names := whole_names(leaf.names, value.ndim)) is not None else None,
-        spec_of(value.sharding.spec, value.ndim) if has_type else None,
+        shape=tuple(value.shape),
+        dtype=str(value.dtype),
+        itemsize=value.dtype.itemsize,
+        names=dimension_axes(names) if (names := whole_names(leaf.names, value.ndim)) is not None else None,
+        type_spec=spec_of(value.sharding.spec, value.ndim) if has_type else None,
     )
