@@ -508,10 +508,10 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
     used = [sharding for sharding in program.shardings if sharding.role == role and sharding.used]
-    if role == "input" and any(sharding.path not in by_path for sharding in used):
-        return (
-            GroupBytes(None, 0, counted),
-        )  # it can be of any group, such as a parameter in another sharding
+    paths = {sharding.path for sharding in used}
+    if role == "input" and paths - by_path.keys() and by_path.keys() - paths:
+        # One of the other arrays can be an argument with another sharding.
+        return (GroupBytes(None, 0, counted),)
     for sharding in used:
         array = by_path.get(sharding.path)
         if array is None:

@@ -218,7 +218,10 @@ def test_arguments_in_another_sharding_than_the_arrays_leave_the_split_unknown()
     shapes = [jax.ShapeDtypeStruct((8, 8), "float32", sharding=device)] * 2
     analysis = jax.jit(lambda a, b: (a * 2, b)).lower(*shapes).compile().memory_analysis()
     mesh = samples.mesh(x=4)
-    array = samples.array("params/a", (8, 8), (None, None), mesh)
+    arrays = (
+        samples.array("params/a", (8, 8), (None, None), mesh),
+        samples.array("params/b", (8, 8), ("x", None), mesh),
+    )
     program = Program(
         "p",
         memory=Memory(arguments=analysis.argument_size_in_bytes, outputs=0, aliased=0, temporaries=0),
@@ -226,7 +229,7 @@ def test_arguments_in_another_sharding_than_the_arrays_leave_the_split_unknown()
             ProgramArray("input", path, None, (None, None), None) for path in ("params/a", "p/input/b")
         ),
     )
-    snapshot = dataclasses.replace(samples.snapshot(mesh, (array,)), programs=(program,))
+    snapshot = dataclasses.replace(samples.snapshot(mesh, arrays), programs=(program,))
     assert memory.breakdown(snapshot, program).arguments == (GroupBytes(None, 0, 512),)
 
 
