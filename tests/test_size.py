@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9339,
+    "answers": 9340,
     "assessment": 1493,
     "audit": 4433,
     "compare": 5101,

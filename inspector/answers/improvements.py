@@ -145,7 +145,8 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
         return 0, -audit.weight(mistake[0], snapshot) - (mistake[0].code in uneven_shards.TOO_LARGE_CODES)
     size = sum(finding.bytes or 0 for finding in mistake)
     work = max(audit.weight(finding, snapshot) for finding in mistake)
-    place, share = _order(work, size, snapshot, by_memory, mistake[0].code in _KEEPS_PARAMETERS)
+    small = any(finding.code in _KEEPS_PARAMETERS for finding in mistake)
+    place, share = _order(work, size, snapshot, by_memory, small)
     return place + (place == 4 and level == "note"), share
 
 

@@ -71,9 +71,9 @@ def test_zero_1_is_the_first_fix_of_a_replicated_optimizer_state() -> None:
     fields = {**TRANSFORMER, "mesh": "8", "axes": "data", "rules": "batch=data"}
     layout = layouts.parse(fields).unwrap()
     improvement = first(layout)
-    assert improvement.finding is not None and improvement.finding.code == "replicated-optimizer-state"
+    finding = next(one for one in improvement.findings if one.code == "replicated-optimizer-state")
     snapshot = plan(layout, abstract_state(layout))
-    fix = audit.smallest_change(snapshot, improvement.finding, layout)
+    fix = audit.smallest_change(snapshot, finding, layout)
     mended = layouts.parse({**fields, "optimizer_axes": "data"}).unwrap()
     assert fix is not None and layouts.from_json(fix.layout) == mended
     before, after = (effects_of(one, ("none",)).current for one in (layout, mended))
