@@ -67,7 +67,8 @@ def collectives(
         for computation, instruction in instructions
         if (computation.name, instruction.name) not in analysis.chains.carried_on
     }
-    depths = _depths(dict.fromkeys(computation for computation, _ in instructions), found)
+    by_name = {computation.name: computation for computation, _ in instructions}
+    depths = _depths(by_name.values(), found)
     return tuple(replace(collective, depth=depths.get(key)) for key, collective in found.items())
 
 
