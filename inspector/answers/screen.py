@@ -287,13 +287,11 @@ def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
     change = layout and audit.smallest_change(about.recorded, first, layout)
     fix: tuple[Inline, ...] = ()
     if change:
-        fix = (" ", *findings.fix(change, row.findings))
+        fix = (" ", *findings.fix(change))
     elif first.remedy is not None:
         fix = (" Fix: ", *with_code(beginning(first.remedy, _MOST_WORDS)))
     message = beginning(row.message, _MOST_WORDS)
-    # The message often has the amount.
-    gain = "" if not first.bytes or bytes_text(first.bytes) in message else f" ({row.gain})"
-    return (Mark(row.label, row.kind), ": ", *with_code(message), gain, *fix)
+    return (Mark(row.label, row.kind), ": ", *with_code(message), *fix)
 
 
 def beginning(sentences: str, most: int) -> str:

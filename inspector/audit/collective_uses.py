@@ -23,12 +23,8 @@ def condition_findings(context: AuditContext) -> Iterator[Finding]:
             f"{_at(largest)}. In each iteration {group} wait for each other, and all go on until the last "
             "one ends."
         )
-        remedy = (
-            "If an iteration needs nothing of other devices, put the loop into a `shard_map`: each device "
-            "then ends on its own."
-        )
         yield finding(
-            "note", CONDITION, message, remedy=remedy, collective=largest.name,
+            "note", CONDITION, message, collective=largest.name,
             source=largest.source, axes=largest.axis_names,
         )  # fmt: skip
 
@@ -42,12 +38,8 @@ def callback_findings(context: AuditContext) -> Iterator[Finding]:
             f"{_at(largest)}, {bytes_text(largest.payload_bytes)} on every device. One of them copies it "
             "to the host."
         )
-        remedy = (
-            "Call the callback inside of a `shard_map`, so that each device hands over its own part, or end "
-            "the program and read `addressable_shards` of its result."
-        )
         yield finding(
-            "warning", CALLBACK, message, remedy=remedy, collective=largest.name,
+            "warning", CALLBACK, message, collective=largest.name,
             source=largest.source, axes=largest.axis_names,
             wire_bytes=largest.wire_bytes_per_device,
         )  # fmt: skip
@@ -64,14 +56,10 @@ def accumulation_findings(context: AuditContext) -> Iterator[Finding]:
         times = max(collective.executions or 0 for collective in repeated)
         message = (
             f"{subject(program.name)} runs {_named(repeated)} in each of {times} iterations of a loop"
-            f"{_at(repeated[0])}, only to add the result to a sum. {bytes_text(sent)} leave each device; "
-            f"one reduction after the loop sends {bytes_text(least)}."
-        )
-        remedy = (
-            "Compute the sum of each device in a `shard_map` around the loop, and reduce it after the loop."
+            f"{_at(repeated[0])}, only to add the result to a sum: {bytes_text(sent)} leave each device."
         )
         yield finding(
-            "note", ACCUMULATION, message, remedy=remedy, collective=repeated[0].name,
+            "note", ACCUMULATION, message, collective=repeated[0].name,
             source=repeated[0].source, axes=repeated[0].axis_names, wire_bytes=sent - least,
         )  # fmt: skip
 

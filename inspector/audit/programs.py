@@ -64,18 +64,6 @@ _LEAST_FLOPS = 1_000  # a device computes as much in 1% of the time in which it 
 _MOST_REPEATED = 2  # kinds in a sentence
 # A stack of fewer layers can be one array of another kind, and gathering it at once costs little.
 _LEAST_LAYERS = 4
-_IN_SHARD_MAP = {
-    "fft": "In a `shard_map`, each device can transform its part along a dimension that is not sharded.",
-    **dict.fromkeys(("sort", "topk"), "In a `shard_map`, each device can sort its part, to be merged."),
-}
-_GATHER_INSIDE = (
-    "Shard another dimension than that of the layers, so that each iteration gathers its own layer, or "
-    "constrain the slice inside of the loop."
-)
-_LOOK_UP_OWN_ROWS = (
-    "If the rows that a device looks up are fewer, shard the rows of the table and constrain the result: "
-    "each device then looks up its own rows, and the results are summed."
-)
 _MOST_PATHS = 3  # in a sentence
 _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a table
 
@@ -91,9 +79,8 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
                 f"{gather.size:,} is not divisible by {gather.parts}, and JAX shards no result unevenly. "
                 f"{gather.collective} gathers it{_at(gather.source)}."
             )
-            remedy = f"Pad the dimension to a multiple of {gather.parts}."
             yield finding(
-                "warning", UNEVEN_RESULT, message, remedy=remedy, path=gather.path, source=gather.source,
+                "warning", UNEVEN_RESULT, message, path=gather.path, source=gather.source,
                 saved=gather.bytes and gather.bytes - gather.bytes // gather.parts,
             )  # fmt: skip
 
@@ -106,11 +93,9 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
         for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
                 f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
-                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
-                "function uses without having it as argument becomes a constant."
+                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}."
             )
-            remedy, source = "Pass the array as an argument.", constant.source
-            yield finding("warning", CONSTANT, message, saved=constant.bytes, remedy=remedy, source=source)
+            yield finding("warning", CONSTANT, message, saved=constant.bytes, source=constant.source)
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
             message = f"{who} contains {counted(len(rest), 'more large constant')}."
@@ -149,7 +134,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
     for program in context.snapshot.programs:
         who = subject(program.name)
-        loops, asked_for = _trip_counts(program), {one.name for one in _asked_for(program)}
+        loops = _trip_counts(program)
         for collective, array in _whole_weights(program, context):
             layers = (array.shape or (0,))[0]
             facts: FindingFields = {
@@ -168,13 +153,11 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
                 )
                 whole = collective.payload_bytes or 0
                 saved = whole - whole // layers
-                remedy = None if collective.name in asked_for else _GATHER_INSIDE
-                yield finding("warning", WHOLE_STACK, message, saved=saved, remedy=remedy, **facts)
+                yield finding("warning", WHOLE_STACK, message, saved=saved, **facts)
             elif {name.primitive for name in parse_op_name(collective.op_name)} & _LOOKUPS:
                 table = f"the whole table {array.path} ({gather})"
                 message = f"{who} gathers {table} before it looks up rows."
-                remedy = None if collective.name in asked_for else _LOOK_UP_OWN_ROWS
-                yield finding("note", WHOLE_TABLE, message, remedy=remedy, **facts)
+                yield finding("note", WHOLE_TABLE, message, **facts)
 
 
 def kept_findings(context: AuditContext) -> Iterator[Finding]:
@@ -256,11 +239,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             if program.work.not_counted:
                 message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
-            remedy = _IN_SHARD_MAP.get(repeated[0].operation)
-            if any({*(repeated[0].axes or ())} & {*one.axis_names} for one in _asked_for(program)):
-                remedy = None
             yield finding(
-                "note", REPEATED_WORK, message, remedy=remedy, ratio=1 / (1 - share),
+                "note", REPEATED_WORK, message, ratio=1 / (1 - share),
                 axes=repeated[0].axes or (), source=repeated[0].source,
             )  # fmt: skip
             continue
@@ -312,17 +292,6 @@ def repeated_share(program: Program) -> float | None:
     if work is None or work.repeated is None or not work.flops_once:
         return None
     return sum(part.flops * (1 - 1 / part.devices) for part in work.repeated) / work.flops_once
-
-
-def _asked_for(program: Program) -> list[Collective]:
-    """Return the collectives for a sharding that the code itself asks for at this place."""
-    names = {
-        name
-        for conflict in program.conflicts or ()
-        if conflict.operation == "sharding_constraint"
-        for name in conflict.collectives
-    }
-    return [collective for collective in program.collectives or () if collective.name in names]
 
 
 def _caches(program: Program) -> set[str]:

@@ -243,17 +243,6 @@ def test_a_permute_inside_of_a_partition_rule_is_not_of_the_partitioner() -> Non
     assert permute.op == "collective-permute" and permute.requested_by in (None, "code")
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_no_remedy_is_against_a_constraint_of_the_code(asked: bool) -> None:
-    def transform(x: jax.Array) -> jax.Array:
-        whole = lax.with_sharding_constraint(x, NamedSharding(mesh(), P())) if asked else x
-        return jnp.fft.fft2(whole).real
-
-    x = array((512, 512), "data") if asked else array((512, 512))
-    (finding,) = findings("repeated-work", jax.jit(transform), x)
-    assert (finding.remedy is None) == asked
-
-
 def test_a_mesh_axis_has_one_share_inside_and_between_slices() -> None:
     sent = (("data", None, 60), ("data", "dcn", 20), ("model", None, 20))
     collectives = [

@@ -124,10 +124,9 @@ def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:
     rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
     if rows and rows[0].label in ("error", "warning"):
         worst = rows[0]
-        gain = f" · {plain(worst.gain)}" if worst.gain else ""
         color, icon = render.COLORS[worst.kind], render.ICONS[worst.kind]
         more = f"  \n{render.markdown(with_code(worst.message))}" if worst.label == "error" else ""
-        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{gain}{more}")
+        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{more}")
 
 
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
@@ -204,7 +203,7 @@ def _draw(
             f"{render.markdown(with_code(message))} {render.markdown(with_code(remedy))}"
         )
         if fix is not None:
-            left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
+            left.caption(render.markdown(findings_section.fix(fix)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
             if layout is not None and (expressible or may_fix):
