@@ -98,9 +98,9 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from inspector.records.program_run import ProgramRun
 from inspector.jobs.program_run.launch import LaunchedProgram
-from inspector.jobs.program_run.records import Folder
+from inspector.jobs.program_run.records import RunFolder
 
-folder = Folder(Path("recorded"), ProgramRun(("script.py",), "2026-01-01T00:00:00+00:00"))
+folder = RunFolder(Path("recorded"), ProgramRun(("script.py",), "2026-01-01T00:00:00+00:00"))
 folder.create()
 assert LaunchedProgram(["script.py"], folder.path).wait() == 0
 
