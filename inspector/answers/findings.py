@@ -1,5 +1,7 @@
 """The words of findings of the audit, and of the change that fixes each."""
 
+from collections.abc import Sequence
+
 from inspector import audit
 from inspector.answers.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
 from inspector.audit import Fix
@@ -36,17 +38,33 @@ def title(finding: Finding) -> str:
     return finding.code.replace("-", " ").capitalize()
 
 
-def fix(change: Fix) -> tuple[Inline, ...]:
-    """Return the smallest change that fixes a finding, and its saving."""
+def saving(finding: Finding) -> str:
+    """Return the most that a fix saves in the arrays of the finding, or an empty string."""
+    if not finding.bytes:
+        return ""
+    arrays = "" if finding.count is None else f" in {counted(finding.count, 'array')}"
+    return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
+
+
+def fix(change: Fix, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
+    """Return the smallest change that fixes a finding, and its saving.
+
+    mistake: the findings whose card has the number of arrays, and the most that a fix can save.
+    """
+    most = sum(finding.bytes or 0 for finding in mistake)
     if change.saves is None:
         saved = "The saving is unknown, because JAX rejects the layout as it is."
     elif not change.saves:
         saved = "The train state needs as much memory as before."
     elif change.saves < 0:
         saved = f"The train state needs {bytes_text(-change.saves)} more per device (planned)."
+    elif abs(change.saves - most) <= 0.01 * most:
+        saved = "Saves all of that (planned)."
+    elif change.saves < most:
+        saved = f"Saves {bytes_text(change.saves)} of that (planned)."
     else:
-        arrays = counted(change.arrays, "array")
-        saved = f"Saves {bytes_text(change.saves)} of train state per device in {arrays} (planned)."
+        arrays = "" if most else f" in {counted(change.arrays, 'array')}"
+        saved = f"Saves {bytes_text(change.saves)} of train state per device{arrays} (planned)."
     repeated = "".join(f" Then: {finding.message}" for finding in change.repeated_work)
     return ("Fix: ", *with_code(change.words), f". {saved}{repeated}")
 

@@ -33,7 +33,7 @@ _MOST = 40
 _MOST_NAMED = 4  # further findings of one mistake
 COMPUTING = "Changes are being computed."
 # Findings of one mistake: arrays that every device holds whole, or more of than of their parameters.
-_FAMILIES = dict.fromkeys(replicated.CODES, "Replicated arrays") | {
+_FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
     replicated.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
 }
 # Findings whose repair leaves the mesh and the parameters as they are, as changes of the kinds in SMALL do.
@@ -48,9 +48,9 @@ class Improvement:
 
     Attributes:
       label: its kind in one word: the level of a finding, or `change`.
-      gain: the amount that a change saves, with its sign or unit. An empty string if that is unknown.
+      gain: the amount that it saves, with its sign or unit. An empty string if that is unknown.
       message: the problem, or the other effects of the change.
-      more: further findings of the same mistake.
+      more: further findings of the same mistake, whose bytes are part of `gain`.
     """
 
     label: str
@@ -68,8 +68,8 @@ class Improvement:
 
     @property
     def is_remark(self) -> bool:
-        """Return whether it is a note about no known bytes."""
-        return self.label == "note" and not any(finding.bytes for finding in self.findings)
+        """Return whether it is a note without a known gain."""
+        return self.label == "note" and not self.gain
 
 
 def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = None) -> list[Improvement]:
@@ -164,11 +164,13 @@ def mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
 
 
 def of_mistake(mistake: Sequence[Finding]) -> Improvement:
-    """Return the words of the findings of one mistake, the first of them in full."""
+    """Return the words of the findings of one mistake, with the sum of their savings."""
     first, *more = mistake
     alone = of_finding(first)
     if not more:
         return alone
+    total = sum(finding.bytes or 0 for finding in mistake)
+    arrays = sum(finding.count or 0 for finding in mistake)
     others = [f"{and_text(list(finding.arrays or ()))} ({bytes_text(finding.bytes)})" for finding in more]
     if len(others) > _MOST_NAMED:
         rest = sum(finding.bytes or 0 for finding in more[_MOST_NAMED - 1 :])
@@ -177,6 +179,8 @@ def of_mistake(mistake: Sequence[Finding]) -> Improvement:
     return replace(
         alone,
         title=_FAMILIES[first.code],
+        gain=f"saves up to {bytes_text(total)} per device in {counted(arrays, 'array')}, "
+        f"{len(mistake)} findings",
         message=f"{first.message} The same: {and_text(others)}.",
         more=tuple(more),
     )
@@ -188,7 +192,7 @@ def of_finding(finding: Finding) -> Improvement:
         finding.level,
         findings.KINDS[finding.level],
         findings.title(finding),
-        "",
+        findings.saving(finding),
         finding.message,
         finding=finding,
     )
@@ -236,15 +240,15 @@ def _counts(rows: Sequence[Improvement]) -> list[str]:
 def sentence(improvement: Improvement) -> tuple[Inline, ...]:
     """Return an improvement in one line: its label, the message or the change, array and gain."""
     mark = Mark(improvement.label, improvement.kind)
+    gain = f" · {improvement.gain}" if improvement.gain else ""
     if improvement.finding is None:
-        gain = f" · {improvement.gain}" if improvement.gain else ""
         also = f". {improvement.message}" if improvement.message else ""
         return (mark, f": {improvement.title}{gain}{also}")
     finding = improvement.finding
     array = ""
     if finding.array is not None and finding.array not in finding.message:
         array = f" ({finding.array})"
-    return (mark, ": ", *with_code(improvement.message), array)
+    return (mark, ": ", *with_code(improvement.message), f"{array}{gain}")
 
 
 def audited(
@@ -262,10 +266,11 @@ def audited(
         if row.finding is None:
             heading, message = f"{row.label}: {row.title}", f"{row.gain}. {row.message}".strip()
         else:
-            heading, message = f"{row.label}: {row.finding.code}", row.message
+            gain = f", {row.gain}" if row.gain else ""
+            heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(*with_code(message))]
         words = {
-            fix.words: findings.fix(fix)
+            fix.words: findings.fix(fix, row.findings)
             for finding in row.findings
             if (fix := fixes.get(id(finding))) is not None
         }

@@ -287,11 +287,13 @@ def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
     change = layout and audit.smallest_change(about.recorded, first, layout)
     fix: tuple[Inline, ...] = ()
     if change:
-        fix = (" ", *findings.fix(change))
+        fix = (" ", *findings.fix(change, row.findings))
     elif first.remedy is not None:
         fix = (" Fix: ", *with_code(beginning(first.remedy, _MOST_WORDS)))
     message = beginning(row.message, _MOST_WORDS)
-    return (Mark(row.label, row.kind), ": ", *with_code(message), *fix)
+    # The message often has the amount.
+    gain = "" if not first.bytes or bytes_text(first.bytes) in message else f" ({row.gain})"
+    return (Mark(row.label, row.kind), ": ", *with_code(message), gain, *fix)
 
 
 def beginning(sentences: str, most: int) -> str:

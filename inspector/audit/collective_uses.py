@@ -56,10 +56,14 @@ def accumulation_findings(context: AuditContext) -> Iterator[Finding]:
         times = max(collective.executions or 0 for collective in repeated)
         message = (
             f"{subject(program.name)} runs {_named(repeated)} in each of {times} iterations of a loop"
-            f"{_at(repeated[0])}, only to add the result to a sum: {bytes_text(sent)} leave each device."
+            f"{_at(repeated[0])}, only to add the result to a sum. {bytes_text(sent)} leave each device; "
+            f"one reduction after the loop sends {bytes_text(least)}."
+        )
+        remedy = (
+            "Compute the sum of each device in a `shard_map` around the loop, and reduce it after the loop."
         )
         yield finding(
-            "note", ACCUMULATION, message, collective=repeated[0].name,
+            "note", ACCUMULATION, message, remedy=remedy, collective=repeated[0].name,
             source=repeated[0].source, axes=repeated[0].axis_names, wire_bytes=sent - least,
         )  # fmt: skip
 

@@ -58,6 +58,12 @@ class AuditContext:
     def semantics(self) -> RulesSemantics:
         return semantics(self.snapshot)
 
+    @property
+    def decided_by(self) -> str:
+        """What decides the sharding of arrays: `rule` or `PartitionSpec`."""
+        has_rules = self.rules is not None or any(a.logical_axes for a in self.snapshot.arrays)
+        return "rule" if has_rules else "PartitionSpec"
+
     @functools.cached_property
     def state_bytes(self) -> int:
         """Bytes of train state on one device. Arrays with unknown placement count 0."""

@@ -52,7 +52,9 @@ def all_reduced_findings(context: AuditContext) -> Iterator[Finding]:
             f"{'this parameter' if len(arrays) == 1 else 'these parameters'}: {context.amount(sent)} leave "
             "each device. A reduce-scatter sends half."
         )
-        yield finding("note", ALL_REDUCED, message, folds=folds, axes=(axis,), wire_bytes=sent)
+        on_tpus = (context.mesh.device_kind or "").startswith("TPU")
+        remedy = f"{_REMEDY} {_ON_TPUS}" if on_tpus else _REMEDY
+        yield finding("note", ALL_REDUCED, message, folds=folds, remedy=remedy, axes=(axis,), wire_bytes=sent)
 
 
 def knows_reductions(context: AuditContext) -> bool:
@@ -61,6 +63,17 @@ def knows_reductions(context: AuditContext) -> bool:
     emulated = context.mesh.device_kind in (None, "cpu")
     known = program is not None and program.collectives is not None
     return known and program is not None and not program.before_compile and not emulated
+
+
+_REMEDY = (
+    "Leave out a sharding constraint that replicates the parameter before its use; the tab Improve shows "
+    "what each constraint costs. If there is none, constrain the gradient to the sharding of the parameter."
+)
+# Measured with libtpu 0.0.42, see `later_passes.reductions`.
+_ON_TPUS = (
+    "The compiler for TPUs forms a reduce-scatter only if each device keeps whole tiles, as 8 rows or 128 "
+    "columns, and not over all devices of a square or three-dimensional slice."
+)
 
 
 CODE = "gradient-sharding-lost"
@@ -101,7 +114,12 @@ def findings(context: AuditContext) -> Iterator[Finding]:
             f"{context.amount(saved)} more, and the gradients are all-reduced over {and_text(axes)} where a "
             "reduce-scatter would do."
         )
-        yield finding("warning", CODE, message, folds=folds, saved=saved, axes=axes)
+        remedy = (
+            "Constrain each weight to its sharding where it is used, with "
+            "`jax.lax.with_sharding_constraint`; in a scanned layer, to the sharding of one layer. Its "
+            "gradient then gets the same sharding."
+        )
+        yield finding("warning", CODE, message, folds=folds, saved=saved, remedy=remedy, axes=axes)
 
 
 def lost_of(program: Program, context: AuditContext) -> list[LostGradient]:

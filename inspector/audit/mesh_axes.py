@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence, Set
 from inspector.audit.context import AuditContext, FindingFields, finding, finest_split
 from inspector.audit.lost_gradients import gradients_among_arrays
 from inspector.prediction import pipelines
-from inspector.records.snapshot import Array, Finding, MeshAxis, Snapshot
+from inspector.records.snapshot import Array, Finding, MeshAxis, Pipeline, Snapshot
 from inspector.sharding.folding import fold
 from inspector.sharding.totals import STATE_GROUPS
-from inspector.text.formatting import counted, devices_text
+from inspector.text.formatting import and_text, counted, devices_text, share_text
 from inspector.text.program_names import subject
 
 BUBBLE = "pipeline-bubble"
@@ -28,9 +28,17 @@ def bubble_findings(context: AuditContext) -> Iterator[Finding]:
             said += f" It is {largest.iterations / useful:.3g} times the work."
         message = f"{subject(program.name)} runs {pipelines.what(largest)}. {said}"
         yield finding(
-            "note", BUBBLE, message, ratio=largest.iterations / useful,
+            "note", BUBBLE, message, remedy=_remedy(largest), ratio=largest.iterations / useful,
             collective=largest.collective, source=largest.source, axes=largest.axes or (),
         )  # fmt: skip
+
+
+def _remedy(pipeline: Pipeline) -> str:
+    more, useful = "Use more microbatches", 4 * (pipeline.microbatches or 0) * pipeline.repeats
+    if useful:
+        share = share_text(pipeline.idle / (useful + pipeline.idle), 0)
+        more += f": with {4 * (pipeline.microbatches or 0)} of them, it is {share}"
+    return f"{more}." + (" Or give each device several stages in turn." if pipeline.repeats == 1 else "")
 
 
 IDLE_DEVICES = "idle-devices"
@@ -49,7 +57,13 @@ def idle_findings(snapshot: Snapshot) -> Iterator[Finding]:
         f"{'computes' if idle == 1 else 'compute'} nothing: all recorded arrays and programs are on "
         f"device{'' if one else 's'} {devices_text(sorted(used))}."
     )
-    yield finding("warning" if one else "note", IDLE_DEVICES, message, ratio=devices / len(used))
+    remedy = (
+        f"Place the arrays on a mesh of all {devices} devices with `NamedSharding`; jitted functions then "
+        "run on all of them."
+    )
+    yield finding(
+        "warning" if one else "note", IDLE_DEVICES, message, remedy=remedy, ratio=devices / len(used)
+    )
 
 
 def knows_devices(snapshot: Snapshot) -> bool:
@@ -116,6 +130,13 @@ def batch_findings(context: AuditContext) -> Iterator[Finding]:
     if not idle:
         yield finding("note", BATCH, message, folds=folds, saved=saved)
         return
+    axes = and_text(idle, "or")
+    message += (
+        f" Mesh axis {axes} is free: sharding the batch over it would save {context.amount(saved)} of input "
+        "per device, and the same share of activations and work."
+        if context.snapshot.layout is not None
+        else f" Mesh axis {axes} is free: sharding them over it saves {context.amount(saved)} per device."
+    )
     # The first dimensions are the rows.
     rows = (array.logical_axes[0] for array in whole if array.logical_axes)
     names = list(dict.fromkeys(name for name in rows if name))
@@ -164,18 +185,50 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
 def _unused(context: AuditContext, axis: MeshAxis, saved: int, count: int) -> Finding:
     """Return the finding about an axis that shards nothing. Sharding `count` arrays over it saves bytes."""
     message = f"Mesh axis {axis.name} shards nothing, so {axis.size} devices hold and compute the same."
-    return finding("warning", UNUSED, message, saved=saved or None, axes=(axis.name,), count=count)
+    if saved:
+        message += f" Sharding the arrays over it saves up to {context.amount(saved)} per device."
+    return finding(
+        "warning",
+        UNUSED,
+        message,
+        saved=saved or None,
+        remedy=f"Use {axis.name} in a {context.decided_by}, or remove it from the mesh.",
+        axes=(axis.name,),
+        count=count,
+    )
 
 
 def _repeated(
     context: AuditContext, axis: MeshAxis, saved: int, arrays: Sequence[Array], unknown: str
 ) -> Finding:
     """Return the finding about arrays that the devices of an axis repeat. `unknown` ends its message."""
-    message = (
-        f"Mesh axis {axis.name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
-        f"{counted(len(arrays), 'array')}.{unknown}"
+    groups, name = {array.group for array in arrays}, axis.name
+    count = counted(len(arrays), "array")
+    message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
+    if groups & {"params", "opt_state"}:
+        gathered = ", but parameters must then be gathered" if "params" in groups else ""
+        held = "train state" if context.trains else "weights"
+        as_well = "as well, as FSDP does," if context.trains else "as well"
+        message += (
+            f"{held} in {count}. Sharding over {name} {as_well} saves up to "
+            f"{context.amount(saved)} per device{gathered}."
+        )
+    else:
+        message += (
+            f"{count}. Sharding {'it' if len(arrays) == 1 else 'them'} over {name} as well saves up to "
+            f"{context.amount(saved)} per device."
+        )
+    what = "the parameters" if "params" in groups else "these arrays"
+    remedy = f"Shard a large dimension of {what} over {name} with a {context.decided_by}"
+    if moments := sum(_saved(context, array, name) for array in arrays if array.group == "opt_state"):
+        message += (
+            f" Sharding only the optimizer state over it, as ZeRO-1 does, saves {context.amount(moments)}."
+        )
+        if context.snapshot.layout is not None:
+            remedy += f", or only the optimizer state with optimizer_axes {name}"
+    return finding(
+        "note", REPEATED, message + unknown, saved=saved, remedy=f"{remedy}.", axes=(name,), count=len(arrays)
     )
-    return finding("note", REPEATED, message, saved=saved, axes=(axis.name,), count=len(arrays))
 
 
 def _in_programs(context: AuditContext, axis: str) -> bool:

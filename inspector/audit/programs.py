@@ -79,8 +79,9 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
                 f"{gather.size:,} is not divisible by {gather.parts}, and JAX shards no result unevenly. "
                 f"{gather.collective} gathers it{_at(gather.source)}."
             )
+            remedy = f"Pad the dimension to a multiple of {gather.parts}."
             yield finding(
-                "warning", UNEVEN_RESULT, message, path=gather.path, source=gather.source,
+                "warning", UNEVEN_RESULT, message, remedy=remedy, path=gather.path, source=gather.source,
                 saved=gather.bytes and gather.bytes - gather.bytes // gather.parts,
             )  # fmt: skip
 
@@ -93,9 +94,11 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
         for constant in large[:_MOST_OF_A_PROGRAM]:
             message = (
                 f"{who} contains the constant {constant.variable or constant.name}, {constant.shape}: "
-                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}."
+                f"{bytes_text(constant.bytes)} on each device{_at(constant.source)}. An array that a jitted "
+                "function uses without having it as argument becomes a constant."
             )
-            yield finding("warning", CONSTANT, message, saved=constant.bytes, source=constant.source)
+            remedy, source = "Pass the array as an argument.", constant.source
+            yield finding("warning", CONSTANT, message, saved=constant.bytes, remedy=remedy, source=source)
         if len(large) > _MOST_OF_A_PROGRAM:
             rest = large[_MOST_OF_A_PROGRAM:]
             message = f"{who} contains {counted(len(rest), 'more large constant')}."

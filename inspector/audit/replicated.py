@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from inspector.audit.context import AuditContext, Candidates, finding, fold_text, largest
 from inspector.hlo.replica_groups import primes_of
-from inspector.records.snapshot import Array, Finding
+from inspector.records.snapshot import Array, Finding, Spec
 from inspector.sharding.folding import Fold, fold
 from inspector.sharding.rules import ledger, nnx
 from inspector.sharding.rules.rule import rule_words
@@ -180,6 +180,7 @@ def _replicated_moments(context: AuditContext) -> list[Fold]:
 
 
 def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Finding:
+    axes = context.finest(folded.first)[1]
     parameter = context.parameters.get(folded.first.path)
     size = context.amount(folded.bytes_per_device)
     everywhere = f"replicated on all {context.mesh.size} devices, {size} on each"
@@ -195,11 +196,50 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
             f"Optimizer state of {folded.path} ({counted(folded.count, 'array')}) is {everywhere}, as is the "
             f"parameter: {_reason(parameter, context)}."
         )
-    axes = context.finest(folded.first)[1]
+    message += f" Sharding over {and_text(axes)} saves up to {context.amount(saved)} per device."
     names = [name for name in folded.first.logical_axes or () if name]
-    rule = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    remedy = rule if axes and names else None
+    remedy = None
+    if axes and names:
+        remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
+    elif not _can_be_mapped(folded, context) and (spec := _even_spec(folded.first, axes, context)):
+        remedy = f"`{spec_text(spec)}` shards it evenly."
     return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
+
+
+def _can_be_mapped(folded: Fold, context: AuditContext) -> bool:
+    """Return whether a program with a `shard_map` takes an array: its in_specs can ask for all of it."""
+    paths = {array.path for array in folded.arrays}
+    return any(
+        "shard_map" in (operation.op_name or "").split("/")
+        for program in context.snapshot.programs
+        if program.schedule and any(one.role == "input" and one.path in paths for one in program.shardings)
+        for computation in program.schedule.computations
+        for operation in computation.operations
+    )
+
+
+def _even_spec(array: Array, axes: tuple[str, ...], context: AuditContext) -> Spec | None:
+    """Return a spec that puts each of these axes on a dimension that it divides; None if the spec is unknown.
+
+    An axis goes to the largest dimension with which the rest still fits: small ones are often layers.
+    """
+    if array.spec is None or array.shape is None or not axes:
+        return None
+
+    by_size = sorted(enumerate(array.shape), key=lambda pair: -pair[1])
+
+    def placed(spec: Spec, left: tuple[str, ...]) -> Spec | None:
+        if not left:
+            return spec
+        for number, size in by_size:
+            with_axis = (*(spec[number] or ()), left[0])
+            if size % context.mesh.ways(with_axis) == 0:
+                rest = placed((*spec[:number], with_axis, *spec[number + 1 :]), left[1:])
+                if rest is not None:
+                    return rest
+        return None
+
+    return placed(array.spec, axes)
 
 
 def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
@@ -210,7 +250,8 @@ def _rest(context: AuditContext, code: str, rest: Candidates) -> Finding:
     size = context.held_text(array for fold in folds for array in fold.arrays)
     message = (
         f"{count:,} smaller {what[count != 1]} {'is' if count == 1 else 'are'} replicated on all "
-        f"{context.mesh.size} devices, {size} on each."
+        f"{context.mesh.size} devices, {size} on each. Sharding saves up to {context.amount(saved)} per "
+        "device."
     )
     return finding("warning", code, message, folds=folds, saved=saved)
 

@@ -37,7 +37,9 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         up_to = "up to " if any(collective.conditional for collective in small) else ""
         message = (
             f"{subject(program.name)} executes collective-permutes of at most "
-            f"{bytes_text(largest.payload_bytes)} {up_to}{executions} times in one run{at}."
+            f"{bytes_text(largest.payload_bytes)} {up_to}{executions} times in one run{at}. Until one "
+            f"message arrives, the slowest link of a TPU sends {bytes_text(int(LATENCY_BYTES))}: they cost "
+            "time by their number, not by their size."
         )
         yield finding(
             "note", CODE, message, collective=largest.name, source=largest.source, axes=largest.axis_names

@@ -78,12 +78,13 @@ def findings(context: AuditContext) -> Iterator[Finding]:
         ((sum(_padding_bytes(array, context) for array in folded.arrays), folded) for folded in padded),
         context.least,
     )
+    remedy = "Make its size a multiple of the number of parts."
     for padding, folded in single:
         message = (
             f"{fold_text(folded)}, {shape_text(folded.first.shape)}, is not divided evenly by its "
             f"mesh axes: each device stores and computes {context.amount(padding)} of padding."
         )
-        yield finding("note", PADDED, message, folds=[folded], saved=padding)
+        yield finding("note", PADDED, message, folds=[folded], saved=padding, remedy=remedy)
     yield from _of_different_sizes(context)
 
 

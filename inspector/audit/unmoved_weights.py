@@ -56,7 +56,11 @@ def findings(snapshot: Snapshot) -> Iterator[Finding]:
             f"The other {counted(len(most), 'array')} of {name} are on {_devices(own)}: "
             f"{counted(len(arrays), 'array')} did not move with them."
         )
-        yield finding("warning", CODE, message, folds=fold(arrays))
+        remedy = (
+            f"Place each new array as the one of {name} that it replaces: `jax.device_put(new, "
+            "old.sharding)`."
+        )
+        yield finding("warning", CODE, message, folds=fold(arrays), remedy=remedy)
 
 
 def applies(snapshot: Snapshot) -> bool:

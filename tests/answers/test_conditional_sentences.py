@@ -78,6 +78,14 @@ def test_an_axis_shards_nothing_only_if_no_array_and_no_input_uses_it(mesh) -> N
         messages = [finding.message for finding in findings if "shards nothing" in finding.message]
         assert [message.split()[2] for message in messages] == unused
         assert not (unused and sends)
+        # Data parallelism over an axis needs an input that the axis shards.
+        parallel = {
+            finding.message.split()[2].rstrip(":")
+            for finding in findings
+            if "plain data parallelism" in finding.message
+        }
+        named = {"x", "y"} - {axis for entry in of_weights for axis in (entry or ())}
+        assert parallel <= named & {axis for entry in of_batch for axis in (entry or ())}
 
 
 def test_replicated_only_if_each_device_has_the_whole_array(mesh) -> None:

@@ -20,6 +20,7 @@ from inspector.media import report
 from inspector.media.terminal import render
 from inspector.records.assessment import Assessment, MemoryNeed
 from inspector.records.snapshot import Change, Collective, Effects, Finding, LayoutCost, Program
+from inspector.text.formatting import bytes_text
 from inspector.tracing.model.abstract import abstract_state
 from tests.compare import glances
 
@@ -101,8 +102,7 @@ def test_unknown_effects_leave_the_findings_in_the_same_order(known) -> None:
 
 
 def test_the_list_has_the_same_order_and_words_everywhere(known) -> None:
-    gains = [row.gain for row in improvements.ranked(known, known.findings) if row.effect]
-    assert any(gains)
+    gains = [row.gain for row in improvements.ranked(known, known.findings)]
     drawn = {
         "report": report.content([("a", known)], ".html").replace("&#43;", "+"),
         "show": render.text([improvements.section(known)]),
@@ -221,7 +221,7 @@ def test_a_small_change_is_before_other_layouts_and_makes_a_layout_fit_before_la
     assert [row.title for row in others] == ["Preset"]
 
 
-def test_findings_of_one_mistake_are_one_card() -> None:
+def test_findings_of_one_mistake_are_one_card_with_their_sum() -> None:
     sizes = {"mu": 40, "nu": 20, "kernel": 10}
     findings = tuple(
         Finding(
@@ -237,7 +237,7 @@ def test_findings_of_one_mistake_are_one_card() -> None:
     other = Finding("warning", "waste", "wasted", bytes=MIB)
     snapshot = replace(glances.planned(), findings=(*findings, other))
     card, alone = improvements.ranked(snapshot, snapshot.findings)
-    assert card.findings == findings
+    assert card.findings == findings and "70.0 MiB" in card.gain and "12 arrays" in card.gain
     assert all(name in card.message for name in sizes) and alone.findings == (other,)
     assert "4 warnings" in render.text([improvements.summary([card, alone], snapshot)])
 
@@ -258,7 +258,7 @@ def test_the_heading_of_all_changes_counts_each_change_once(known) -> None:
 
 
 @pytest.mark.parametrize("group", ["opt_state", "params"])
-def test_findings_of_one_mistake_are_one_improvement(group: str) -> None:
+def test_findings_of_one_mistake_are_one_improvement_with_their_sum(group: str) -> None:
     layout = layouts.parse({"target": "plan", "mesh": "8", "axes": "fsdp", "rules": "embed=fsdp"}).unwrap()
     planned = plan(layout, abstract_state(layout))
     # As a program that places these arrays, and those that follow them, without a sharding.
@@ -281,6 +281,8 @@ def test_findings_of_one_mistake_are_one_improvement(group: str) -> None:
     assert len(row.findings) == len(findings)
     too_many = sum(array.bytes * 7 // 8 for path, array in whole.items() if planned.array(path).replicas == 1)
     assert sum(finding.bytes for finding in row.findings) == too_many
+    assert bytes_text(too_many) in row.gain
+    assert row.gain in render.text([improvements.section(audit.audited(snapshot))]).replace("\n", " ")
 
 
 def test_traffic_is_a_cost_that_orders_findings() -> None:

@@ -44,11 +44,11 @@ def snapshot_of(*sides: ConflictSide, operation: str = "dot_general") -> Snapsho
     return Snapshot(Source("capture", None, "2026-01-01"), None, MESH, (), (program,))
 
 
-def test_the_finding_has_the_line_and_the_array_and_is_first() -> None:
+def test_the_finding_has_the_line_the_array_and_the_spec_and_is_first() -> None:
     snapshot = snapshot_of(INPUT, HEAD, LOGITS)
     (finding,) = [one for one in audit(snapshot) if one.code == CODE]
     assert (finding.level, finding.source, finding.axes) == ("warning", "train.py:46", ("model",))
-    assert "params/head" in finding.message
+    assert "params/head" in finding.message and "P('data', 'model')" in finding.remedy
     assert finding.ratio == pytest.approx(1 / (1 - 3e6 * 3 / 4 / 6e6))
     assert ranked(snapshot, audit(snapshot))[0].finding == finding
 
@@ -66,6 +66,9 @@ def test_other_gathers_have_no_finding(sides) -> None:
     assert CODE not in {finding.code for finding in audit(snapshot_of(*sides))}
 
 
-def test_only_a_product_is_repeated() -> None:
+def test_a_spec_is_proposed_only_if_one_dimension_has_the_size() -> None:
+    square = replace(LOGITS, shape=(256, 256), spec=(None, None), origins=(Origin("data", LINE),))
+    (finding,) = [one for one in audit(snapshot_of(INPUT, HEAD, square)) if one.code == CODE]
+    assert "P(" not in finding.remedy
     other = snapshot_of(INPUT, HEAD, LOGITS, operation="add")
     assert CODE not in {finding.code for finding in audit(other)}

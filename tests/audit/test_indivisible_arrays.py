@@ -50,8 +50,12 @@ def test_an_array_that_nothing_divides_must_be_padded() -> None:
 
 @pytest.mark.parametrize("axes", [{"data": 2, "model": 4}, {"data": 2}])
 def test_an_array_that_an_axis_of_the_mesh_divides_is_replicated(axes: dict[str, int]) -> None:
+    """The PartitionSpec of the fix divides the array evenly over all devices."""
     result = findings((4, 12, 516, 1364), **axes)
     assert [finding.code for finding in result if finding.code == "no-axis-divides"] == []
     (replicated,) = (finding for finding in result if finding.code == "replicated-parameter")
+    assert replicated.remedy is not None
+    for axis in axes:
+        assert f"'{axis}'" in replicated.remedy
     whole = 4 * 4 * 12 * 516 * 1364
     assert replicated.bytes == whole - whole // math.prod(axes.values())

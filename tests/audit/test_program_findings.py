@@ -173,6 +173,24 @@ def test_a_table_that_is_gathered_for_a_lookup_is_noted(mesh, tokens, gathered: 
     assert of(replicated, "table-gathered") == []
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_input_that_a_shard_map_takes_whole_has_no_fix(mesh, mapped: bool) -> None:
+    """With another PartitionSpec, the compiled program gathers it first."""
+
+    def apply(params, x):
+        return jnp.tanh(x @ params["w"])
+
+    everywhere, rows = P(), P("x")
+    if mapped:
+        apply = jax.shard_map(apply, mesh=mesh, in_specs=(everywhere, rows), out_specs=rows)
+    x = placed(mesh, (64, 256), "x")
+    snapshot = inspect(apply, {"w": placed(mesh, (256, 256))}, x)
+    (finding,) = of(snapshot, "replicated-parameter")
+    assert (finding.remedy is None) == mapped
+    compiled = jax.jit(apply).lower({"w": placed(mesh, (256, 256), "x")}, x).compile()
+    assert "all-gather" in compiled.as_text()
+
+
 @pytest.mark.parametrize("arrays", [("params/w",), ()])
 def test_kept_values_have_names_only_if_all_of_them_do(arrays: tuple[str, ...]) -> None:
     """Of two kept gathers, one can be of an activation."""

@@ -147,7 +147,8 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
     assert more
     for one, change in more:
         assert change.arrays > one.count
-        assert f"{change.arrays} array" in plain(section.fix(change))
+        bounds = section.saving(one), plain(section.fix(change))
+        assert f"{one.count} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
 
 
 # Layouts that JAX rejects, and the sizes of the first fix.

@@ -195,12 +195,25 @@ def calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
     return any(known.op == CALLS.get(one) for known in evidence.over(names(axes)) for one in called)
 
 
+def derivative_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
+    return evidence.has_gradient and any(known.op == CALLS.get(call) for known in evidence.over(names(axes)))
+
+
 def _axes_in(spec: str) -> tuple[tuple[str, ...], ...]:
     """Return the mesh axes of each entry of a PartitionSpec in text."""
     entries = re.findall(
         r"\([^()]*\)|'[^']*'|None", spec.removeprefix("P").removeprefix("(").removesuffix(")")
     )
     return tuple(tuple(re.findall(r"'([^']*)'", entry)) for entry in entries)
+
+
+def used_as(
+    evidence: Evidence, *, spec: str, spec2: str, op: str, axes: str, collective: str, **_rest: str
+) -> bool:
+    """Accept an operand that loses these axes, at an operation that the code did not call a collective by."""
+    before = {name for entry in _axes_in(spec) for name in entry}
+    after = {name for entry in _axes_in(spec2) for name in entry}
+    return op not in CALLS and set(names(axes)) <= before - after and bool(_named(evidence, axes, collective))
 
 
 def constraint(
@@ -218,6 +231,10 @@ def left_out(evidence: Evidence, *, line: str, axes: str, axes2: str, **_rest: s
     place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
     asks = "with_sharding_constraint" in place and f'"{axes}"' not in place
     return asks and axes == axes2 and bool(_named(evidence, axes, "all-gather"))
+
+
+def returned(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
+    return "out_shardings" in evidence.source and bool(_named(evidence, axes, collective))
 
 
 def asked_by_jit(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
@@ -324,8 +341,17 @@ def gradient(evidence: Evidence, **_rest: str) -> bool:
     return evidence.has_gradient
 
 
+def no_gradient_needed(evidence: Evidence, *, phase: str = "", **_rest: str) -> bool:
+    return evidence.has_gradient or ("backward" not in phase and "optimizer" not in phase)
+
+
 def checkpointed(evidence: Evidence, **_rest: str) -> bool:
     return evidence.has_gradient and evidence.has_checkpoint
+
+
+def _dtype(text: str) -> str:
+    kind, digits = re.fullmatch(r"([a-z]+)(\d*)", text.replace("bfloat16", "bf")).groups()  # type: ignore[union-attr]
+    return "bf16" if kind == "bf" else "i1" if kind == "bool" else _HLO_TYPES.get(kind, kind) + digits
 
 
 def sharded_as(evidence: Evidence, *, type: str, spec: str, size: str, copies: str, **_rest: str) -> bool:
@@ -391,6 +417,10 @@ def interval(_evidence: Evidence, *, low: str, middle: str, high: str = "", **_r
     return seconds(low) <= seconds(middle) and (not high or seconds(middle) <= seconds(high))
 
 
+def percent(_evidence: Evidence, *, share: str, **_rest: str) -> bool:
+    return 0 < float(share) <= 100
+
+
 def in_loop(evidence: Evidence, *, times: str, **_rest: str) -> bool:
     """Accept if a collective runs this often."""
     return any(one.executions == int(times) for one in evidence.collectives)
@@ -412,6 +442,10 @@ def moved_outside(evidence: Evidence, **_rest: str) -> bool:
     return "device_put" in evidence.source
 
 
+def one_operation(evidence: Evidence, *, op: str, **_rest: str) -> bool:
+    return op in evidence.primitives or any(op in module.text for module in evidence.modules)
+
+
 def combined(evidence: Evidence, **_rest: str) -> bool:
     """Accept a collective with several operands."""
     return any(":" in one.op_name or one.result for one in evidence.collectives)
@@ -425,10 +459,18 @@ def has_constant(evidence: Evidence, *, size: str, **_rest: str) -> bool:
     )
 
 
+def refused(evidence: Evidence, **_rest: str) -> bool:
+    return evidence.exit != 0 and "Explicit" in evidence.source
+
+
 def primitive_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
     """Accept a collective of JAX whose primitive is in the lowered module, over these axes."""
     op = {"reduce_scatter": "reduce-scatter", "psum_invariant": "all-reduce"}.get(call, CALLS.get(call))
     return any(known.op == op for known in evidence.over(names(axes)))
+
+
+def transposed_call(evidence: Evidence, *, call2: str, **_rest: str) -> bool:
+    return evidence.has_gradient and re.search(rf"\b{call2}\(", evidence.source) is not None
 
 
 def reshards(evidence: Evidence, *, program: str, size: str = "", **_rest: str) -> bool:
@@ -461,6 +503,10 @@ def unused_axis(evidence: Evidence, *, axes: str, **_rest: str) -> bool:
     return axes in evidence.axes and f'"{axes}"' not in text
 
 
+def has_unused_axis(evidence: Evidence, **_rest: str) -> bool:
+    return any(unused_axis(evidence, axes=axis) for axis in evidence.axes)
+
+
 def has_collectives(evidence: Evidence, **_rest: str) -> bool:
     return bool(evidence.collectives)
 
@@ -483,6 +529,14 @@ def pipeline(evidence: Evidence, *, n: str, axes: str, **_rest: str) -> bool:
 
 def pipeline_loop(evidence: Evidence, **_rest: str) -> bool:
     return any(one.op == "collective-permute" and (one.executions or 0) > 1 for one in evidence.collectives)
+
+
+def sorts(evidence: Evidence, **_rest: str) -> bool:
+    return any(" sort(" in module.text for module in evidence.modules)
+
+
+def transform(evidence: Evidence, **_rest: str) -> bool:
+    return any(" fft(" in module.text or "Fft" in module.text for module in evidence.modules)
 
 
 def versions(_evidence: Evidence, *, text: str, **_rest: str) -> bool:
@@ -619,13 +673,26 @@ def axis_size(evidence: Evidence, *, axes: str, n: str, **_rest: str) -> bool:
     )
 
 
+def state_repeated(evidence: Evidence, *, axes: str, n: str, held: str, **_rest: str) -> bool:
+    """Accept an axis of this size, and a train state only if reverse mode ran."""
+    return (held.startswith("weights") or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
+
+
 def above_mean(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
+    return amount(size) > amount(size2)
+
+
+def less_after(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
     return amount(size) > amount(size2)
 
 
 def distinct(_evidence: Evidence, *, text: str, **_rest: str) -> bool:
     listed = re.split(r", | and ", text)
     return len(set(listed)) == len(listed)
+
+
+def spec_axes(evidence: Evidence, *, spec: str, **_rest: str) -> bool:
+    return {name for entry in _axes_in(spec) for name in entry} <= evidence.axes
 
 
 def mesh_cell(evidence: Evidence, *, mesh: str, n: str, **_rest: str) -> bool:
@@ -687,6 +754,16 @@ def on_device(_evidence: Evidence, *, type: str, size: str, n: str, **_rest: str
     bits = re.search(r"\d+$", kind)
     whole = math.prod(int(one) for one in sizes.split(", ") if one) * (int(bits[0]) // 8 if bits else 1)
     return 0 <= int(n) < 8 and ("key<" in kind or "complex" in kind or close(size, whole))
+
+
+def large_constant(evidence: Evidence, **_rest: str) -> bool:
+    kinds = (kind for m in evidence.modules for kind in re.findall(r"= (\S+) constant\(", m.text))
+    return any(bytes_of(kind) >= 2**16 for kind in kinds)
+
+
+def reduces_in_loop(evidence: Evidence, **_rest: str) -> bool:
+    reductions = [one for one in evidence.collectives if one.op in ("all-reduce", "reduce-scatter")]
+    return any(one.executions is None or one.executions > 1 for one in reductions)
 
 
 def in_interval(_evidence: Evidence, *, time: str, interval: str = "", **_rest: str) -> bool:
@@ -817,6 +894,11 @@ def allocates_most(evidence: Evidence, *, program: str, **_rest: str) -> bool:
 def offloads(evidence: Evidence, *, name: str = "", **_rest: str) -> bool:
     """Accept a name in the source of a program with a policy that offloads."""
     return "offload" in evidence.source and name in evidence.source
+
+
+def saved(evidence: Evidence, *, size: str, **_rest: str) -> bool:
+    """Accept at most the bytes of all arguments of the lowered modules."""
+    return at_most(size, sum(one.bytes for one in arguments(evidence)))
 
 
 def compiled_again(evidence: Evidence, *, program: str, **_rest: str) -> bool:

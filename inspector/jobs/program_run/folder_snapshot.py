@@ -182,12 +182,14 @@ def _lost_shardings(run: ProgramRun) -> Iterator[Finding]:
             f"{bytes_text(sharding.operand_bytes)} "
             "on each. XLA chose the sharding, because nothing asks for another."
         )
+        remedy = "Call it inside of `jax.jit` with `out_shardings`, or constrain the result there."
         yield Finding(
             "warning",
             LOST_SHARDING,
             message,
             bytes=_saved(sharding),
             source=sharding.line,
+            remedy=remedy,
         )
     rest = run.lost_shardings[_MOST_LOST:]
     if rest:

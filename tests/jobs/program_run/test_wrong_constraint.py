@@ -1,4 +1,4 @@
-"""A recorded script whose constraint replicates the logits: its finding, and the script without it."""
+"""A recorded script whose constraint replicates the logits: its finding, and the script with the fix."""
 
 from pathlib import Path
 
@@ -29,10 +29,12 @@ def recorded(folder: Path, axis: str) -> tuple[Program, list[Finding], list[Find
 
 
 @pytest.mark.nightly_but_first
-def test_the_finding_names_the_line_and_the_work_that_the_constraint_adds(tmp_path: Path) -> None:
+def test_the_finding_names_the_line_and_the_spec_which_saves_what_it_says(tmp_path: Path) -> None:
     wrong, (finding,), every = recorded(tmp_path / "wrong", "None")
     assert every[0] == finding and finding.source == f"train.py:{LINE}"
-    assert "params/head" in finding.message
+    assert "params/head" in finding.message and "P('data', None, 'model')" in finding.remedy
+    # 16 × 128 × 1024 float32 over 2 devices, or over 8.
+    assert "1.0 MiB instead of 4.0 MiB" in finding.remedy
     right, none, _ = recorded(tmp_path / "right", '"model"')
     assert not none and not any(part.operation.startswith("dot") for part in right.work.repeated)
     assert right.flops_per_device == pytest.approx(wrong.flops_per_device / finding.ratio, rel=0.02)

@@ -124,9 +124,10 @@ def show_worst(snapshot: Snapshot, layout: Layout | None) -> None:
     rows = [] if snapshot.mesh is None else _ranked(snapshot, chip_choice.chosen_chip())
     if rows and rows[0].label in ("error", "warning"):
         worst = rows[0]
+        gain = f" · {plain(worst.gain)}" if worst.gain else ""
         color, icon = render.COLORS[worst.kind], render.ICONS[worst.kind]
         more = f"  \n{render.markdown(with_code(worst.message))}" if worst.label == "error" else ""
-        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{more}")
+        st.markdown(f":{color}[{icon} {worst.label.capitalize()}] **{plain(worst.title)}**{gain}{more}")
 
 
 def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> None:
@@ -203,7 +204,7 @@ def _draw(
             f"{render.markdown(with_code(message))} {render.markdown(with_code(remedy))}"
         )
         if fix is not None:
-            left.caption(render.markdown(findings_section.fix(fix)))
+            left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
             if layout is not None and (expressible or may_fix):
