@@ -8,7 +8,6 @@ from inspector.answers.section import (
     Block,
     Code,
     Column,
-    Folded,
     Inline,
     Section,
     Strong,
@@ -27,7 +26,7 @@ _MOST_ROWS = 200
 
 
 def of_origins(name: str, origins: Sequence[Origin]) -> tuple[Block, ...]:
-    """Return the origins of a sharding, and the operations in between.
+    """Return the origins of a sharding: a row per mesh axis and source.
 
     Args:
       name: the collective or the array.
@@ -38,23 +37,7 @@ def of_origins(name: str, origins: Sequence[Origin]) -> tuple[Block, ...]:
     }
     if any(origin.rule for origin in origins):
         columns["By rule:code"] = lambda origin: origin.rule
-    if any(origin.steps is not None for origin in origins):
-        columns["Over operations:count"] = lambda origin: None if origin.steps is None else len(origin.steps)
-    blocks: list[Block] = [Table.of(f"origins:{name}", origins, columns)]
-    for number, origin in enumerate(origins):
-        if origin.steps:
-            steps = Table.of(
-                f"steps:{number}:{name}",
-                origin.steps,
-                {
-                    "Operation:code": lambda step: step.operation,
-                    "Direction": lambda step: step.direction,
-                    "Source": lambda step: step.source or "unknown",
-                    "Name:code": lambda step: step.op_name,
-                },
-            )
-            blocks.append(Folded(f"Path of {origin.mesh_axis} from {origin.from_}", (steps,)))
-    return tuple(blocks)
+    return (Table.of(f"origins:{name}", origins, columns),)
 
 
 def of_array(array: Array) -> Section | None:

@@ -31,7 +31,6 @@ from inspector.prediction.evidence import for_chip
 from inspector.prediction.memory import UNEXPLAINED, Breakdown, Fit
 from inspector.records.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.records.statistics import sum_known
-from inspector.sharding.array_groups import USE_GROUPS
 from inspector.sharding.meshes import on_cpu
 from inspector.text.formatting import bytes_text
 from inspector.text.program_names import noun, subject, title
@@ -95,7 +94,7 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
             f"needs {amounts} by the figures below."
         )
     rest = f"{bytes_text(excess)} too much" if excess > 0 else f"it fits, with {bytes_text(-excess)} to spare"
-    return f"{_needs(fit, snapshot, amounts)}: {rest}.{_largest(fit)}"
+    return f"{_needs(fit, snapshot, amounts)}: {rest}."
 
 
 def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
@@ -109,7 +108,7 @@ def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
         )
     if fit.basis in ("state", "alive"):
         return f"{_held(fit, snapshot)} alone need at least {needed} on one device."
-    return f"{_needs(fit, snapshot, needed)} on one device.{_largest(fit)}"
+    return f"{_needs(fit, snapshot, needed)} on one device."
 
 
 def _needs(fit: Fit, snapshot: Snapshot, amounts: str) -> str:
@@ -128,13 +127,6 @@ def _held(fit: Fit, snapshot: Snapshot) -> str:
 
 def _emulated(snapshot: Snapshot) -> str:
     return " (compiled for emulated devices)" if on_cpu(snapshot.mesh) else ""
-
-
-def _largest(fit: Fit) -> str:
-    if fit.largest is None:
-        return ""
-    name, size = fit.largest
-    return f" The largest part is {name}, {bytes_text(size)}."
 
 
 def _device_of(chip: Chip) -> str:
@@ -221,15 +213,7 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
 
 
 def _peak_sentence(use: MemoryUse, most: str = "") -> str:
-    groups = sorted(use.groups, key=lambda group: -group.bytes[use.peak])
-    largest = [group for group in groups if group.bytes[use.peak] >= 0.01 * use.peak_bytes]
-    parts = ", ".join(
-        f"{USE_GROUPS[group_use.group]} {bytes_text(group_use.bytes[use.peak])}" for group_use in largest
-    )
-    # One instruction of the forward pass can be of both, such as an all-reduce of the loss and of gradients.
-    after = {"backward": " in the backward pass", "optimizer": " in the optimizer"}
-    during = after.get(use.phases[use.peak], "") if "backward" in use.phases else ""
-    return f"At its peak{during}, {most}{bytes_text(use.peak_bytes)} are in use: {parts}."
+    return f"At its peak, {most}{bytes_text(use.peak_bytes)} are in use."
 
 
 def compilers_figure(program: Breakdown, use: MemoryUse) -> str:
@@ -262,7 +246,6 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
             "Bytes:bytes": lambda row: sum(value.bytes for value in row),
             "Padding:bytes": lambda row: sum(value.padding for value in row),
             "Values:count": lambda row: len(row),
-            "Group": lambda row: USE_GROUPS[row[0].group],
             "Shape on one device:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",
         },

@@ -65,10 +65,10 @@ def with_lines(collectives: Sequence[Collective], conflicts: Sequence[Conflict])
 
 
 def _by_place(collectives: Sequence[Collective]) -> Mapping[Hashable, list[Collective]]:
-    """Return the collectives with origins by each operation and each array that they serve."""
+    """Return the collectives by each operation and each array that they serve."""
     by_place: dict[Hashable, list[Collective]] = defaultdict(list)
     for collective in collectives:
-        for place in _places(collective) if collective.origins else ():
+        for place in _places(collective):
             by_place[place].append(collective)
     return by_place
 

@@ -140,15 +140,6 @@ class Breakdown:
             return None
         return max(self.donatable - self.aliased, 0)
 
-    @property
-    def largest(self) -> tuple[str, int] | None:
-        """Name and bytes of the largest part at the peak; None if no part is known."""
-        named = [
-            ("arguments that no array explains" if name == UNEXPLAINED else name, size)
-            for name, size in self.parts
-        ]
-        return max(named, key=lambda part: part[1], default=None)
-
 
 @dataclass(frozen=True)
 class Fit:
@@ -163,7 +154,7 @@ class Fit:
       "unknown": nothing.
     needed: bytes on one device, a lower bound for the bases "state" and "alive".
     capacity: bytes of the device; None without a chip.
-    program: the program with the most bytes. largest: name and bytes of its largest part.
+    program: the program with the most bytes.
     message: the compiler's finding if it rejected a program.
     low, high: the 80% interval of an estimate.
     """
@@ -173,7 +164,6 @@ class Fit:
     needed: int | None
     capacity: int | None
     program: str | None = None
-    largest: tuple[str, int] | None = None
     message: str | None = None
     low: int | None = None
     high: int | None = None
@@ -371,7 +361,7 @@ def _fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
         accepted = capacity is not None and of_this_chip and needed > capacity
         basis: Basis = "compiler" if accepted else "parts" if parts.peak is None else "peak"
         fits = None if capacity is None else accepted or needed <= capacity
-        return Fit(fits, basis, needed, capacity, parts.program, parts.largest)
+        return Fit(fits, basis, needed, capacity, parts.program)
     # A text alone has no analysis of the compiler, but the schedule that it follows from.
     scheduled = [
         (program.memory_use.peak_bytes, program.name)

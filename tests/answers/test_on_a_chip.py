@@ -87,17 +87,6 @@ def test_an_estimate_has_the_arrays_of_the_programs_only(sorted_values: Snapshot
     assert needs.fit(beside, V5E) == needs.fit(sorted_values, V5E)
 
 
-def test_only_a_program_with_gradients_has_an_optimizer(sorted_values: Snapshot) -> None:
-    (breakdown,) = needs.breakdowns(sorted_values)
-    assert breakdown.use is not None
-    points = len(breakdown.use.points)
-    for others, named in (("unknown", False), ("backward", True)):
-        phases = tuple("optimizer" if point == breakdown.use.peak else others for point in range(points))
-        use = replace(breakdown.use, phases=phases)
-        (_, said) = memory.over_program(replace(breakdown, use=use), None)
-        assert ("in the optimizer" in str(said)) == named
-
-
 def test_a_step_has_one_lower_bound(sorted_values: Snapshot) -> None:
     on_chip = for_chip(sorted_values, V5E)
     (program,) = on_chip.programs
