@@ -7,9 +7,9 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9303,
+    "answers": 9301,
     "assessment": 1493,
-    "audit": 4379,
+    "audit": 4376,
     "compare": 5101,
     "compiled": 3286,
     "compiling": 1157,

@@ -23,7 +23,7 @@ from inspector.answers.section import (
 )
 from inspector.compare.question import change_text
 from inspector.figures.memory_timeline import memory_timeline
-from inspector.hlo.op_name import parse_op_name, phase_text
+from inspector.hlo.op_name import parse_op_name
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.prediction import memory
@@ -257,9 +257,7 @@ def _value_name(value: LiveValue) -> str:
     if value.path is not None:
         return value.path
     operation = parse_op_name(value.op_name)[0]
-    named = "/".join(filter(None, (operation.module, operation.primitive)))
-    phase = "" if operation.phase == "unknown" else f" ({phase_text(operation.phase)})"
-    return f"{named}{phase}" if named else value.name
+    return "/".join(filter(None, (operation.module, operation.primitive))) or value.name
 
 
 def rows(program: Breakdown) -> list[tuple[str, int | None]]:

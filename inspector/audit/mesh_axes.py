@@ -23,10 +23,7 @@ def bubble_findings(context: AuditContext) -> Iterator[Finding]:
         if largest is None or (largest.bubble or 0.0) < _LEAST_SHARE or largest.iterations is None:
             continue
         useful = max(largest.iterations - largest.idle, 1)
-        said = pipelines.bubble(largest)
-        if largest.microbatches:
-            said += f" It is {largest.iterations / useful:.3g} times the work."
-        message = f"{subject(program.name)} runs {pipelines.what(largest)}. {said}"
+        message = f"{subject(program.name)} runs {pipelines.what(largest)}. {pipelines.bubble(largest)}"
         yield finding(
             "note", BUBBLE, message, remedy=_remedy(largest), ratio=largest.iterations / useful,
             collective=largest.collective, source=largest.source, axes=largest.axes or (),

@@ -73,7 +73,7 @@ def pipeline_schedule(pipelines: Sequence[Pipeline], *, width_px: int = 960) -> 
         heading="Schedule of the pipeline",
         notes=[
             f"Columns are iterations{', cells microbatches from 0 in two shades' if is_numbered else ''}. "
-            "Grey is the bubble: the device computes nothing that is used."
+            "Grey is the bubble: the device has no microbatch."
         ],
         left=left,
         right=max(width_px - left - cell_px * len(columns), 8),

@@ -41,13 +41,13 @@ def bubble(pipeline: Pipeline, label: str | None = None) -> str:
     if iterations is None or share is None:
         name = label or pipeline.loop
         return (
-            f"In {counted(pipeline.idle, 'iteration')}, a device computes nothing that is used. The share of "
+            f"In {counted(pipeline.idle, 'iteration')}, a device has no microbatch. The share of "
             f"this bubble is unknown, because the trip count of the loop depends on data: state it with "
             f"--trips {name}=N."
         )
     if pipeline.microbatches is None:
         return (
-            f"Of {counted(iterations, 'iteration')}, a device computes nothing that is used in at least "
+            f"Of {counted(iterations, 'iteration')}, a device has no microbatch in at least "
             f"{pipeline.idle}: a bubble of at least {share_text(share, 0)}. No array shows the number of "
             "microbatches."
         )
@@ -55,6 +55,6 @@ def bubble(pipeline: Pipeline, label: str | None = None) -> str:
     around = f" go around {pipeline.repeats} times" if several else ""
     return (
         f"{counted(pipeline.microbatches, 'microbatch', 'microbatches')}{around} in "
-        f"{counted(iterations, 'iteration')}. In {pipeline.idle} of them, a device computes nothing that is "
-        f"used: a bubble of {share_text(share, 0)}."
+        f"{counted(iterations, 'iteration')}. In {pipeline.idle} of them, a device has no microbatch: a "
+        f"bubble of {share_text(share, 0)}."
     )

@@ -195,25 +195,12 @@ def calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
     return any(known.op == CALLS.get(one) for known in evidence.over(names(axes)) for one in called)
 
 
-def derivative_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
-    return evidence.has_gradient and any(known.op == CALLS.get(call) for known in evidence.over(names(axes)))
-
-
 def _axes_in(spec: str) -> tuple[tuple[str, ...], ...]:
     """Return the mesh axes of each entry of a PartitionSpec in text."""
     entries = re.findall(
         r"\([^()]*\)|'[^']*'|None", spec.removeprefix("P").removeprefix("(").removesuffix(")")
     )
     return tuple(tuple(re.findall(r"'([^']*)'", entry)) for entry in entries)
-
-
-def used_as(
-    evidence: Evidence, *, spec: str, spec2: str, op: str, axes: str, collective: str, **_rest: str
-) -> bool:
-    """Accept an operand that loses these axes, at an operation that the code did not call a collective by."""
-    before = {name for entry in _axes_in(spec) for name in entry}
-    after = {name for entry in _axes_in(spec2) for name in entry}
-    return op not in CALLS and set(names(axes)) <= before - after and bool(_named(evidence, axes, collective))
 
 
 def constraint(
@@ -231,10 +218,6 @@ def left_out(evidence: Evidence, *, line: str, axes: str, axes2: str, **_rest: s
     place = evidence.source.splitlines()[int(line.rpartition(":")[2]) - 1]
     asks = "with_sharding_constraint" in place and f'"{axes}"' not in place
     return asks and axes == axes2 and bool(_named(evidence, axes, "all-gather"))
-
-
-def returned(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
-    return "out_shardings" in evidence.source and bool(_named(evidence, axes, collective))
 
 
 def asked_by_jit(evidence: Evidence, *, axes: str, collective: str, **_rest: str) -> bool:
@@ -341,17 +324,8 @@ def gradient(evidence: Evidence, **_rest: str) -> bool:
     return evidence.has_gradient
 
 
-def no_gradient_needed(evidence: Evidence, *, phase: str = "", **_rest: str) -> bool:
-    return evidence.has_gradient or ("backward" not in phase and "optimizer" not in phase)
-
-
 def checkpointed(evidence: Evidence, **_rest: str) -> bool:
     return evidence.has_gradient and evidence.has_checkpoint
-
-
-def _dtype(text: str) -> str:
-    kind, digits = re.fullmatch(r"([a-z]+)(\d*)", text.replace("bfloat16", "bf")).groups()  # type: ignore[union-attr]
-    return "bf16" if kind == "bf" else "i1" if kind == "bool" else _HLO_TYPES.get(kind, kind) + digits
 
 
 def sharded_as(evidence: Evidence, *, type: str, spec: str, size: str, copies: str, **_rest: str) -> bool:
@@ -411,10 +385,6 @@ def interval(_evidence: Evidence, *, low: str, middle: str, high: str = "", **_r
     return seconds(low) <= seconds(middle) and (not high or seconds(middle) <= seconds(high))
 
 
-def percent(_evidence: Evidence, *, share: str, **_rest: str) -> bool:
-    return 0 < float(share) <= 100
-
-
 def in_loop(evidence: Evidence, *, times: str, **_rest: str) -> bool:
     """Accept if a collective runs this often."""
     return any(one.executions == int(times) for one in evidence.collectives)
@@ -436,10 +406,6 @@ def moved_outside(evidence: Evidence, **_rest: str) -> bool:
     return "device_put" in evidence.source
 
 
-def one_operation(evidence: Evidence, *, op: str, **_rest: str) -> bool:
-    return op in evidence.primitives or any(op in module.text for module in evidence.modules)
-
-
 def combined(evidence: Evidence, **_rest: str) -> bool:
     """Accept a collective with several operands."""
     return any(":" in one.op_name or one.result for one in evidence.collectives)
@@ -453,18 +419,10 @@ def has_constant(evidence: Evidence, *, size: str, **_rest: str) -> bool:
     )
 
 
-def refused(evidence: Evidence, **_rest: str) -> bool:
-    return evidence.exit != 0 and "Explicit" in evidence.source
-
-
 def primitive_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -> bool:
     """Accept a collective of JAX whose primitive is in the lowered module, over these axes."""
     op = {"reduce_scatter": "reduce-scatter", "psum_invariant": "all-reduce"}.get(call, CALLS.get(call))
     return any(known.op == op for known in evidence.over(names(axes)))
-
-
-def transposed_call(evidence: Evidence, *, call2: str, **_rest: str) -> bool:
-    return evidence.has_gradient and re.search(rf"\b{call2}\(", evidence.source) is not None
 
 
 def reshards(evidence: Evidence, *, program: str, size: str = "", **_rest: str) -> bool:
@@ -523,14 +481,6 @@ def pipeline(evidence: Evidence, *, n: str, axes: str, **_rest: str) -> bool:
 
 def pipeline_loop(evidence: Evidence, **_rest: str) -> bool:
     return any(one.op == "collective-permute" and (one.executions or 0) > 1 for one in evidence.collectives)
-
-
-def sorts(evidence: Evidence, **_rest: str) -> bool:
-    return any(" sort(" in module.text for module in evidence.modules)
-
-
-def transform(evidence: Evidence, **_rest: str) -> bool:
-    return any(" fft(" in module.text or "Fft" in module.text for module in evidence.modules)
 
 
 def versions(_evidence: Evidence, *, text: str, **_rest: str) -> bool:

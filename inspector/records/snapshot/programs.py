@@ -848,7 +848,7 @@ class Pipeline(Record):
 
     @property
     def idle(self) -> int:
-        """The iterations in which a device computes nothing that is used; the least if it is unknown."""
+        """The iterations in which a device has no microbatch; the least if it is unknown."""
         return self.delay * (self.stages - 1)
 
     @property
