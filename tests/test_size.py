@@ -11,7 +11,7 @@ MOST_LINES = {
     "assessment": 1493,
     "audit": 4376,
     "compare": 5101,
-    "compiled": 3286,
+    "compiled": 3287,
     "compiling": 1157,
     "figures": 7553,
     "files": 752,

@@ -294,7 +294,8 @@ class _Use:
             return "collective"
         written = {phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)}
         read = {phase for reader in buffer.readers for phase in self._phases_around(reader, before=False)}
-        if "forward" in written and read & BACKWARD:
+        # The backward pass writes no activation: sums that it fills can begin with zeros of the forward pass.
+        if "forward" in written and not written & BACKWARD and read & BACKWARD:
             return "activation"
         return "gradient" if written & BACKWARD and "optimizer" in read else "temporary"
 

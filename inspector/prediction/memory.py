@@ -18,7 +18,7 @@ from inspector.sharding import memory_kinds, totals
 from inspector.sharding.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.sharding.meshes import is_emulated
 
-UNEXPLAINED = "not explained by arrays"
+UNEXPLAINED = "not matched with arrays"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 CONSTANTS = USE_GROUPS["constant"]
 NEEDED = "needed, according to the compiler"

@@ -406,3 +406,22 @@ def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:
         assert fit.at_least == (alive > needed) or memory.fit(known, chip).at_least
         shown = assess(dataclasses.replace(known, most_alive_bytes=alive), chip).memory
         assert shown is not None and shown.peak_bytes == sum(shown.parts.values()) == max(alive, needed)
+
+
+def test_a_sum_of_the_backward_pass_that_begins_with_zeros_is_no_activation() -> None:
+    """The zeros have the name of the forward operation whose gradient is summed into them."""
+    text = (
+        "HloModule m, is_scheduled=true, entry_computation_layout={(f32[8]{0}, f32[2]{0})->f32[8]{0}}\n\n"
+        "ENTRY %main (a: f32[8], u: f32[2]) -> f32[8] {\n"
+        "  %a = f32[8]{0} parameter(0)\n  %u = f32[2]{0} parameter(1)\n"
+        "  %n = f32[] constant(0)\n  %i = s32[] constant(2)\n"
+        '  %kept = f32[8]{0} cosine(%a), metadata={op_name="jit(f)/jvp()/sin"}\n'
+        '  %zeros = f32[8]{0} broadcast(%n), dimensions={}, metadata={op_name="jit(f)/jvp(jit(relu))/max"}\n'
+        "  %sum = f32[8]{0} dynamic-update-slice(%zeros, %u, %i), "
+        'metadata={op_name="jit(f)/transpose(jvp())/scatter-add"}\n'
+        '  ROOT %r = f32[8]{0} multiply(%sum, %kept), metadata={op_name="jit(f)/transpose(jvp())/mul"}\n}\n'
+    )
+    (module,) = hlo.parse(text)
+    use = memory_use(Analysis(module))
+    assert use is not None
+    assert {value.name for value in use.values if value.group == "activation"} == {"kept"}

@@ -95,7 +95,7 @@ SNAPSHOT = argument(
 )
 JSON = argument("--json", action="store_true", help="print JSON")
 ALL = argument(
-    "--all", action="store_true", help="print everything, not only the answers that fit on a screen"
+    "--all", action="store_true", help="print all sections, not only the answers that fit on a screen"
 )
 CHIP = argument(
     "--chip",
@@ -350,7 +350,7 @@ def on_screen(
 
     if options.all:
         return Output(plain, blocks)
-    return Output(plain, lambda: [*blocks(), text("Everything: --all.", quiet=True)], brief=True)
+    return Output(plain, lambda: [*blocks(), text("All sections: --all.", quiet=True)], brief=True)
 
 
 def print_output(printed: Output, as_json: bool) -> None:

@@ -219,7 +219,7 @@ def _shown(options: argparse.Namespace, assumed: Assumed, brief: bool) -> list[B
 def answers(about: Subject, following: Sequence[Block] = ()) -> list[Block]:
     """Return the answers for one screen, what to do next, and the sections with the rest."""
     known = [key for key, make in SECTIONS.items() if any(make(about))]
-    more = text(f"More: --section {', '.join(known)}; everything: --all.", quiet=True)
+    more = text(f"More: --section {', '.join(known)}; all sections: --all.", quiet=True)
     return [*screen.of_snapshot(about), *following, more]
 
 

@@ -101,8 +101,8 @@ def test_numbers_are_those_of_the_compiler(shown, found: Snapshot) -> None:
     assert figures["Arguments: parameters"] == held
     # The random key is an argument of init alone, and no array.
     init = numbers_of(page, "Initialization")
-    assert (init["Arguments: not explained by arrays"], init["Arguments: batch"]) == ("8 B", "unknown")
-    assert figures["Arguments: not explained by arrays"] == 0
+    assert (init["Arguments: not matched with arrays"], init["Arguments: batch"]) == ("8 B", "unknown")
+    assert figures["Arguments: not matched with arrays"] == 0
 
 
 def test_without_a_peak_a_program_needs_what_it_reserves(shown, found: Snapshot) -> None:
