@@ -67,8 +67,8 @@ def _against_half(text: str, megabytes: float, pairs: int) -> Result:
 def analysis_seconds(text: str) -> float:
     """Return the seconds to read everything that a Snapshot needs from a text."""
     began = time.perf_counter()
-    for module in hlo.parse(text):
-        hlo.collectives(module, MESH)
+    for module in hlo.parser.parse(text):
+        hlo.collectives.collectives(module, MESH)
         work(module)
     return time.perf_counter() - began
 

@@ -227,14 +227,14 @@ def test_a_capture_is_compared_with_jax_and_makes_no_array() -> None:
 def test_a_repeated_program_has_twice_the_flops() -> None:
     with PlainProcess(8, analysis.LARGE_PROGRAM) as process:
         text = process.ask("compile", program="transformer", layers=1)["text"]
-    (once,) = hlo.parse(text)
-    (twice,) = hlo.parse(analysis.repeated(text, len(text) + 1))
+    (once,) = hlo.parser.parse(text)
+    (twice,) = hlo.parser.parse(analysis.repeated(text, len(text) + 1))
     assert not twice.truncated
     assert work(once).matmul is not None
     (one,), (two,) = work(once).matmul, work(twice).matmul
     assert two.flops == 2 * one.flops > 0
     assert work(twice).flops == 2 * work(once).flops + 1  # the negation at the end
-    assert len(hlo.collectives(twice)) == 2 * len(hlo.collectives(once)) > 0
+    assert len(hlo.collectives.collectives(twice)) == 2 * len(hlo.collectives.collectives(once)) > 0
 
 
 def check(found: Result, pairs: int) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from inspector.records.snapshot import dumps
+from tests.answers.test_collectives import SNAPSHOT
 from tests.paths import ROOT
 
 # Imports modules one by one and says which one brought something in that must stay out.
@@ -112,6 +114,41 @@ def test_every_module_is_on_one_side_at_least() -> None:
     producers = set(INSPECTOR) - set(SERVER_SIDE)
     pages = set(INSPECTOR) - set(WITHOUT_PAGES)
     assert producers and pages and not producers & pages
+
+
+# --- What is imported before the first answer -----------------------------------------------------
+
+
+def modules_after(source: str) -> set[str]:
+    """The modules of the project that a fresh process has imported after it ran a script."""
+    printed = "\nimport sys\nprint(*(name for name in sys.modules if name.split('.')[0] == 'inspector'))"
+    command = [sys.executable, "-c", source + printed]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_show_imports_what_it_prints(tmp_path: Path) -> None:
+    """A terminal draws nothing and parses no HLO, so neither is imported."""
+    path = tmp_path / "snapshot.json"
+    path.write_text(dumps(SNAPSHOT), encoding="utf-8")
+    modules = modules_after(
+        f"from inspector.media.terminal import main\nassert main(['show', {str(path)!r}]) == 0"
+    )
+    assert {"inspector.answers.collectives", "inspector.media.terminal.show_verb"} <= modules
+    assert not {"inspector.figures.frame", "inspector.hlo.parser", "inspector.jobs"} & modules
+    assert len(modules) <= 162
+
+
+def test_the_first_page_imports_what_it_shows() -> None:
+    """The modules of other pages, of reports and of most figures are imported when they are opened."""
+    tree = ast.parse((ROOT / "inspector/media/streamlit/pages/entry.py").read_text(encoding="utf-8"))
+    imports = [ast.unparse(node) for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    modules = modules_after("\n".join(imports))
+    assert "inspector.media.streamlit.pages.layout_page" in modules
+    assert (
+        not {"inspector.figures.timeline", "inspector.hlo.parser", "inspector.answers.comparison"} & modules
+    )
+    assert len(modules) <= 266
 
 
 # --- The proofs can fail --------------------------------------------------------------------------

@@ -7,35 +7,35 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9301,
-    "assessment": 1493,
+    "answers": 9320,
+    "assessment": 1499,
     "audit": 4376,
-    "compare": 5101,
+    "compare": 5082,
     "compiled": 3287,
     "compiling": 1157,
-    "figures": 7553,
+    "figures": 7516,
     "files": 752,
     "guides": 1803,
-    "hlo": 10613,
+    "hlo": 10610,
     "jax_private": 2059,
     "jobs": 5945,
-    "layout": 3070,
+    "layout": 3084,
     "learn": 2086,
-    "machines": 2457,
-    "media": 14974,
+    "machines": 2471,
+    "media": 14980,
     "model": 426,
     "partition": 4684,
     "prediction": 3848,
     "readers": 5052,
     "recording": 3668,
-    "records": 4029,
+    "records": 4052,
     "search": 3607,
-    "sharding": 2352,
+    "sharding": 2385,
     "testing": 281,
     "text": 558,
     "tracing": 3329,
 }
-MOST_MODULES = 542
+MOST_MODULES = 543
 
 
 def test_no_package_grows() -> None:

@@ -37,7 +37,11 @@ def section(accuracy: Accuracy, own: Sequence[OwnRun] = (), chip: Chip | None = 
     if reproduced:
         blocks += [
             text(introduction(reproduced), quiet=True),
-            Picture.of("accuracy", "Predicted against measured step times", accuracy_scatter, accuracy),
+            Picture(
+                "accuracy",
+                "Predicted against measured step times",
+                lambda width_px: accuracy_scatter(accuracy, width_px=width_px),
+            ),
             summary(accuracy),
             *estimates(accuracy),
             *calls(accuracy),

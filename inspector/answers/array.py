@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from inspector import figures
 from inspector.answers import unknown
 from inspector.answers.programs import named
 from inspector.answers.section import (
@@ -16,8 +17,6 @@ from inspector.answers.section import (
     Table,
     text,
 )
-from inspector.figures.block_map import block_map, bytes_of, why_no_map
-from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout, reasons
 from inspector.records.snapshot import Array, Snapshot
 from inspector.sharding import memory_kinds, sharding_text
@@ -33,14 +32,22 @@ def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     mesh = snapshot.mesh_of(array)
     if mesh is None:
         return tuple(filter(None, (unknown.no_mesh(snapshot),)))
-    reason = why_no_map(array, mesh)
+    reason = figures.block_map.why_no_map(array, mesh)
     if reason is not None:
         return (unknown.unknown(reason),)
     path = array.path
-    blocks = Picture.of(f"blocks-{path}", f"Blocks of {path}", block_map, array, mesh)
+    blocks = Picture(
+        f"blocks-{path}",
+        f"Blocks of {path}",
+        lambda width_px: figures.block_map.block_map(array, mesh, width_px=width_px),
+    )
     # The block map names the array, the mesh map does not.
-    alt = f"Mesh by block of {path}"
-    devices = Picture.of(f"mesh-{path}", alt, mesh_map, array, mesh, stamp=(path,))
+    devices = Picture(
+        f"mesh-{path}",
+        f"Mesh by block of {path}",
+        lambda width_px: figures.mesh_map.mesh_map(array, mesh, width_px=width_px),
+        stamp=(path,),
+    )
     return (Columns(((blocks,), (devices,))), *notes(array))
 
 
@@ -158,7 +165,7 @@ def shard_rows(array: Array, snapshot: Snapshot) -> list[dict[str, Any]] | None:
             "index": [list(part) for part in shard.index],
             "replica": shard.replica,
             "process": shard.process,
-            "bytes": bytes_of(array, [stop - start for start, stop in shard.index]),
+            "bytes": figures.block_map.bytes_of(array, [stop - start for start, stop in shard.index]),
         }
         for shard in found
     ]

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+import plotly.graph_objects as go
+
+from inspector import figures
 from inspector.answers import array as one_array
 from inspector.answers import unknown
 from inspector.answers.section import Block, Cell, Column, Folded, Picture, Preformatted, Section, Table, text
 from inspector.figures import tree_rows
-from inspector.figures.block_map import why_no_map
-from inspector.figures.spec_tree import spec_tree
-from inspector.figures.tree_rows import LayoutColumn as TreeColumn
 from inspector.figures.tree_rows import Node
 from inspector.records.snapshot import Array, Mesh, Snapshot
 from inspector.records.statistics import sum_known
@@ -114,9 +114,11 @@ def tree_pictures(
     """
 
     def pictures(mesh: Mesh | None, on_mesh: Sequence[Array]) -> tuple[Block, ...]:
-        column = TreeColumn("", tuple(on_mesh))
-        alt = "Tree of arrays with PartitionSpecs and bytes"
-        return (Picture.of("spec_tree", alt, spec_tree, [column], mesh, toggled=toggled),)
+        def draw(width_px: int) -> go.Figure | None:
+            columns = [figures.tree_rows.LayoutColumn("", tuple(on_mesh))]
+            return figures.spec_tree.spec_tree(columns, mesh, toggled=toggled, width_px=width_px)
+
+        return (Picture("spec_tree", "Tree of arrays with PartitionSpecs and bytes", draw),)
 
     return _for_each_mesh(snapshot, arrays, "tree", pictures)
 
@@ -187,6 +189,7 @@ def largest(snapshot: Snapshot, most: int) -> list[Array]:
     if snapshot.mesh is None:
         return []
     parameters = [array for array in snapshot.arrays if array.group == "params"]
+    why_no_map = figures.block_map.why_no_map
     folds = [
         folded
         for folded in fold(parameters or snapshot.arrays)

@@ -6,8 +6,8 @@ from typing import Any
 
 from inspector.answers.section import Fact, Facts, Strong, Text, text
 from inspector.assessment import assess
+from inspector.assessment.assess import chip_title
 from inspector.assessment.because import axes_text
-from inspector.compare.verdict import chip_title
 from inspector.machines.hardware import Chip
 from inspector.prediction.evidence import HOST_MOVES
 from inspector.records.assessment import LEAST_CHANGE, MEMORY, RANGE, UNKNOWN_AXES, Assessment, StepTraffic

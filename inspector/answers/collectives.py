@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from inspector import figures
 from inspector.answers import causes, pipelines, reasons, unknown
 from inspector.answers.programs import BEFORE_COMPILE, heading, once
 from inspector.answers.section import (
@@ -25,8 +26,6 @@ from inspector.answers.section import (
 )
 from inspector.compiled import array_collectives
 from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
-from inspector.figures.bars import collective_bars, grouped
-from inspector.figures.device_grid import traffic_map
 from inspector.hlo.op_name import PHASES, Phase, parse_op_name, phase_text, phases_of
 from inspector.machines.mesh_links import by_network
 from inspector.records.snapshot import Array, Collective, Program, Snapshot
@@ -36,6 +35,7 @@ from inspector.sharding.traffic import (
     Traffic,
     axes_text,
     executions_of,
+    grouped,
     least_bytes,
     lines_text,
     sent_by_busiest,
@@ -475,14 +475,22 @@ def _figures(
     if mesh is not None:  # also the part of a collective that crosses slices
         rows = traffic(by_network(collectives, mesh), networks_apart=True)
     rows = [replace(row, wire_bytes_per_device=row.of_busiest) for row in rows]
-    bars = Picture.of("collective_bars", "Bytes by mesh axes and op", collective_bars, rows, of=of)
-    bars = replace(bars, in_text=(by_axes,))
+    bars = Picture(
+        "collective_bars",
+        "Bytes by mesh axes and op",
+        lambda width_px: figures.bars.collective_bars(rows, of=of, width_px=width_px),
+        in_text=(by_axes,),
+    )
     if mesh is None:
         return Columns(((bars,), (unknown.no_mesh(snapshot) or text(),)))
     sent = device_traffic(collectives, mesh)
     if len({*sent.sent.sum(axis=1).tolist()}) == 1:  # the bars have what each device sends
         return Columns(((bars,),))
-    devices = Picture.of("traffic_map", "Bytes between devices", traffic_map, sent, mesh, of=of)
+    devices = Picture(
+        "traffic_map",
+        "Bytes between devices",
+        lambda width_px: figures.device_grid.traffic_map(sent, mesh, of=of, width_px=width_px),
+    )
     return Columns(((bars,), (devices,)))
 
 

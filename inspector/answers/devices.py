@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from inspector import figures
 from inspector.answers.section import (
     Block,
     Cell,
@@ -15,8 +16,6 @@ from inspector.answers.section import (
     Table,
     text,
 )
-from inspector.figures.chip_panels import panels_of
-from inspector.figures.mesh_map import copies_map
 from inspector.machines import targets
 from inspector.machines.links import NoLink
 from inspector.machines.mesh_links import links_of
@@ -37,7 +36,7 @@ def target_of(snapshot: Snapshot) -> Target | None:
         target = targets.parse(snapshot.source.target)
     except InvalidInput:
         return None
-    return None if not axes(snapshot) or panels_of(snapshot.mesh) is None else target
+    return None if not axes(snapshot) or figures.chip_panels.panels_of(snapshot.mesh) is None else target
 
 
 def axes(snapshot: Snapshot) -> list[str]:
@@ -83,7 +82,7 @@ def on_host_memory(held: Holdings) -> tuple[tuple[str, str], ...]:
     return (("In host memory", bytes_text(held.host)),)
 
 
-def figures(
+def copies(
     snapshot: Snapshot, held: Holdings, groups: Sequence[str] | None, note: Block
 ) -> tuple[Block, ...]:
     """Return the devices that hold copies, with a note below.
@@ -93,10 +92,15 @@ def figures(
     """
     mesh = mesh_of_all_devices(snapshot)
     assert mesh is not None
-    copies = device_holdings.copies_of(snapshot, held.devices, groups)
-    shown = (mesh, copies, held.devices, held.bytes or 0)
-    others = Picture.of("copies_map", "Devices that hold copies", copies_map, *shown)
-    return others, note
+    others = device_holdings.copies_of(snapshot, held.devices, groups)
+    picture = Picture(
+        "copies_map",
+        "Devices that hold copies",
+        lambda width_px: figures.mesh_map.copies_map(
+            mesh, others, held.devices, held.bytes or 0, width_px=width_px
+        ),
+    )
+    return picture, note
 
 
 def ordered(held: Holdings) -> list[HeldPiece]:

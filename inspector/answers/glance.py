@@ -25,9 +25,9 @@ from inspector.compare.amounts import Amount, AmountPart
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
 from inspector.compare.questions.questions import StepMeasure, measures
-from inspector.figures.verdict_bars import LayoutFigures, verdict_bars
+from inspector.figures.verdict_bars import verdict_bars
 from inspector.machines.hardware import Chip
-from inspector.records.assessment import Assessment
+from inspector.records.assessment import Assessment, LayoutFigures
 from inspector.records.snapshot import Snapshot
 
 _BAR = 24  # signs of the longest bar

@@ -7,8 +7,8 @@ from inspector.answers import verdict_bars
 from inspector.answers.programs import named, once
 from inspector.answers.section import Block, Cell, Column, Folded, Section, Strong, Table, listing, text
 from inspector.assessment.measured import MeasuredPart, MeasuredStep, collective_text, measured_step
-from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines.hardware import Chip, si_text
+from inspector.records.assessment import LayoutFigures
 from inspector.records.snapshot import Program, Snapshot
 from inspector.sharding.meshes import on_cpu
 from inspector.sharding.traffic import lines_text

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import plotly.graph_objects as go
+
+from inspector import figures
 from inspector.answers import activations, unknown
 from inspector.answers.programs import named
 from inspector.answers.section import (
-    WIDEST_PX,
     Block,
     Cell,
     Code,
@@ -22,7 +24,6 @@ from inspector.answers.section import (
     text,
 )
 from inspector.compare.question import change_text
-from inspector.figures.memory_timeline import memory_timeline
 from inspector.hlo.op_name import parse_op_name
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
@@ -37,6 +38,7 @@ from inspector.text.program_names import noun, subject, title
 
 _MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
+_WIDEST_PX = 1040  # of a figure with little detail
 
 
 def section(snapshot: Snapshot, chip: Chip | None) -> Section:
@@ -203,8 +205,12 @@ def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:
 
 def _over_program(name: str, use: MemoryUse, sentence: str, chip: Chip | None, stage: str = "") -> Picture:
     heading = f"{title(name)} on one device"
-    drawn = (use, heading, *_limit(chip), stage)
-    return Picture.of(f"memory_over_{name}", sentence, memory_timeline, *drawn, widest_px=WIDEST_PX)
+
+    def draw(width_px: int) -> go.Figure | None:
+        width_px = min(width_px, _WIDEST_PX)
+        return figures.memory_timeline.memory_timeline(use, heading, *_limit(chip), stage, width_px=width_px)
+
+    return Picture(f"memory_over_{name}", sentence, draw)
 
 
 def _limit(chip: Chip | None) -> tuple[int | None, str]:
@@ -313,8 +319,8 @@ def _unused(program: Breakdown) -> list[Text]:
 
 
 def _numbers(programs: Sequence[Breakdown]) -> Folded:
-    figures = (compilers_figure(program, program.use) for program in programs if program.use is not None)
-    note = [text(figure, quiet=True) for figure in figures if figure]
+    totals = (compilers_figure(program, program.use) for program in programs if program.use is not None)
+    note = [text(total, quiet=True) for total in totals if total]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
     cells: tuple[tuple[Cell, ...], ...] = tuple(

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from inspector import figures
 from inspector.answers.section import Block, Picture, Preformatted, Section, text, with_code
-from inspector.figures.pipeline_schedule import in_text, pipeline_schedule
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.prediction import pipelines
@@ -41,10 +41,12 @@ def blocks(program: Program, predicted: Predicted | None = None) -> tuple[Block,
     inside: list[Block] = [text(*with_code(said)) for said in sentences(program, found)]
     if (cost := cost_text(program, predicted)) is not None:
         inside.append(text(cost))
-    picture = Picture.of(
-        f"pipeline:{program.name}", "Schedule of the pipeline", pipeline_schedule, found, widest_px=960
+    picture = Picture(
+        f"pipeline:{program.name}",
+        "Schedule of the pipeline",
+        lambda width_px: figures.pipeline_schedule.pipeline_schedule(found, width_px=min(width_px, 960)),
     )
-    if (rows := in_text(found)) is not None:
+    if (rows := figures.pipeline_schedule.in_text(found)) is not None:
         inside.append(replace(picture, in_text=(Preformatted(rows),)))
     elif any(pipeline.microbatches for pipeline in found):
         inside.append(picture)

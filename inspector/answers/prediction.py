@@ -5,7 +5,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from inspector import assessment
+import plotly.graph_objects as go
+
+from inspector import assessment, figures
 from inspector.answers import pipelines, unknown, verdict_bars
 from inspector.answers.causes import of_origins
 from inspector.answers.programs import once
@@ -25,9 +27,6 @@ from inspector.answers.section import (
     more_text,
     text,
 )
-from inspector.figures.labels import middle_cut
-from inspector.figures.timeline import name_of, timeline
-from inspector.figures.verdict_bars import LayoutFigures
 from inspector.hlo.op_name import PHASES, phase_text
 from inspector.machines.hardware import Chip, si_text
 from inspector.prediction.calibration import agreement
@@ -35,7 +34,7 @@ from inspector.prediction.evidence import HOST_MOVES, leaves_out_host, program_f
 from inspector.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.prediction.step_parts import measured_spans
-from inspector.records.assessment import Step
+from inspector.records.assessment import LayoutFigures, Step
 from inspector.records.snapshot import Mesh, Program, Snapshot
 from inspector.sharding.traffic import traffic
 from inspector.text.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
@@ -211,7 +210,11 @@ def timeline_picture(
     measured: Sequence[Span] = (),
 ) -> Picture:
     """Return the timeline. `window` is a period in seconds in detail, `measured` the spans of a profile."""
-    return Picture.of("timeline", "Timeline of the step", timeline, simulated, program, window, measured)
+
+    def draw(width_px: int) -> go.Figure | None:
+        return figures.timeline.timeline(simulated, program, window, measured, width_px=width_px)
+
+    return Picture("timeline", "Timeline of the step", draw)
 
 
 def prediction_text(predicted: Predicted) -> str:
@@ -235,6 +238,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     name: of a span, from `timeline.name_of`.
     """
     assert predicted.simulated is not None and program.schedule is not None
+    name_of = figures.timeline.name_of
     spans = [span for span in predicted.simulated.spans if name_of(span) == name and span.basis != "loop"]
     if not spans:
         return ()
@@ -247,7 +251,7 @@ def operation_blocks(predicted: Predicted, program: Program, name: str) -> tuple
     ]
     items = [f"{counted(times, 'execution')} in a step: {'; '.join(known)}."]
     if operation.op_name:
-        items.append(f"Model operation: {middle_cut(operation.op_name, 4 * _MOST_CHARACTERS)}")
+        items.append(f"Model operation: {figures.labels.middle_cut(operation.op_name, 4 * _MOST_CHARACTERS)}")
     if operation.source:
         items.append(f"Source: {operation.source}")
     if operation.flops:
@@ -321,7 +325,7 @@ def operations(predicted: Predicted, program: Program) -> Table:
             "Executions": lambda row: row[2],
             "Basis": lambda row: _WORDS.get(row[1].basis, row[1].basis),
             "Source": lambda row: row[0].source or "–",
-            "Model operation": lambda row: middle_cut(row[0].op_name or "–", _MOST_CHARACTERS),
+            "Model operation": lambda row: figures.labels.middle_cut(row[0].op_name or "–", _MOST_CHARACTERS),
         },
     )
 

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from inspector.answers import subject
 from inspector.answers.subject import UNKNOWN
-from inspector.compare.board_link import layout_of
-from inspector.layout import Layout, print_row_spec
+from inspector.layout import Layout, layout_of, print_row_spec
 from inspector.records.snapshot import Mesh, Snapshot, Source
 from inspector.sharding.meshes import meshes_text, number_of_devices
 from inspector.sharding.sharding_text import spec_text

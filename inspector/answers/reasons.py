@@ -13,8 +13,7 @@ import cachetools
 from inspector.compiled.causes import CONSTRAINT, omitted_axes, replicating_constraint
 from inspector.compiled.collective_roles import makes_results
 from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
-from inspector.hlo.collective_names import PRODUCTS, READS, RETURN, UPDATES
-from inspector.hlo.op_name import BACKWARD, parse_op_name, phases_of
+from inspector.hlo.op_name import BACKWARD, PRODUCTS, READS, RETURN, UPDATES, parse_op_name, phases_of
 from inspector.hlo.source_calls import PRIMITIVES, functions_of
 from inspector.records.collectives import OPERATIONS, REDUCTIONS, CollectiveRules
 from inspector.records.snapshot import Collective, CollectivePart, Conflict, Program

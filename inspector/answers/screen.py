@@ -40,7 +40,7 @@ from inspector.assessment.assess import traffic_of
 from inspector.assessment.because import axes_text
 from inspector.assessment.measured import measured_step
 from inspector.compare import partitioned_traffic
-from inspector.compare.board_link import layout_of
+from inspector.layout import layout_of
 from inspector.machines import targets
 from inspector.prediction.evidence import platform_of
 from inspector.prediction.step_model import modelled

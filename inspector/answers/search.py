@@ -131,7 +131,7 @@ def picture(result: SearchResult) -> Picture:
     words = f"Time of {round_of(result)} against memory of a device, one point for each candidate."
     said = answer_text(result)
     words += "" if said is None else f" {said.replace('`', '')}"
-    return Picture.of("search_front", words, search_front, result)
+    return Picture("search_front", words, lambda width_px: search_front(result, width_px=width_px))
 
 
 def summary(result: SearchResult) -> Text:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
 import plotly.graph_objects as go
 
-from inspector.figures.whole_model.machine import Svg
+from inspector import figures
 from inspector.text.formatting import bytes_text, seconds_text, times_text
 
 Record = TypeVar("Record")
@@ -49,8 +49,6 @@ class Mark:
 
 
 Inline: TypeAlias = str | Code | Strong | Mark
-
-WIDEST_PX = 1040  # of figures with little detail
 
 # One cell. A number is formatted by the kind of its column; None is shown as "unknown".
 Cell: TypeAlias = str | int | float | Code | Strong | Mark | tuple[Inline, ...] | None
@@ -181,25 +179,6 @@ class Picture:
     stamp: tuple[str, ...] = ()
     in_text: tuple[Block, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        key: str,
-        alt: str,
-        draw: Callable[..., go.Figure | None],
-        *data: Any,
-        stamp: tuple[str, ...] = (),
-        widest_px: int | None = None,
-        **settings: Any,
-    ) -> Picture:
-        """Return the figure that `draw` makes of the data, with the width as `width_px`."""
-
-        def build(width_px: int) -> go.Figure | None:
-            width_px = min(width_px, widest_px or width_px)
-            return draw(*data, width_px=width_px, **settings)
-
-        return cls(key, alt, build, stamp)
-
 
 @dataclass(frozen=True)
 class Drawing:
@@ -213,7 +192,7 @@ class Drawing:
 
     key: str
     alt: str
-    build: Callable[[int], Svg] = field(compare=False)
+    build: Callable[[int], figures.whole_model.machine.Svg] = field(compare=False)
 
 
 @dataclass(frozen=True)

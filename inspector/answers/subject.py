@@ -6,9 +6,8 @@ Titles of pages, the verdict and the second line of each report are made here.
 from collections.abc import Iterable, Sequence
 
 from inspector.compare import origin
-from inspector.compare.board_link import layout_of
 from inspector.files.sources import SOURCES
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.layout.fields import TRAINING_SIZES, WORK_SIZES
 from inspector.machines import targets
 from inspector.machines.hardware import Chip

@@ -1,21 +1,21 @@
 """Time of a step: modelled on a chip, measured, and by kind of operation."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from inspector import figures
 from inspector.answers import exposed, pipelines, prediction, unknown
 from inspector.answers import measured as measured_section
 from inspector.answers.prediction import HOW_COMPUTED
 from inspector.answers.programs import BEFORE_COMPILE, heading, named, once
 from inspector.answers.section import Block, Column, Folded, Picture, Section, Strong, Table, listing, text
-from inspector.figures import timings
-from inspector.figures.timings import operation_times
 from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip, si_text
+from inspector.machines.targets import EMULATED, LOCAL, PROFILED, measured_where
 from inspector.prediction.evidence import for_chip, program_for_chip
 from inspector.prediction.predicted import predicted_in
 from inspector.prediction.step_model import Intensity, Modelled, bound_text, modelled
-from inspector.records.snapshot import Program, Snapshot
+from inspector.records.snapshot import Program, Snapshot, Timeit
 from inspector.records.statistics import statistics, statistics_text
 from inspector.sharding.meshes import devices_of, on_cpu
 from inspector.text.formatting import counted, seconds_text, share_text
@@ -107,12 +107,12 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     staged = any(s and {s.lower, s.compile, s.first} != {None} for s in (one.seconds for one in timed))
     if not stepped and not staged:
         return ()
-    where = timings.where(snapshot)
-    if where == timings.LOCAL:
+    where = measured_where(snapshot)
+    if where == LOCAL:
         note = f"Measured on {devices_text(snapshot)}."
-    elif where == timings.PROFILED:
+    elif where == PROFILED:
         note = f"Read from a profile of {devices_text(snapshot)}."
-    elif where == timings.EMULATED:
+    elif where == EMULATED:
         note = f"Measured on {devices_of(snapshot) or 'devices'}."
     else:
         target = snapshot.source.target or "the target"
@@ -125,7 +125,11 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
     times = (_times_table(timed), *_timeit(timed))
     blocks: list[Block] = [text(note, quiet=True), *modelled_and_measured(snapshot)]
     if stepped:
-        steps = Picture.of("timing_steps", "Step times", timings.steps, snapshot.programs, where)
+        steps = Picture(
+            "timing_steps",
+            "Step times",
+            lambda width_px: figures.timings.steps(snapshot.programs, where, width_px=width_px),
+        )
         blocks[1:1], times = [steps], (Folded("All measured times", times),)
     return (Section("measured", "Measured times", (*blocks, *times)),)
 
@@ -173,27 +177,20 @@ def by_operation(snapshot: Snapshot) -> tuple[Block, ...]:
     profiled = [program for program in once(snapshot) if program.trace is not None]
     if not profiled or snapshot.mesh is None:
         return ()
-    blocks: list[Block] = []
-    for program in profiled:
-        trace, mesh = program.trace, snapshot.mesh_of(program)
-        assert trace is not None and mesh is not None
-        blocks += [
-            Picture.of(
-                f"operation_times:{program.name}",
-                "Profiled time by kind of operation",
-                operation_times,
-                trace,
-                mesh.size,
-                timings.where(snapshot),
-            ),
-            text(
-                f"JAX's profiler recorded {counted(trace.steps, 'step')} of ",
-                named(program.name),
-                f", {timings.where(snapshot)}.",
-                quiet=True,
-            ),
-        ]
+    blocks = (block for program in profiled for block in _by_operation(program, snapshot))
     return (Section("operations", "Time by operation", tuple(blocks)),)
+
+
+def _by_operation(program: Program, snapshot: Snapshot) -> Iterator[Block]:
+    trace, mesh, where = program.trace, snapshot.mesh_of(program), measured_where(snapshot)
+    assert trace is not None and mesh is not None
+    yield Picture(
+        f"operation_times:{program.name}",
+        "Profiled time by kind of operation",
+        lambda width_px: figures.timings.operation_times(trace, mesh.size, where, width_px=width_px),
+    )
+    steps = f"JAX's profiler recorded {counted(trace.steps, 'step')} of "
+    yield text(steps, named(program.name), f", {where}.", quiet=True)
 
 
 def devices_text(snapshot: Snapshot) -> str:
@@ -297,8 +294,16 @@ def _timeit(programs: Sequence[Program]) -> list[Block]:
         text(
             named(program.name, begins=True),
             " by %%timeit: ",
-            Strong(timings.timeit_text(program.seconds.timeit)),
+            Strong(_timeit_text(program.seconds.timeit)),
         )
         for program in programs
         if program.seconds is not None and program.seconds.timeit is not None
     ]
+
+
+def _timeit_text(measured: Timeit) -> str:
+    """Return mean and deviation as IPython's `%%timeit` prints them."""
+    mean, deviation = map(seconds_text, (measured.mean, measured.deviation))
+    runs = counted(measured.runs, "run")
+    loops = f"{counted(measured.loops, 'loop')} each"
+    return f"{mean} ± {deviation} per loop (mean ± std. dev. of {runs}, {loops})"

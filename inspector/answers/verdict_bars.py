@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 
 import plotly.graph_objects as go
 
+from inspector import figures
 from inspector.answers.section import Block, Picture, Table, Text, columns, text, with_code
 from inspector.assessment import because, memory_words, part_text
 from inspector.assessment.assess import NO_CHIP
-from inspector.figures.verdict_bars import LayoutFigures, verdict_bars
-from inspector.records.assessment import MEMORY, STEP, Assessment
+from inspector.records.assessment import MEMORY, STEP, Assessment, LayoutFigures
 from inspector.text.formatting import bytes_text, seconds_text, share_text
 
 _BAR, _SIGN, _END = 24, "█", "▏"  # signs of the longest bar
@@ -55,7 +55,7 @@ def picture(layouts: Sequence[LayoutFigures], key: str, values: bool = True, ste
     """
 
     def draw(width_px: int) -> go.Figure | None:
-        return verdict_bars(layouts, values=values, step=step, width_px=width_px)
+        return figures.verdict_bars.verdict_bars(layouts, values=values, step=step, width_px=width_px)
 
     titles = [MEMORY] if any(layout.memory for layout in layouts) else []
     titles += [step] if any(layout.step for layout in layouts) else []

@@ -11,7 +11,7 @@ from inspector import audit
 from inspector.compiled.device_traffic import range_of_run
 from inspector.layout.plan import rejection
 from inspector.machines import targets
-from inspector.machines.hardware import Chip
+from inspector.machines.hardware import CHIPS, Chip
 from inspector.machines.mesh_links import bytes_between_slices
 from inspector.prediction import memory
 from inspector.prediction.evidence import evidence_of, evidence_on, for_chip, platform_on
@@ -258,3 +258,9 @@ def _no_program(snapshot: Snapshot) -> str:
     if snapshot.source.kind == "plan":
         return "the programs of this plan were not partitioned"
     return "there is no program"
+
+
+def chip_title(assessment: Assessment) -> str:
+    """Return the machine of the figures: `TPU v5e`, or `no chip`."""
+    chip = CHIPS.get(assessment.chip or "")
+    return "no chip" if chip is None else chip.title

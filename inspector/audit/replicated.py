@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from inspector.audit.context import AuditContext, Candidates, finding, fold_text, largest
-from inspector.hlo.replica_groups import primes_of
 from inspector.records.snapshot import Array, Finding, Spec
 from inspector.sharding.folding import Fold, fold
+from inspector.sharding.meshes import primes_of
 from inspector.sharding.rules import ledger, nnx
 from inspector.sharding.rules.rule import rule_words
 from inspector.sharding.sharding_text import spec_text

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 
 from inspector import layout as layouts
 from inspector.compare.board import MOST_PINS, Board, free_name
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.machines import hardware
-from inspector.records.snapshot import Snapshot
-from inspector.sharding.once import once_per_snapshot
 from inspector.text.errors import InvalidInput, shown
 
 PARAMETERS = ("pin", "baseline", "chip")
@@ -43,17 +41,6 @@ class Linked:
     baseline: str | None
     chip: str | None
     problems: tuple[str, ...]
-
-
-@once_per_snapshot
-def layout_of(snapshot: Snapshot) -> Layout | None:
-    """Return the layout of a Snapshot, or None if it has no valid one."""
-    if snapshot.layout is None:
-        return None
-    try:
-        return layouts.from_json(snapshot.layout)
-    except InvalidInput:
-        return None
 
 
 def to_query(board: Board) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from inspector.assessment.assess import chip_title
 from inspector.compare import amounts
 from inspector.compare.amounts import Kind
 from inspector.compare.compared import (
@@ -24,10 +25,9 @@ from inspector.compare.compared import (
 )
 from inspector.compare.question import Answer
 from inspector.compare.ratio import COMMON, LESS, ratio_of
-from inspector.machines import hardware
 from inspector.prediction.ratios import assumption
 from inspector.prediction.step_program import step_program
-from inspector.records.assessment import Assessment, FigureAnswer, FigureVerdict, Verdict
+from inspector.records.assessment import FigureAnswer, FigureVerdict, Verdict
 from inspector.text.formatting import and_text, bytes_text, capitalized, ratio_text, seconds_text
 from inspector.text.program_names import noun
 
@@ -424,9 +424,3 @@ def _agreeing(verdict: Verdict, baseline: Compared, candidate: Compared) -> dict
             if now.verdict == verdict.answer:
                 figures[kind] = f"{now.text} instead of {was.text}{end}"
     return figures
-
-
-def chip_title(assessment: Assessment) -> str:
-    """Return the machine of the figures: `TPU v5e`, or `no chip`."""
-    chip = hardware.CHIPS.get(assessment.chip or "")
-    return "no chip" if chip is None else chip.title

@@ -119,11 +119,11 @@ def read(
 
 
 def read_module(
-    module: hlo.Module,
+    module: hlo.module.Module,
     mesh: Mesh | None,
     shardings: Iterable[ProgramArray] = (),
     memory: Memory | None = None,
-    room: hlo.Room | None = None,
+    room: hlo.replica_groups.Room | None = None,
 ) -> ProgramFacts:
     """Return the facts of a program that is parsed already. The arguments are those of `read`.
 
@@ -145,9 +145,9 @@ def read_module(
             return replace(facts, collectives=collectives)
         work = ideal = None
         if entry.is_partitioned(module):
-            work = with_repeated(hlo.work(module, analysis), analysis, mesh, shardings)
+            work = with_repeated(hlo.work.work(module, analysis), analysis, mesh, shardings)
         else:
-            ideal = hlo.work_of_all_devices(module)
+            ideal = hlo.work.work_of_all_devices(module)
         live = live_values(analysis)
         return replace(
             facts,
@@ -172,11 +172,11 @@ def read_module(
 
 
 def collectives_of(
-    module: hlo.Module,
+    module: hlo.module.Module,
     mesh: Mesh | None,
     shardings: Iterable[ProgramArray],
     analysis: Analysis,
-    room: hlo.Room | None = None,
+    room: hlo.replica_groups.Room | None = None,
     updated: Mapping[str, ArgumentUse] = MappingProxyType({}),
 ) -> tuple[Collective, ...]:
     """Return the collectives of a module, each with the paths of the arrays that it moves.
@@ -191,7 +191,7 @@ def collectives_of(
     moved = moved_arrays(module, arguments, results, analysis, updated) or {}
     used = uses(analysis)
     collectives = []
-    for collective in hlo.collectives(module, mesh, analysis, room):
+    for collective in hlo.collectives.collectives(module, mesh, analysis, room):
         key = (collective.computation, collective.name)
         arrays = [
             Moved(*(tuple(path for path in paths if path not in _NOT_ARRAYS) for paths in operand))
@@ -228,7 +228,7 @@ def with_repeated(
 ) -> Work:
     """Return the work of a compiled program with the part that several devices compute alike."""
     specs = [array.compiled for array in shardings if array.used and array.role == "input"]
-    return replace(work, repeated=hlo.repeated_work(analysis.module, analysis, mesh, specs))
+    return replace(work, repeated=hlo.work.repeated_work(analysis.module, analysis, mesh, specs))
 
 
 def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]:
@@ -238,13 +238,13 @@ def flat_paths(shardings: Iterable[ProgramArray]) -> tuple[list[str], list[str]]
     return inputs, outputs
 
 
-def reused_inputs(module: hlo.Module, shardings: Iterable[ProgramArray]) -> frozenset[str]:
+def reused_inputs(module: hlo.module.Module, shardings: Iterable[ProgramArray]) -> frozenset[str]:
     """Return the paths of the inputs over which a compiled program writes outputs."""
     inputs, _ = flat_paths(shardings)
     return frozenset(inputs[number] for number in entry.donated(module) if number < len(inputs))
 
 
-def memory_of(module: hlo.Module, use: MemoryUse | None) -> Memory | None:
+def memory_of(module: hlo.module.Module, use: MemoryUse | None) -> Memory | None:
     """Return the memory that the text of a compiled program shows, without temporaries.
 
     None if its arguments or results are unknown, or if its schedule is, which has the peak.
@@ -295,19 +295,19 @@ def ideal_work(text: str | None) -> Work | None:
     if module is None:
         return None
     try:
-        work, restored = hlo.work_of_all_devices(module), with_ragged_products(module)
+        work, restored = hlo.work.work_of_all_devices(module), with_ragged_products(module)
         if restored is module:
             return work
-        return replace(work, matmul_on_tpu=hlo.work_of_all_devices(restored).matmul)
+        return replace(work, matmul_on_tpu=hlo.work.work_of_all_devices(restored).matmul)
     except InvalidInput:
         return None
 
 
-def parsed(text: str | None) -> hlo.Module | None:
+def parsed(text: str | None) -> hlo.module.Module | None:
     if not text:
         return None
     try:
-        modules = hlo.parse(text)
+        modules = hlo.parser.parse(text)
     except InvalidInput:
         return None
     return modules[0] if len(modules) == 1 else None

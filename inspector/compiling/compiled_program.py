@@ -69,7 +69,7 @@ def traced(
       collectives: those of the text, to which the times of instructions refer.
     """
     try:
-        (module,) = hlo.parse(hlo_text)
+        (module,) = hlo.parser.parse(hlo_text)
         if events_per_run(module) * jax.local_device_count() * steps > MOST_EVENTS:
             return None
     except Exception:  # fails alike in all processes, before any of them waits for another

@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from inspector.figures import frame, labels, palette, ticks
 from inspector.records.collectives import OPS
-from inspector.records.statistics import by_key
-from inspector.sharding.traffic import Traffic, axes_text
+from inspector.sharding.traffic import Traffic, grouped, total_text
 from inspector.text.formatting import bytes_text, counted, exact_bytes_text
 
 SIDE_PX = 4
@@ -190,29 +189,8 @@ def collective_bars(rows: Iterable[Traffic], *, of: str = "one run", width_px: i
     )
 
 
-def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
-    """Group rows by the text of their mesh axes, most known bytes first and unknown axes last.
-
-    Rows of the same axes over different networks are apart.
-    """
-    by_axes = by_key((axes_text(row), row) for row in rows)
-    return dict(sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1]))))
-
-
-def total_text(rows: Sequence[Traffic]) -> str:
-    """Return the known bytes and the number of collectives with unknown bytes: `8.0 MiB + 2 unknown`."""
-    unknown = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
-    if all(row.wire_bytes_per_device is None for row in rows):
-        return "unknown"
-    return bytes_text(_known(rows)) + (f" + {counted(unknown, 'collective')} unknown" if unknown else "")
-
-
 def _rank(op: str) -> tuple[int, str]:
     return OPS.index(op) if op in OPS else len(OPS), op
-
-
-def _known(rows: Sequence[Traffic]) -> int:
-    return sum(max(row.wire_bytes_per_device or 0, 0) for row in rows)
 
 
 def _segments(axes: str, rows: Sequence[Traffic]) -> list[Segment]:

@@ -10,18 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import plotly.graph_objects as go
 
 from inspector.figures import bars, frame, labels, palette
-from inspector.machines import targets
+from inspector.machines.targets import EMULATED
 from inspector.records.collectives import OPS
-from inspector.records.snapshot import Program, Snapshot, Timeit, Trace
+from inspector.records.snapshot import Program, Trace
 from inspector.records.statistics import Statistics, statistics, statistics_text
 from inspector.text import formatting
 from inspector.text.program_names import title
-
-# A Snapshot can be opened on another machine than the one that measured, so none is called this machine.
-EMULATED = "on emulated devices"
-LOCAL = "on local devices"
-COMPILED = "nothing was run"
-PROFILED = "in a profile"
 
 _STRIP_PX = 92
 _MOST_SVG_POINTS = 1000
@@ -37,23 +31,6 @@ WORDS = {
     "other": "other programs",
 }
 _MOST_ROWS = 12
-
-
-def where(snapshot: Snapshot) -> str:
-    """Return the part of a title that names the machine that measured the times of a Snapshot."""
-    if snapshot.source.kind == "local":
-        return LOCAL
-    if snapshot.source.kind == "profile":
-        return PROFILED
-    return COMPILED if snapshot.source.kind in targets.KINDS else EMULATED
-
-
-def timeit_text(measured: Timeit) -> str:
-    """Return mean and deviation as IPython's `%%timeit` prints them."""
-    mean, deviation = map(formatting.seconds_text, (measured.mean, measured.deviation))
-    runs = formatting.counted(measured.runs, "run")
-    loops = f"{formatting.counted(measured.loops, 'loop')} each"
-    return f"{mean} ± {deviation} per loop (mean ± std. dev. of {runs}, {loops})"
 
 
 def steps(programs: Iterable[Program], note: str = EMULATED, *, width_px: int = 480) -> go.Figure | None:

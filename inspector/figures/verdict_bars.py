@@ -5,8 +5,8 @@ lengths are in pixels, so that one figure has bars of different units.
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import plotly.graph_objects as go
@@ -18,11 +18,10 @@ from inspector.records.assessment import (
     MEMORY,
     STEP,
     TRAFFIC,
+    LayoutFigures,
     MemoryKind,
-    MemoryNeed,
     Step,
     StepPart,
-    StepTraffic,
 )
 from inspector.text.formatting import bytes_text, seconds_text, share_text
 
@@ -68,28 +67,6 @@ class _Bar:
     limit: tuple[float, str] | None = None
     at_least: bool = False
     if_short: tuple[str, str] | None = None  # its amount and share, next to a bar far shorter than its limit
-
-
-@dataclass(frozen=True)
-class LayoutFigures:
-    """The figures of one layout. None means unknown.
-
-    Attributes:
-      name: "" for the only layout.
-      traffic: None to draw no traffic.
-      marks: How a figure compares with that of a baseline, by the name of the figure: `✓ −25% better` and
-        `✓ −25%`.
-      unknown: Why a figure is unknown, by the name of the figure.
-      of_cpu_partition: Whether what the step sends is of XLA's partitioner on CPUs.
-    """
-
-    name: str = ""
-    step: Step | None = None
-    memory: MemoryNeed | None = None
-    traffic: StepTraffic | None = None
-    marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    unknown: Mapping[str, str] = field(default_factory=dict)
-    of_cpu_partition: bool = False
 
 
 def verdict_bars(

@@ -6,7 +6,7 @@ from inspector.hlo.analysis import Analysis
 from inspector.hlo.dataflow import CallFrame, Value
 from inspector.hlo.flops import product
 from inspector.hlo.module import Computation, Instruction, operand_names, operand_shapes
-from inspector.hlo.op_name import parse_op_name, with_first
+from inspector.hlo.op_name import PRODUCTS, READS, RETURN, UPDATES, parse_op_name, with_first
 from inspector.hlo.opcodes import CALLS, SAME_DATA
 from inspector.records.collectives import BY_OPCODE
 
@@ -14,10 +14,6 @@ _MOST_USERS = 64  # that are looked at for the name of one collective
 _PASS_ON = SAME_DATA | {"pad"}
 _INTO = _PASS_ON | {"fusion", "call"}
 _MOVED = _PASS_ON | {"element", "pass", "done", "copy-start", "collective", "slice", "concatenate"}
-# The names in JAX and in HLO of what multiplies and sums, reads or adds by index, and reduces by an opcode.
-PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "einsum", "dot", "convolution"})
-READS = frozenset({"gather", "take", "_take", "dynamic_slice", "dynamic-slice"})
-UPDATES = frozenset({"scatter-add", "scatter_add", "scatter"})
 _REDUCES = {
     "add": "reduce_sum",
     "maximum": "reduce_max",
@@ -27,7 +23,6 @@ _REDUCES = {
     "multiply": "reduce_prod",
 }
 _NAMES = {"product": PRODUCTS, "gather": READS, "scatter": UPDATES}
-RETURN = "return"  # the name in StableHLO of what only the results of the program need
 _OF_OPCODES = {"split": "slice", "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse"}
 
 

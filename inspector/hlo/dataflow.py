@@ -157,7 +157,7 @@ class Backward:
 
     >>> from inspector import hlo
     >>> from inspector.hlo.analysis import Analysis
-    >>> (module,) = hlo.parse('''HloModule m
+    >>> (module,) = hlo.parser.parse('''HloModule m
     ... ENTRY main {
     ...   x = f32[8,4] parameter(0)
     ...   y = f32[4,8] transpose(x), dimensions={1,0}

@@ -22,6 +22,11 @@ FUNCTIONS = ("jit(", "pjit(", "pmap(")  # how JAX begins the name of an operatio
 PHASES: tuple[Phase, ...] = get_args(Phase)
 # The backward pass, with the repeated computations.
 BACKWARD: frozenset[Phase] = frozenset({"backward", "rematerialised"})
+# The names in JAX and in HLO of what multiplies and sums, reads or adds by index, and reduces by an opcode.
+PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot", "einsum", "dot", "convolution"})
+READS = frozenset({"gather", "take", "_take", "dynamic_slice", "dynamic-slice"})
+UPDATES = frozenset({"scatter-add", "scatter_add", "scatter"})
+RETURN = "return"  # the name in StableHLO of what only the results of the program need
 
 
 def phase_text(phase: Phase) -> str:

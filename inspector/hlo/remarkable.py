@@ -33,7 +33,7 @@ def fingerprint(module: Module) -> str | None:
     ...   {name} = f32[8] parameter(0)
     ...   ROOT twice = f32[8] add({name}, {name})
     ... }}'''
-    >>> first, second = (hlo.parse(program(name))[0] for name in ("x", "y"))
+    >>> first, second = (hlo.parser.parse(program(name))[0] for name in ("x", "y"))
     >>> fingerprint(first) == fingerprint(second) != None
     True
     """

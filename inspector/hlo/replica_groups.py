@@ -15,7 +15,7 @@ import numpy as np
 
 from inspector.hlo.text import SQUARE
 from inspector.records.snapshot import Mesh
-from inspector.sharding.meshes import slices_of
+from inspector.sharding.meshes import primes_of, slices_of
 from inspector.text.errors import InvalidInput, shown
 
 # Positions that communicate. An empty tuple means one group of all devices.
@@ -417,17 +417,6 @@ def parts_of_axes(groups: Groups, mesh: Mesh) -> tuple[str, ...] | None:
             size = math.prod(factors[number][1] for number in own[first : first + count])
             parts.append(name if size == mesh.sizes[name] else f"{name}:({before}){size}")
     return tuple(parts)
-
-
-def primes_of(size: int) -> list[int]:
-    """Return the prime factors of a number, the smallest first."""
-    primes, factor = [], 2
-    while factor * factor <= size:
-        while size % factor == 0:
-            primes.append(factor)
-            size //= factor
-        factor += 1
-    return [*primes, size] if size > 1 else primes
 
 
 def _runs(chosen: Sequence[bool]) -> Iterator[tuple[int, int]]:

@@ -25,10 +25,11 @@ from inspector.hlo.collectives import positions_of
 from inspector.hlo.dataflow import Forward, Tree, leaves
 from inspector.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.hlo.opcodes import ANNOTATIONS, CALLS
-from inspector.hlo.replica_groups import numbers_of_groups, primes_of
+from inspector.hlo.replica_groups import numbers_of_groups
 from inspector.hlo.shardings import HloSharding, NamedMesh, PlaceDigit
 from inspector.records.collectives import BY_OPCODE
 from inspector.records.snapshot import Mesh, Spec
+from inspector.sharding.meshes import primes_of
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import part_of
 

@@ -35,6 +35,7 @@ from inspector.layout.forms import (
     RESERVED_NAMES,
     SWITCHES,
     from_json,
+    layout_of,
     opening_fields,
     parse,
     parse_leniently,

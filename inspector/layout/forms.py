@@ -13,6 +13,8 @@ from inspector.layout.layout import Layout
 from inspector.machines import targets
 from inspector.model import ModelEntry, Size
 from inspector.model.built_in.catalogue import CATALOGUE
+from inspector.records.snapshot import Snapshot
+from inspector.sharding.once import once_per_snapshot
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.field_parser import FieldParser, Parsed
 
@@ -344,3 +346,14 @@ def _mesh_for(text: str, target: str) -> tuple[int, ...]:
     if targets.is_target(target):
         targets.require_size(targets.parse(target), shape)
     return shape
+
+
+@once_per_snapshot
+def layout_of(snapshot: Snapshot) -> Layout | None:
+    """Return the layout of a Snapshot, or None if it has no valid one."""
+    if snapshot.layout is None:
+        return None
+    try:
+        return from_json(snapshot.layout)
+    except InvalidInput:
+        return None

@@ -98,7 +98,7 @@ def _collectives(array: jax.Array, target: NamedSharding) -> tuple[str, ...]:
     text = jax.jit(lambda x: x, out_shardings=target).lower(array).compile().as_text() or ""
     return tuple(
         BY_OPCODE[instruction.opcode].name
-        for module in hlo.parse(text)
+        for module in hlo.parser.parse(text)
         for _, instruction in module.instructions
         if instruction.opcode in BY_OPCODE
     )

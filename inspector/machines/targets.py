@@ -21,6 +21,11 @@ from inspector.text.formatting import counted
 
 # The kinds of targets, which are also kinds of a Snapshot's source.
 KINDS: tuple[Kind, ...] = ("tpu", "gpu")
+# A Snapshot can be opened on another machine than the one that measured, so none is called this machine.
+EMULATED = "on emulated devices"
+LOCAL = "on local devices"
+COMPILED = "nothing was run"
+PROFILED = "in a profile"
 # The names of their platforms in JAX.
 PLATFORMS = {"tpu": "tpu", "gpu": "cuda"}
 # The compiler needs a description of each GPU, which is in this folder.
@@ -279,3 +284,12 @@ def _of_gpus(chip_name: str, count: str) -> Target:
             f"{GPUS_PER_NODE} up to {MOST_GPUS:,}"
         )
     return Target("gpu", chip_name, number)
+
+
+def measured_where(snapshot: Snapshot) -> str:
+    """Return the part of a title that names the machine that measured the times of a Snapshot."""
+    if snapshot.source.kind == "local":
+        return LOCAL
+    if snapshot.source.kind == "profile":
+        return PROFILED
+    return COMPILED if snapshot.source.kind in KINDS else EMULATED

@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from inspector import audit
+import plotly.graph_objects as go
+
+from inspector import audit, figures
 from inspector.compare.board import aligned
 from inspector.files import output
 from inspector.machines.hardware import Chip
@@ -61,6 +63,17 @@ def content(
     else:
         raise InvalidInput(f"the suffix is {shown(suffix)}, but must be {' or '.join(SUFFIXES)}")
     return page(named, chip, notes)
+
+
+def picture(snapshots: Sequence[tuple[str, Snapshot]], chip: Chip | None, width_px: int) -> go.Figure:
+    """Return the layouts at a glance, with their verdict and their provenance."""
+    from inspector.answers import glance, provenance
+    from inspector.compare.compared import compared
+    from inspector.compare.verdict import headline
+
+    figure = glance.figure(glance.of(snapshots, chip), width_px)
+    verdict = [headline(compared(snapshots, chip)).replace("`", "")] if len(snapshots) > 1 else []
+    return figures.stamp.stamped_with(figure, [*verdict, *provenance.lines(snapshots)])
 
 
 def check_suffix(path: str | os.PathLike[str], allowed: Sequence[str] = SUFFIXES) -> str:

@@ -258,7 +258,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> ProgramAmounts 
         traffic=None if fused is None else dict(traffic),
         fusions=0.0 if fused is None else float(fused.fusions),
         given=known.given,
-        not_counted=tuple(sorted({calls.name for calls in hlo.work(module, analysis).kernels})),
+        not_counted=tuple(sorted({calls.name for calls in hlo.work.work(module, analysis).kernels})),
         contractions=known.contractions,
     )
 

@@ -176,7 +176,7 @@ class Setting:
         mapping = functools.partial(partition_spec, self.rules)
         return module.write(sizes if mesh is None else mesh.sizes, mapping, more)
 
-    def as_compiled(self, module: hlo.Module, mesh: Mesh) -> hlo.Module:
+    def as_compiled(self, module: hlo.module.Module, mesh: Mesh) -> hlo.module.Module:
         """Return a partitioned program after the passes for this kind of machine that change the bytes sent.
 
         mesh: that for which it was partitioned.
@@ -343,7 +343,7 @@ def partitioned_totals(
 
 
 def read_program(
-    of_one_device: hlo.Module,
+    of_one_device: hlo.module.Module,
     mesh: Mesh,
     lowered: Lowered,
     setting: Setting,
@@ -369,11 +369,11 @@ def read_program(
         updated = lowered.uses[0].updated
         collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=updated)
     else:
-        collectives = hlo.collectives(module, mesh, analysis)
+        collectives = hlo.collectives.collectives(module, mesh, analysis)
     collectives = simplified(collectives, analysis)
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)
-    work, traffic = hlo.work(module, analysis), setting.traffic(analysis)
+    work, traffic = hlo.work.work(module, analysis), setting.traffic(analysis)
     if kept is not None and traffic is not None:
         kept = residuals.with_traffic(kept, analysis, traffic)
     program = Program(
@@ -443,7 +443,7 @@ class PartitionedProgram:
       totals: its record without origins and conflicts, without arrays, and the same on other platforms.
     """
 
-    module: hlo.Module
+    module: hlo.module.Module
     totals: DescribedProgram
 
 
@@ -515,7 +515,7 @@ def partitioned_module(
     logical: bool,
     copy: RewritableModule | None = None,
     log: list[str] | None = None,
-) -> tuple[hlo.Module, Mesh]:
+) -> tuple[hlo.module.Module, Mesh]:
     """Return the program of one device of a mesh, and the mesh of the groups of its collectives.
 
     The mesh is another one with the same axes if it cannot be emulated.
@@ -531,7 +531,7 @@ def partitioned_module(
     """
     mesh = setting.mesh
 
-    def on(emulated: Mesh) -> hlo.Module:
+    def on(emulated: Mesh) -> hlo.module.Module:
         other = None if emulated is mesh else emulated
         written = setting.written(copy or lowered.for_partitioner, lowered, logical, other)
         text = with_costs(partitioned_prepared(written, emulated.size, log))

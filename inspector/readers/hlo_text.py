@@ -218,7 +218,7 @@ def snapshot_of(
         [text.assignment for text in texts if text.assignment is not None],
     )
     arrays = HloArrays(found_mesh)
-    room = hlo.Room()
+    room = hlo.replica_groups.Room()
     records = [_program(program, found_mesh, arrays, findings, room) for program in programs]
     findings += [*arrays.findings(), *_about_mesh(found_mesh, mesh)]
     snapshot = with_roles(
@@ -301,7 +301,7 @@ def _read_text(dumped: DumpedText, what: str) -> ModuleText:
     text = content.read_text(dumped.path, what)
     refuse_other_text(text.text, what)
     try:
-        modules = hlo.parse(text.text)
+        modules = hlo.parser.parse(text.text)
     except InvalidInput as refused:
         raise InvalidInput(f"{what} is not HLO text: {refused}") from None
     before = _before(dumped.before) if len(modules) == 1 else None
@@ -314,7 +314,7 @@ def _before(path: Path | None) -> Module | None:
     if path is None:
         return None
     try:
-        modules = hlo.parse(content.read_text(path, path.name).text)
+        modules = hlo.parser.parse(content.read_text(path, path.name).text)
     except InvalidInput:
         return None
     return modules[0] if len(modules) == 1 and modules[0].truncated is None else None
@@ -325,7 +325,7 @@ def _program(
     found_mesh: FoundMesh | None,
     arrays: HloArrays,
     findings: list[Finding],
-    room: hlo.Room,
+    room: hlo.replica_groups.Room,
 ) -> Program:
     """Return one program. Add its arrays, and a finding for each part that cannot be read."""
     name, module = text.name, text.module

@@ -238,7 +238,7 @@ def _text(proto: bytes, name: str) -> ModuleText | None:
             if part.number == _HLO_MODULE and part.wire == planes.LENGTH
         )
         replicas, partitions, assignment = _device_assignment(module)
-        modules = hlo.parse(_with_counts(text_of(module), replicas, partitions))
+        modules = hlo.parser.parse(_with_counts(text_of(module), replicas, partitions))
     except (StopIteration, planes.Damaged, RuntimeError, ValueError, InvalidInput):
         return None
     return ModuleText(name, name, modules, assignment=assignment) if len(modules) == 1 else None

@@ -5,6 +5,7 @@ An `Assessment` answers: does it fit, how long does a step take, and what does i
 It takes about 400 bytes as JSON, so links and results of searches contain it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -388,3 +389,25 @@ class Verdict(Record):
     per_token: bool = False
     figures: tuple[FigureVerdict, ...] = ()
     assumption: str | None = field(default=None, metadata=OMIT_NONE)
+
+
+@dataclass(frozen=True)
+class LayoutFigures:
+    """The figures of one layout. None means unknown.
+
+    Attributes:
+      name: "" for the only layout.
+      traffic: None to draw no traffic.
+      marks: How a figure compares with that of a baseline, by the name of the figure: `✓ −25% better` and
+        `✓ −25%`.
+      unknown: Why a figure is unknown, by the name of the figure.
+      of_cpu_partition: Whether what the step sends is of XLA's partitioner on CPUs.
+    """
+
+    name: str = ""
+    step: Step | None = None
+    memory: MemoryNeed | None = None
+    traffic: StepTraffic | None = None
+    marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    of_cpu_partition: bool = False

@@ -189,3 +189,14 @@ def one_mesh_text(mesh: Mesh, *, max_axes_of_size_1: int = 3) -> str:
         return f"device {mesh.devices[0]}"
     axes = mesh_text(mesh, max_axes_of_size_1=max_axes_of_size_1)
     return f"{axes}, devices {devices_text(mesh.devices, most=_MOST_DEVICES_LISTED)}"
+
+
+def primes_of(size: int) -> list[int]:
+    """Return the prime factors of a number, the smallest first."""
+    primes, factor = [], 2
+    while factor * factor <= size:
+        while size % factor == 0:
+            primes.append(factor)
+            size //= factor
+        factor += 1
+    return [*primes, size] if size > 1 else primes

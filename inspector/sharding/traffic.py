@@ -7,7 +7,8 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from inspector.records.snapshot import Collective
-from inspector.text.formatting import mesh_axes_text, some_text
+from inspector.records.statistics import by_key
+from inspector.text.formatting import bytes_text, counted, mesh_axes_text, some_text
 
 Axes: TypeAlias = tuple[str, ...] | None
 
@@ -240,3 +241,24 @@ def _total(terms: Iterable[tuple[Collective, int | None, int | None]]) -> int | 
     ]
     known = [(within, amount) for within, amount in amounts if amount is not None]
     return total_of_taken(known, 0, max) if len(known) == len(amounts) else None
+
+
+def grouped(rows: Iterable[Traffic]) -> dict[str, list[Traffic]]:
+    """Group rows by the text of their mesh axes, most known bytes first and unknown axes last.
+
+    Rows of the same axes over different networks are apart.
+    """
+    by_axes = by_key((axes_text(row), row) for row in rows)
+    return dict(sorted(by_axes.items(), key=lambda item: (item[1][0].mesh_axes is None, -_known(item[1]))))
+
+
+def total_text(rows: Sequence[Traffic]) -> str:
+    """Return the known bytes and the number of collectives with unknown bytes: `8.0 MiB + 2 unknown`."""
+    unknown = sum(row.instructions for row in rows if row.wire_bytes_per_device is None)
+    if all(row.wire_bytes_per_device is None for row in rows):
+        return "unknown"
+    return bytes_text(_known(rows)) + (f" + {counted(unknown, 'collective')} unknown" if unknown else "")
+
+
+def _known(rows: Sequence[Traffic]) -> int:
+    return sum(max(row.wire_bytes_per_device or 0, 0) for row in rows)

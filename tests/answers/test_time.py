@@ -7,9 +7,9 @@ import pytest
 from inspector.answers import summary
 from inspector.answers.section import Folded, Picture, Table
 from inspector.answers.time import flops_counts, measured, section
-from inspector.figures import timings
-from inspector.figures.timings import EMULATED, PROFILED
+from inspector.machines import targets
 from inspector.machines.hardware import CHIPS
+from inspector.machines.targets import EMULATED, PROFILED
 from inspector.media.markdown import render
 from inspector.prediction.step_model import modelled
 from inspector.records.snapshot import (
@@ -85,7 +85,7 @@ def test_the_machine_of_a_snapshot_is_not_called_this_one(kind: Kind, where: str
     mesh = Mesh((MeshAxis("x", 8),), tuple(range(8)), device_kind="cpu")
     program = Program("train_step", seconds=Seconds(steps=(1.0, 1.1)))
     snapshot = Snapshot(Source(kind, None, "now"), None, mesh, (), (program,))
-    assert timings.where(snapshot) == where
+    assert targets.measured_where(snapshot) == where
     said = render(measured(snapshot))
     assert "this machine" not in said and "8 emulated devices" in said and "share the cores" in said
     assert render([summary.line(snapshot)]).startswith("8 emulated devices")

@@ -16,7 +16,6 @@ from inspector.assessment.measured import MeasuredStep, measured_step
 from inspector.compare.compared import compared
 from inspector.compare.questions import questions
 from inspector.figures.timeline import timeline, trace_events
-from inspector.figures.verdict_bars import LayoutFigures
 from inspector.machines import hardware, targets
 from inspector.machines.links import collective_time
 from inspector.machines.mesh_links import links_of
@@ -27,6 +26,7 @@ from inspector.prediction.simulation import MEASURED
 from inspector.prediction.step_parts import measured_spans
 from inspector.readers import profile
 from inspector.records import snapshot as snapshots
+from inspector.records.assessment import LayoutFigures
 from inspector.records.snapshot import Program, Snapshot
 from inspector.text.formatting import seconds_text
 from tests.readers.profiles.tpu_files import Profile, usual_run

@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, expect
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.pictures import file as picture_file
-from inspector.media.streamlit.parts import report_downloads
+from inspector.media.streamlit.session import screenshot_mode
 from tests.browser import axe
 from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact
 from tests.compare import glances
@@ -79,7 +79,7 @@ def test_texts_do_not_overlap_in_the_fonts_of_this_machine(
             scrolled = "found => found.filter(one => one.scrollWidth > one.clientWidth + 1).length"
             assert page.locator("figure.drawing").evaluate_all(scrolled) == 0
             assert page.locator("figure.drawing svg:visible").count() == (count == 1)
-    svg = picture_file.picture(report_downloads._picture(named, chip), "svg").decode()
+    svg = picture_file.picture(report.picture(named, chip, screenshot_mode.WIDTH_PX), "svg").decode()
     page.set_content(svg[svg.index("<svg") :])
     assert page.locator("svg text").count() > 10
     assert page.evaluate(_COLLISIONS) == []

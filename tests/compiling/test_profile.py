@@ -65,7 +65,7 @@ def test_kinds_are_opcodes_of_the_program(scanned: tuple[Trace, str]) -> None:
     trace, text = scanned
     opcodes = {
         instruction.opcode
-        for module in hlo.parse(text)
+        for module in hlo.parser.parse(text)
         for computation in module.computations
         for instruction in computation.instructions
     }
@@ -82,7 +82,9 @@ def test_device_time_is_at_most_wall_time(scanned: tuple[Trace, str]) -> None:
 
 def test_every_run_of_a_collective_is_an_event(scanned: tuple[Trace, str]) -> None:
     trace, text = scanned
-    counted = sum(c.executions for module in hlo.parse(text) for c in hlo.collectives(module))
+    counted = sum(
+        c.executions for module in hlo.parser.parse(text) for c in hlo.collectives.collectives(module)
+    )
     assert counted == 4
     events = {operation.kind: operation.events for operation in trace.operations}
     assert events["all-reduce"] == counted * DEVICES * STEPS
@@ -90,7 +92,7 @@ def test_every_run_of_a_collective_is_an_event(scanned: tuple[Trace, str]) -> No
 
 def test_the_number_of_events_is_predicted(scanned: tuple[Trace, str]) -> None:
     trace, text = scanned
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     foretold = events_per_run(module) * DEVICES * STEPS
     # Some instructions, such as loop counters, have no event.
     assert foretold / 4 <= sum(operation.events for operation in trace.operations) <= foretold
@@ -193,7 +195,7 @@ ENTRY e {
 
 
 def test_a_fusion_has_the_kind_of_its_costliest_instruction() -> None:
-    kinds = kinds_of(hlo.parse(FUSIONS))
+    kinds = kinds_of(hlo.parser.parse(FUSIONS))
     assert {name: kinds[name] for name in ("one", "two", "three", "four", "five")} == {
         "one": "dot", "two": "fusion", "three": "dynamic-slice", "four": "dot", "five": "reduce",
     }  # fmt: skip

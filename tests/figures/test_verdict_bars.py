@@ -6,8 +6,8 @@ import pytest
 
 from inspector.assessment import part_text
 from inspector.figures import frame, labels, palette
-from inspector.figures.verdict_bars import BAR_PX, LayoutFigures, verdict_bars
-from inspector.records.assessment import MEMORY, MemoryNeed, Step, StepPart, StepTraffic
+from inspector.figures.verdict_bars import BAR_PX, verdict_bars
+from inspector.records.assessment import MEMORY, LayoutFigures, MemoryNeed, Step, StepPart, StepTraffic
 from inspector.records.assessment import STEP as STEP_TITLE
 from inspector.text.formatting import bytes_text, share_text
 from tests.figures import drawn

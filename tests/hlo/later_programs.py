@@ -137,7 +137,7 @@ def compiled(kind: str) -> dict[str, list[list[Any]]]:
     found = {}
     for name, (function, arguments) in programs(mesh).items():
         text = jax.jit(function).lower(*arguments).compile().as_text()
-        collectives = hlo.collectives(hlo.parse(text)[0], record)
+        collectives = hlo.collectives.collectives(hlo.parser.parse(text)[0], record)
         found[name] = [
             [collective.op, collective.mesh_axes, collective.wire_bytes_per_device]
             for collective in collectives

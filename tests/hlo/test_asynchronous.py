@@ -14,7 +14,7 @@ ADD = "add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(
 
 
 def module(text: str) -> Module:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     return module
 
 
@@ -72,7 +72,7 @@ def test_abbreviated_asynchronous_operation(name: str, contexts: str) -> None:
         f"ROOT r = {result} {opcode}-done(u)",
     )
     assert work(in_pieces) == work(at_once)
-    moved = [[(c.op, c.payload_bytes) for c in hlo.collectives(m)] for m in (in_pieces, at_once)]
+    moved = [[(c.op, c.payload_bytes) for c in hlo.collectives.collectives(m)] for m in (in_pieces, at_once)]
     assert moved[0] == moved[1]
 
 
@@ -81,7 +81,7 @@ def test_both_forms_of_an_all_reduce_start(started: str) -> None:
     """GPU compilers of 2025 and 2026 write different shapes. The text lacks the operand `lost`."""
     rest = "channel_id=1, replica_groups=[1,4]<=[4], use_global_device_ids=true, to_apply=add"
     module = entry(f"s = {started} all-reduce-start(lost), {rest}", "ROOT r = f32[64] all-reduce-done(s)")
-    (reduction,) = hlo.collectives(module)
+    (reduction,) = hlo.collectives.collectives(module)
     assert (reduction.payload_bytes, reduction.wire_bytes_per_device) == (256, 384)
     assert work(module).flops == 64
 
@@ -154,7 +154,7 @@ ENTRY e {
 def test_collective_in_several_fusions_counts_once() -> None:
     """For a TPU v5e the compiler splits the gather of a layer's weights; for a v5p it writes one gather."""
     result = module(FUSED)
-    collectives = hlo.collectives(result)
+    collectives = hlo.collectives.collectives(result)
     assert [(c.computation, c.asynchronous, c.executions) for c in collectives] == [
         ("begins", True, 1),
         ("e", False, 1),
@@ -186,4 +186,4 @@ def test_truncated_text_without_the_start() -> None:
     cut = FUSED[FUSED.index("ends {") : FUSED.index("ENTRY")]
     result = module("HloModule m, entry_computation_layout={()->f32[]}\n\n" + cut)
     assert result.truncated is not None
-    assert hlo.collectives(result) == ()
+    assert hlo.collectives.collectives(result) == ()

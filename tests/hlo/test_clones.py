@@ -42,8 +42,8 @@ def smoothed(u: jax.Array) -> jax.Array:
 def test_the_work_without_clones_is_that_of_the_jaxpr() -> None:
     u = jnp.ones((64, 64))
     compiled = jax.jit(smoothed).lower(u).compile()
-    (module,) = hlo.parse(compiled.as_text())
-    work = hlo.work(module)
+    (module,) = hlo.parser.parse(compiled.as_text())
+    work = hlo.work.work(module)
     expected = of_jaxpr(jax.make_jaxpr(smoothed)(u).jaxpr)
     assert work.flops == compiled.cost_analysis()["flops"] > 1.5 * expected
     assert work.flops_once == expected
@@ -54,8 +54,8 @@ def test_repeated_work_has_no_clones() -> None:
     mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:2])
     whole = NamedSharding(mesh, P())
     u = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=whole)
-    (module,) = hlo.parse(jax.jit(smoothed).lower(u).compile().as_text())
-    (repeated,) = hlo.repeated_work(module, Analysis(module), Mesh((MeshAxis("data", 2),), (0, 1))) or ()
+    (module,) = hlo.parser.parse(jax.jit(smoothed).lower(u).compile().as_text())
+    (repeated,) = hlo.work.repeated_work(module, Analysis(module), Mesh((MeshAxis("data", 2),), (0, 1))) or ()
     assert (repeated.devices, repeated.flops) == (2, of_jaxpr(jax.make_jaxpr(smoothed)(u).jaxpr))
 
 
@@ -71,8 +71,8 @@ def test_what_a_backward_pass_computes_again_has_no_clones(loops: bool) -> None:
     lowered = jax.jit(jax.grad(loss)).lower(u)
     found = []
     for options in ({}, {"xla_disable_hlo_passes": "fusion"}):
-        (module,) = hlo.parse(lowered.compile(compiler_options=options).as_text())
-        work, again = hlo.work(module), residuals.residuals(Analysis(module))
+        (module,) = hlo.parser.parse(lowered.compile(compiler_options=options).as_text())
+        work, again = hlo.work.work(module), residuals.residuals(Analysis(module))
         assert work.flops_once is not None and again is not None and again.flops
         assert (work.cloned_flops > 0) == (not options)
         found.append((work.flops_once, again.flops))
@@ -90,9 +90,9 @@ def test_fusions_that_run_each_other_twice_end() -> None:
     for n in range(1, 60):
         once, twice = fusion.format("p", n - 1), fusion.format("a", n - 1)
         text += f"\nf{n} {{\n p = f32[8] parameter(0)\n a = {once}\n ROOT b = {twice}\n}}\n"
-    (module,) = hlo.parse(
+    (module,) = hlo.parser.parse(
         f"{text}\nENTRY e {{\n p = f32[8] parameter(0)\n ROOT r = {fusion.format('p', 59)}\n}}\n"
     )
-    work = hlo.work(module)
+    work = hlo.work.work(module)
     assert Analysis(module).clones == {} and work.cloned_flops == 0
     assert work.flops == 8 * 2**59

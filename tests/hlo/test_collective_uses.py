@@ -74,6 +74,6 @@ STATE = "ROOT returned = (s32[], f32[4], f32[4], f32[4]) tuple"
     ],
 )  # fmt: skip
 def test_a_reduction_is_only_added_to_a_sum(lines: str, accumulates: bool) -> None:
-    (module,) = hlo.parse(LOOP.format(lines=lines))
+    (module,) = hlo.parser.parse(LOOP.format(lines=lines))
     known = {("body", "reduced"): "accumulation"} if accumulates else {}
     assert uses(Analysis(module)) == known

@@ -33,7 +33,9 @@ GRID = mesh(data=2, model=4)
 
 def found(name: str, on: Mesh | None = GRID) -> list[Collective]:
     return [
-        collective for module in hlo.parse(given.text(name)) for collective in hlo.collectives(module, on)
+        collective
+        for module in hlo.parser.parse(given.text(name))
+        for collective in hlo.collectives.collectives(module, on)
     ]
 
 
@@ -166,16 +168,16 @@ ENTRY %main (w: f32[4,8], v: f32[4,8], i: s32[2,1]) -> f32[8,8] {
 
 
 def test_a_collective_with_the_name_of_an_argument_has_that_of_its_first_user() -> None:
-    (module,) = hlo.parse(NAMED_BY_ARGUMENT)
-    names = {c.name: c.op_name for c in hlo.collectives(module, None)}
+    (module,) = hlo.parser.parse(NAMED_BY_ARGUMENT)
+    names = {c.name: c.op_name for c in hlo.collectives.collectives(module, None)}
     assert names == {
         "g": "jit(step)/jvp()/gather",
         "h": "jit(step)/transpose(jvp())/add",
         "a": "jit(f)/x",
     }
     # Without a user with another name, the name stays.
-    (module,) = hlo.parse(re.sub(r'"jit[^"]*"', "\"p['w']\"", NAMED_BY_ARGUMENT))
-    assert {c.op_name for c in hlo.collectives(module, None)} == {"p['w']", "p['v']"}
+    (module,) = hlo.parser.parse(re.sub(r'"jit[^"]*"', "\"p['w']\"", NAMED_BY_ARGUMENT))
+    assert {c.op_name for c in hlo.collectives.collectives(module, None)} == {"p['w']", "p['v']"}
 
 
 @given.needs_cases
@@ -224,10 +226,10 @@ def test_asynchronous_collective_printed_by_xla(name: str) -> None:
     """XLA prints the wrapped collective as part of the async-start."""
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     for module in given.text(name).split("// -----"):
-        (written,) = hlo.collectives(hlo.parse(module)[0])
+        (written,) = hlo.collectives.collectives(hlo.parser.parse(module)[0])
         bare = "\n".join(line for line in module.splitlines() if not line.startswith("//"))
         printed = hlo_of_jaxlib.hlo_module_from_text(bare).to_string()
-        (again,) = hlo.collectives(hlo.parse(printed)[0])
+        (again,) = hlo.collectives.collectives(hlo.parser.parse(printed)[0])
         for key in ("op", "asynchronous", "payload_bytes", "wire_bytes_per_device", "executions"):
             assert getattr(again, key) == getattr(written, key)
 
@@ -268,11 +270,11 @@ def test_whole_models() -> None:
 
 
 def one(instruction: str, header: str = "HloModule m, num_partitions=8", on: Mesh | None = None):
-    (module,) = hlo.parse(
+    (module,) = hlo.parser.parse(
         f"{header}\nENTRY e {{\n  a = f32[64]{{0}} parameter(0)\n  b = bf16[32]{{0}} parameter(1)\n"
         f"  z = s32[8]{{0}} parameter(2)\n  {instruction}\n}}\n"
     )
-    (collective,) = hlo.collectives(module, on)
+    (collective,) = hlo.collectives.collectives(module, on)
     return collective
 
 
@@ -378,13 +380,13 @@ def test_invalid_groups_name_the_instruction() -> None:
 
 
 def test_collective_in_an_applied_computation_has_unknown_executions() -> None:
-    (module,) = hlo.parse(
+    (module,) = hlo.parser.parse(
         "add {\n a = f32[] parameter(0)\n b = f32[] parameter(1)\n r = f32[] all-reduce(a)\n}\n"
         "unused {\n c = f32[] parameter(0)\n r = f32[] all-reduce(c)\n}\n"
         "ENTRY e {\n x = f32[8] parameter(0)\n z = f32[] constant(0)\n"
         " ROOT y = f32[] reduce(x, z), dimensions={0}, to_apply=add\n}\n"
     )
-    assert [(c.computation, c.executions) for c in hlo.collectives(module)] == [
+    assert [(c.computation, c.executions) for c in hlo.collectives.collectives(module)] == [
         ("add", None),
         ("unused", 0),
     ]
@@ -490,13 +492,13 @@ def test_the_depth_is_the_longest_path_of_equal_collectives(nodes: list[Any]) ->
         lines.append(f"%v{place} = f32[8] {op}({operands}), {options}")
     body = "\n".join(("%p = f32[8] parameter(0)", *lines))
     head = "HloModule m, num_partitions=8"
-    (module,) = hlo.parse(f"{head}\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n{body}\n}}\n")
+    (module,) = hlo.parser.parse(f"{head}\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n{body}\n}}\n")
 
     def chain(place: int, wanted: list[Any]) -> int:
         own = (chain(number, wanted) + (kinds[number] in wanted) for number in sources[place])
         return max(own, default=0)
 
-    found = hlo.collectives(module, GRID)
+    found = hlo.collectives.collectives(module, GRID)
     expected = {f"v{place}": chain(place, [kind]) for place, kind in enumerate(kinds) if kind}
     assert {c.name: c.depth for c in found} == expected
     for term in modelled(Program("f", collectives=found), GRID, CHIPS["v5e"]).terms:

@@ -72,10 +72,10 @@ def test_a_loop_without_a_trip_count_has_counts_of_one_iteration() -> None:
     mesh = mesh_record(GRID)
     known = compiled(partial(until, limit=5), X, weights(3))
     limit = jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(GRID, P()))
-    (module,) = hlo.parse(known.as_text())
-    counted = hlo.collectives(module, mesh)
-    (module,) = hlo.parse(compiled(until, X, weights(3), limit).as_text())
-    unknown = hlo.collectives(module, mesh)
+    (module,) = hlo.parser.parse(known.as_text())
+    counted = hlo.collectives.collectives(module, mesh)
+    (module,) = hlo.parser.parse(compiled(until, X, weights(3), limit).as_text())
+    unknown = hlo.collectives.collectives(module, mesh)
     inside = [collective for collective in unknown if collective.executions is None]
     assert inside and all(collective.executions_per_iteration == 3 for collective in inside)
     assert {collective.executions for collective in counted} == {15}
@@ -136,10 +136,10 @@ def test_trip_count_from_the_condition() -> None:
     for function in (loss_of_layers, jax.grad(loss_of_layers, argnums=(0, 1))):
         text = compiled(function, X, weights(12)).as_text()
         assert "known_trip_count" in text
-        (printed,) = hlo.parse(text)
-        (worked_out,) = hlo.parse(text.replace("known_trip_count", "hidden"))
-        assert hlo.collectives(worked_out, grid) == hlo.collectives(printed, grid)
-        assert {c.executions for c in hlo.collectives(printed, grid)} <= {1, 12}
+        (printed,) = hlo.parser.parse(text)
+        (worked_out,) = hlo.parser.parse(text.replace("known_trip_count", "hidden"))
+        assert hlo.collectives.collectives(worked_out, grid) == hlo.collectives.collectives(printed, grid)
+        assert {c.executions for c in hlo.collectives.collectives(printed, grid)} <= {1, 12}
 
 
 def test_loop_with_dynamic_limit_is_unknown() -> None:
@@ -275,7 +275,7 @@ def test_instruction_counts_match_xla(name: str) -> None:
     function, arguments = PROGRAMS[name]
     executable = compiled(function, *arguments)
     (theirs,) = executable.runtime_executable().hlo_modules()
-    (ours,) = hlo.parse(executable.as_text())
+    (ours,) = hlo.parser.parse(executable.as_text())
     expected = {
         computation.name: Counter(
             re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", str(i.opcode).removeprefix("HloOpcode.k")).lower()
@@ -315,10 +315,10 @@ def test_a_merged_all_reduce_has_the_label_of_its_largest_part() -> None:
 
     sizes = {"first": (8, 64), "wide": (64, 1024), "last": (1024, 4)}
     params = {name: sharded(shape) for name, shape in sizes.items()}
-    (module,) = hlo.parse(compiled(step, params, sharded((64, 8), "data")).as_text())
+    (module,) = hlo.parser.parse(compiled(step, params, sharded((64, 8), "data")).as_text())
     merged = [
         collective
-        for collective in hlo.collectives(module, mesh_record(GRID))
+        for collective in hlo.collectives.collectives(module, mesh_record(GRID))
         if collective.op == "all-reduce"
     ]
     largest = max(merged, key=lambda collective: collective.payload_bytes)

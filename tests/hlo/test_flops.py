@@ -17,7 +17,7 @@ jaxlib = pytest.importorskip("jaxlib._jax")
 
 
 def of_text(text: str) -> Work:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     return work(module)
 
 

@@ -43,9 +43,9 @@ PADDED = f"""%fused (a: f32[7,16]) -> f32[2,16] {{
 }}"""
 
 
-def module_of(fused: str, operands: str, results: str, entry: str) -> hlo.Module:
+def module_of(fused: str, operands: str, results: str, entry: str) -> hlo.module.Module:
     """Return a program that calls a computation in a fusion."""
-    (module,) = hlo.parse(f"""HloModule m, num_partitions=4
+    (module,) = hlo.parser.parse(f"""HloModule m, num_partitions=4
 %sum (x: f32[], y: f32[]) -> f32[] {{
   %x = f32[] parameter(0)
   %y = f32[] parameter(1)
@@ -60,8 +60,8 @@ ENTRY %main {{
     return module
 
 
-def collective_of(module: hlo.Module) -> Collective:
-    (collective,) = hlo.collectives(module, MESH)
+def collective_of(module: hlo.module.Module) -> Collective:
+    (collective,) = hlo.collectives.collectives(module, MESH)
     return collective
 
 

@@ -14,7 +14,7 @@ KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 
 def read(text: str, **options: object) -> FusedTraffic:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     result = fused_traffic(Analysis(module), **options)  # type: ignore[arg-type]
     assert result is not None
     return result
@@ -163,6 +163,6 @@ ENTRY e {
 
 
 def test_an_unknown_trip_count_makes_the_traffic_unknown() -> None:
-    (module,) = hlo.parse(LOOP.replace(f", {TRIPS}", ""))
+    (module,) = hlo.parser.parse(LOOP.replace(f", {TRIPS}", ""))
     result = fused_traffic(Analysis(module))
     assert not result.is_whole and set(result.parts) == {("loop",)}

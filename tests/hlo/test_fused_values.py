@@ -17,7 +17,7 @@ KERNEL = PlannedKernel(128, 128, 0.5, 0.6)
 
 
 def read(text: str, **options: Any) -> LiveValues:
-    live_values = fused_values(Analysis(hlo.parse(text)[0]), **options)
+    live_values = fused_values(Analysis(hlo.parser.parse(text)[0]), **options)
     assert live_values is not None
     return live_values
 

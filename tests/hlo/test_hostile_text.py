@@ -40,7 +40,9 @@ PIECES = [
 def read(text: str) -> None:
     """Run every analysis on a text, which may only raise InvalidInput."""
     try:
-        collectives = [c for module in hlo.parse(text) for c in hlo.collectives(module, GRID)]
+        collectives = [
+            c for module in hlo.parser.parse(text) for c in hlo.collectives.collectives(module, GRID)
+        ]
     except InvalidInput as refused:
         assert "\n" not in str(refused) and len(str(refused)) < 400
         return
@@ -97,10 +99,10 @@ def test_groups_of_too_many_devices_are_kept_as_written() -> None:
         + "\n".join(lines)
         + "\n  ROOT r = f32[4] copy(p)\n}\n"
     )
-    (module,) = hlo.parse(text)
-    assert all(one.device_groups for one in hlo.collectives(module, mesh))
-    for room, listed in ((hlo.Room(keep=640), 10), (hlo.Room(expand=100), 16)):
-        collectives = hlo.collectives(module, mesh, room=room)
+    (module,) = hlo.parser.parse(text)
+    assert all(one.device_groups for one in hlo.collectives.collectives(module, mesh))
+    for room, listed in ((hlo.replica_groups.Room(keep=640), 10), (hlo.replica_groups.Room(expand=100), 16)):
+        collectives = hlo.collectives.collectives(module, mesh, room=room)
         # The groups of the first two texts are expanded, and listed each time.
         assert sum(one.device_groups is not None for one in collectives) == listed
         assert {(one.group_size, one.groups) for one in collectives} == {(2, 32)}

@@ -52,8 +52,8 @@ WHOLE = 64 * 128 * (4 + 2)  # bytes of the operand and the result
     ],
 )
 def test_a_stated_cost_counts(config: str, flops: int | None, moved: int) -> None:
-    (module,) = hlo.parse(TEXT.format(config=config))
-    work = hlo.work(module)
+    (module,) = hlo.parser.parse(TEXT.format(config=config))
+    work = hlo.work.work(module)
     assert work.bytes_accessed == moved
     if flops is None:
         assert work.flops == 0 and work.not_counted == ("tpu_custom_call",)
@@ -65,7 +65,7 @@ def test_a_stated_cost_counts(config: str, flops: int | None, moved: int) -> Non
 
 
 def test_other_instructions_state_nothing() -> None:
-    (module,) = hlo.parse(TEXT.format(config=STATED))
+    (module,) = hlo.parser.parse(TEXT.format(config=STATED))
     entry = module.by_name["main"]
     assert kernel_costs.stated(entry.by_name["x"]) is None
     assert kernel_costs.stated(entry.by_name["k"]) == (FLOPS, MOVED)

@@ -23,7 +23,7 @@ each_case = pytest.mark.parametrize(
 
 
 def module_of(case: dict[str, Any]) -> Module:
-    (module,) = hlo.parse(case["text"])
+    (module,) = hlo.parser.parse(case["text"])
     return module
 
 
@@ -50,7 +50,7 @@ def sent(rows: list[list[Any]]) -> Counter[tuple[Any, ...]]:
 
 @each_case
 def test_a_program_sends_what_the_compiled_one_does(case) -> None:
-    collectives = hlo.collectives(passed(case), mesh_of(case))
+    collectives = hlo.collectives.collectives(passed(case), mesh_of(case))
     rows = [
         [collective.op, collective.mesh_axes, collective.wire_bytes_per_device] for collective in collectives
     ]
@@ -92,7 +92,7 @@ def collectives_after(
 ) -> list[str]:
     """Return the operations of the collectives of a program after the passes."""
     text = SUM.replace("=4", f"={partitions}")
-    (module,) = hlo.parse(f"{text}ENTRY e {{\n{entry}\n}}\n")
+    (module,) = hlo.parser.parse(f"{text}ENTRY e {{\n{entry}\n}}\n")
     after = as_compiled_for(module, kind, torus=torus)
     return [operation.opcode for _, operation in after.instructions if operation.opcode in BY_OPCODE]
 
@@ -185,10 +185,10 @@ def test_transfers_between_slices_are_apart_from_those_inside(transfers, expecte
     entry = f"""a = f32[8] parameter(0)
       moved = f32[8] collective-permute(a), channel_id=1, source_target_pairs={{{written}}}
       ROOT r = f32[8] add(moved, a)"""
-    (module,) = hlo.parse(f"HloModule m, num_partitions=16\nENTRY e {{\n{entry}\n}}\n")
+    (module,) = hlo.parser.parse(f"HloModule m, num_partitions=16\nENTRY e {{\n{entry}\n}}\n")
     result = as_compiled_for(module, "tpu", SLICES)
     mesh = Mesh((MeshAxis("a", 16),), tuple(range(16)))
-    permutes = hlo.collectives(result, mesh)
+    permutes = hlo.collectives.collectives(result, mesh)
     assert {permute.source_target_pairs for permute in permutes} == (expected or {tuple(transfers)})
     assert all(permute.wire_bytes_per_device == 32 for permute in permutes)
 
@@ -215,7 +215,9 @@ def test_an_array_is_gathered_again_for_the_operation_that_needs_it() -> None:
         "ROOT " + line("second", "dot", "%n249, %narrow_again", backward, more=product),
     ]  # fmt: skip
     header = "HloModule step, is_scheduled=false, num_partitions=8"
-    (module,) = hlo.parse("\n".join([header, "", "ENTRY %main {", *(f"  {each}" for each in lines), "}"]))
+    (module,) = hlo.parser.parse(
+        "\n".join([header, "", "ENTRY %main {", *(f"  {each}" for each in lines), "}"])
+    )
     mesh = Mesh((MeshAxis("a", 8),), tuple(range(8)))
-    gathers = hlo.collectives(as_compiled_for(module, "tpu", None), mesh)
+    gathers = hlo.collectives.collectives(as_compiled_for(module, "tpu", None), mesh)
     assert [gather.op_name for gather in gathers] == [forward, backward]

@@ -26,8 +26,8 @@ WINDOW = sum(min(query + 1, 128) for query in range(SEQ))
 
 
 def of_case(name: str) -> Work:
-    (module,) = hlo.parse((CASES / f"{name}.hlo").read_text())
-    return hlo.work(module)
+    (module,) = hlo.parser.parse((CASES / f"{name}.hlo").read_text())
+    return hlo.work.work(module)
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_scores_that_a_mask_leaves(queries: int, keys: int, window: int) -> None
 def test_a_solver_takes_at_least_as_long_as_its_bytes(name: str, bound: bool) -> None:
     """Its steps depend on each other, and nothing says at which share of the peak they run."""
     text = (CASES / f"{name}.hlo").read_text().replace("\n", ", is_scheduled=true\n", 1)
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     result = schedule(Analysis(module), ())
     assert result is not None
     (operation,) = (

@@ -11,7 +11,7 @@ from inspector.hlo.shapes import parse
 
 
 def read(text: str) -> LiveValues:
-    result = live_values(Analysis(hlo.parse(text)[0]))
+    result = live_values(Analysis(hlo.parser.parse(text)[0]))
     assert result is not None
     return result
 
@@ -51,7 +51,7 @@ def test_a_value_is_in_use_until_its_last_reader() -> None:
 
 def test_an_unscheduled_or_truncated_text_has_no_live_values() -> None:
     for text in (CHAIN.replace(", is_scheduled=true", ""), CHAIN[:-30]):
-        assert live_values(Analysis(hlo.parse(text)[0])) is None
+        assert live_values(Analysis(hlo.parser.parse(text)[0])) is None
 
 
 LOOP = """HloModule m, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }

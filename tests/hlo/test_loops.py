@@ -158,9 +158,9 @@ def test_trip_count_matches_execution(
     )  # fmt: skip
     low, high = (-128, 127) if dtype == "s8" else (-(2**31), 2**31 - 1)
     expected = simulated(start, step, limit, direction, low, high)
-    (module,) = hlo.parse(f"HloModule m\n{text}")
+    (module,) = hlo.parser.parse(f"HloModule m\n{text}")
     assert trips(module) == [expected]
-    (collective,) = hlo.collectives(module)
+    (collective,) = hlo.collectives.collectives(module)
     assert collective.executions == expected
 
 
@@ -196,7 +196,7 @@ ENTRY outer {{
   ROOT w = (f32[8], s32[]) while(t), condition=condition.1, body=body.1
 }}
 """.format(inner=text.replace("ENTRY main", "main"))
-    (module,) = hlo.parse(outer)
+    (module,) = hlo.parser.parse(outer)
     runs = Analysis(module).runs
     assert runs["main"].count == 7 * 2 + 1
     assert runs["body"].count == 5 * (7 * 2 + 1)
@@ -218,12 +218,12 @@ UNKNOWN = {
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_unknown_trip_count(name: str) -> None:
     text = PLAIN.format(t="s32", start=0, step=2, limit=9, op="add", sides="i, n", direction="LT")
-    assert trips(hlo.parse(text)[0]) == [5]
+    assert trips(hlo.parser.parse(text)[0]) == [5]
     before, after = UNKNOWN[name]
     assert before in text
-    (module,) = hlo.parse(text.replace(before, after))
+    (module,) = hlo.parser.parse(text.replace(before, after))
     assert trips(module) == [None]
-    (collective,) = hlo.collectives(module)
+    (collective,) = hlo.collectives.collectives(module)
     # A body without a caller does not run.
     assert collective.executions == (0 if "body" in name and "not there" in name else None)
 
@@ -235,18 +235,18 @@ def test_known_trip_count_is_used() -> None:
         r'backend_config="{\"known_trip_count\":{\"n\":\"42\"}}"',
         'backend_config={"a":{"b":1},"known_trip_count": {"n": 42}}',
     ):
-        (module,) = hlo.parse(text.replace("body=body", f"body=body, {printed}"))
+        (module,) = hlo.parser.parse(text.replace("body=body", f"body=body, {printed}"))
         assert trips(module) == [42]
 
 
 def test_recursive_garbage_terminates() -> None:
     ring = "a {\n p = f32[] parameter(0)\n r = f32[] call(p), to_apply=b\n s = f32[] all-reduce(p)\n}\n"
-    (module,) = hlo.parse(ring + ring.replace("a {", "b {").replace("=b", "=a"))
-    assert [collective.executions for collective in hlo.collectives(module)] == [None, None]
+    (module,) = hlo.parser.parse(ring + ring.replace("a {", "b {").replace("=b", "=a"))
+    assert [collective.executions for collective in hlo.collectives.collectives(module)] == [None, None]
     chain = "\n".join(f" a{n} = s32[] add(a{n - 1}, a{n - 1})" for n in range(1, 400))
     text = PLAIN.format(t="s32", start=0, step=2, limit=9, op="add", sides="i, n", direction="LT")
     text = text.replace("a = s32[] constant(0)", f"a0 = s32[] constant(0)\n{chain}")
-    (module,) = hlo.parse(text.replace("tuple(x, a)", "tuple(x, a399)"))
+    (module,) = hlo.parser.parse(text.replace("tuple(x, a)", "tuple(x, a399)"))
     assert trips(module) == [None]
 
 
@@ -265,11 +265,11 @@ def test_recursive_garbage_terminates() -> None:
     ],
 )
 def test_loops_of_whole_programs(name: str, expected: list[int | None]) -> None:
-    (module,) = hlo.parse(given.text(name))
+    (module,) = hlo.parser.parse(given.text(name))
     assert trips(module) == expected
     # The printed trip count agrees with the condition.
     unprinted = given.text(name).replace('"known_trip_count"', '"hidden"')
-    assert trips(hlo.parse(unprinted)[0]) == expected
+    assert trips(hlo.parser.parse(unprinted)[0]) == expected
 
 
 TRIPS_OF_XLA = {
@@ -286,4 +286,4 @@ TRIPS_OF_XLA = {
 @pytest.mark.parametrize("name", TRIPS_OF_XLA)
 def test_loops_of_xla_tests(name: str) -> None:
     (case,) = (c for c in given.modules_of_xla() if c["id"] == f"TripCountAnnotatorTest.{name}")
-    assert trips(hlo.parse(case["module"])[0]) == TRIPS_OF_XLA[name]
+    assert trips(hlo.parser.parse(case["module"])[0]) == TRIPS_OF_XLA[name]

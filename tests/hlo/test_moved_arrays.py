@@ -105,7 +105,7 @@ def test_argument_order() -> None:
     state = {name: jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=whole) for name in ("a", "b", "c")}
     # JAX drops the unused second argument.
     compiled = jax.jit(lambda x: x["a"] @ x["c"]).lower(state).compile()
-    (module,) = hlo.parse(compiled.as_text())
+    (module,) = hlo.parser.parse(compiled.as_text())
     entry = module.by_name[module.entry]
     named = {
         int(i.operands_text[1:-1]): i.metadata["op_name"]
@@ -141,7 +141,7 @@ def train_step(specs: Mapping[str, Any]) -> Module:
         return jax.tree.map(lambda w, g: w - 0.1 * g, state, gradients)
 
     jitted = jax.jit(step, out_shardings=shardings)
-    (module,) = hlo.parse(jitted.lower(state, batch).compile().as_text())
+    (module,) = hlo.parser.parse(jitted.lower(state, batch).compile().as_text())
     return module
 
 
@@ -152,7 +152,7 @@ def specs_of_moved(specs: Mapping[str, Any]) -> dict[str, set[str]]:
     moved = moved_arrays(module, [*paths, "batch"], paths)
     assert moved is not None
     ops: dict[str, set[str]] = {name: set() for name in specs}
-    for collective in hlo.collectives(module):
+    for collective in hlo.collectives.collectives(module):
         for path in paths_of(moved[collective.computation, collective.name], paths):
             ops[path.removeprefix("params/")].add(collective.op)
     return ops
@@ -197,7 +197,7 @@ def test_train_step_with_loops(name: str, counts: tuple[int, int], element_bytes
 
     counts: the gathers, and the reductions of gradients, of operation `op`.
     """
-    (module,) = hlo.parse(text(name))
+    (module,) = hlo.parser.parse(text(name))
     entry = module.by_name[module.entry]
     arguments = {int(i.operands_text[1:-1]): i.shape for i in entry.instructions if i.opcode == "parameter"}
     results = entry.root.shape.parts
@@ -205,7 +205,9 @@ def test_train_step_with_loops(name: str, counts: tuple[int, int], element_bytes
     outputs = [f"params/{n}" for n in range(len(results))]
     moved = moved_arrays(module, paths, outputs)
     assert moved is not None
-    gathers = [collective for collective in hlo.collectives(module) if collective.op == "all-gather"]
+    gathers = [
+        collective for collective in hlo.collectives.collectives(module) if collective.op == "all-gather"
+    ]
     assert len(gathers) == counts[0]
     for gather in gathers:
         (path,) = paths_of(moved[gather.computation, gather.name], paths)
@@ -216,7 +218,7 @@ def test_train_step_with_loops(name: str, counts: tuple[int, int], element_bytes
     # Three results per parameter: itself and two moments. A scalar metric is one result.
     gradients = {
         paths
-        for collective in hlo.collectives(module)
+        for collective in hlo.collectives.collectives(module)
         if collective.op == op
         and len(paths := paths_of(moved[collective.computation, collective.name], outputs)) == 3
     }
@@ -235,7 +237,7 @@ add { a = f32[] parameter(0)
 
 
 def moved(body: str, arguments: list[str], results: list[str]) -> dict[str, tuple[str, ...]] | None:
-    (module,) = hlo.parse(HEAD + body)
+    (module,) = hlo.parser.parse(HEAD + body)
     result = moved_arrays(module, arguments, results)
     return (
         None
@@ -403,7 +405,7 @@ def test_mutated_program_never_raises(name: str, data: st.DataObject) -> None:
     number = data.draw(st.integers(0, 9))
     mangled = re.sub(rf"index={number}\b", "index=1", "\n".join(lines))
     try:
-        modules = hlo.parse(mangled)
+        modules = hlo.parser.parse(mangled)
     except hlo.parser.InvalidInput:
         return
     for module in modules:

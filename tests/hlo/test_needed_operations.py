@@ -23,8 +23,8 @@ def operations(*lines: str) -> list[str | None]:
     text = (
         _HEAD.replace(" b =", "\n b =").replace(" ROOT", "\n ROOT").replace("{ ", "{\n ").replace(" }", "\n}")
     )
-    (module,) = hlo.parse(text + "\n".join(lines) + "\n}")
-    (collective,) = hlo.collectives(module)
+    (module,) = hlo.parser.parse(text + "\n".join(lines) + "\n}")
+    (collective,) = hlo.collectives.collectives(module)
     return [part.operation for part in collective.parts or (collective,)]
 
 

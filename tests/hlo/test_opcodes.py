@@ -30,7 +30,7 @@ ENTRY main_spmd {
 
 def answers(opcode: str) -> list[object]:
     """Return what analyses with sets of operations of their own say about the program."""
-    (module,) = hlo.parse(STEP.replace("OPERATION", opcode))
+    (module,) = hlo.parser.parse(STEP.replace("OPERATION", opcode))
     analysis = Analysis(module)
     live = fused_values(analysis)
     assert live is not None
@@ -39,7 +39,7 @@ def answers(opcode: str) -> list[object]:
         argument_uses(analysis, ["params/w", "batch/x"], ["params/w"]),
         gradient_results(analysis, ["params/w"]),
         [(buffer.value, buffer.first, buffer.last) for buffer in live.buffers],
-        hlo.work(module, analysis),
+        hlo.work.work(module, analysis),
         needed(module),
     ]
 

@@ -33,7 +33,7 @@ def opcodes(modules: tuple[Module, ...]) -> Counter[str]:
 @pytest.mark.parametrize("name", COUNTS)
 def test_instruction_counts_of_whole_programs(name: str) -> None:
     expected = COUNTS[name]
-    modules = hlo.parse(given.text(name))
+    modules = hlo.parser.parse(given.text(name))
     result = opcodes(modules)
     assert {opcode: result[opcode] for opcode in expected["counts"]} == expected["counts"]
     partitions = {module.partitions for module in modules}
@@ -54,11 +54,11 @@ def test_instruction_counts_of_whole_programs(name: str) -> None:
 @pytest.mark.parametrize("name", given.TRUNCATED)
 def test_truncated_dump(name: str) -> None:
     text = given.text(name)
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     assert module.entry is None and module.truncated.startswith("the text ends inside")
     lines = len(re.findall(r"^  (?:ROOT )?%", text, re.M))
     assert sum(opcodes((module,)).values()) == lines
-    assert {c.executions for c in hlo.collectives(module)} == {None}
+    assert {c.executions for c in hlo.collectives.collectives(module)} == {None}
 
 
 @given.each_source
@@ -76,7 +76,7 @@ def test_modules_agree_with_the_parser_of_xla(source: str) -> None:
             for computation in theirs.computations()
             for instruction in computation.instructions()
         )
-        result = opcodes(hlo.parse(case["module"]))
+        result = opcodes(hlo.parser.parse(case["module"]))
         # XLA parses an unknown `X-start` as an async-start around X.
         assert sum(result.values()) == sum(expected.values()), case["id"]
         for op in ("all-reduce", "all-gather", "reduce-scatter", "while", "conditional", "fusion"):
@@ -88,7 +88,7 @@ def test_modules_agree_with_the_parser_of_xla(source: str) -> None:
 @pytest.mark.parametrize("case", XLA_MODULES, ids=lambda case: case["id"])
 def test_xla_test_module(case: dict[str, Any]) -> None:
     try:
-        modules = hlo.parse(case["module"])
+        modules = hlo.parser.parse(case["module"])
     except InvalidInput as refused:
         assert TEMPLATE.search(case["module"]), refused
         assert "\n" not in str(refused)
@@ -98,7 +98,7 @@ def test_xla_test_module(case: dict[str, Any]) -> None:
     if "Verifier" in case["id"]:  # intentionally invalid
         return
     for module in modules:
-        hlo.collectives(module)
+        hlo.collectives.collectives(module)
 
 
 def test_literal_in_attributes() -> None:
@@ -110,7 +110,7 @@ ENTRY e {
 """
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     for written in (text, hlo_of_jaxlib.hlo_module_from_text(text).to_string()):
-        (module,) = hlo.parse(written)
+        (module,) = hlo.parser.parse(written)
         assert module.by_name["e"].root.attributes["literal"].startswith("s32[2,2]{1,0} {")
 
 
@@ -133,14 +133,14 @@ ENTRY %e () -> s32[1,3] {
 
 
 def test_origin_recovery_table_is_skipped() -> None:
-    (result,) = hlo.parse(RECOVERED)
+    (result,) = hlo.parser.parse(RECOVERED)
     assert result.name == "whole" and result.entry == "e" and result.truncated is None
     hlo_of_jaxlib = pytest.importorskip("jaxlib._hlo")
     printed = hlo_of_jaxlib.hlo_module_from_text(RECOVERED).to_string()
-    assert [module.name for module in hlo.parse(printed + printed)] == ["whole", "whole"]
+    assert [module.name for module in hlo.parser.parse(printed + printed)] == ["whole", "whole"]
     # A dump truncated after a quotation mark does not hide the next dump.
     cut = 'HloModule m\n\nENTRY e {\n  a = f32[] parameter(0), metadata={op_name="x"\n'
-    assert [module.name for module in hlo.parse(cut + printed)] == ["m", "whole"]
+    assert [module.name for module in hlo.parser.parse(cut + printed)] == ["m", "whole"]
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_origin_recovery_table_is_skipped() -> None:
     ids=["own", "shared"],
 )
 def test_several_modules(counts: dict[str, int], programs: tuple[str, str], names: tuple[str, str]) -> None:
-    assert {name: len(hlo.parse(given.text(name))) for name in counts} == counts
+    assert {name: len(hlo.parser.parse(given.text(name))) for name in counts} == counts
     text, other = map(given.text, programs)
-    both = hlo.parse(text + other + text)
+    both = hlo.parser.parse(text + other + text)
     assert [module.name for module in both] == [*names, names[0]]
     # A truncated dump does not hide the next dump.
-    cut = hlo.parse(text[: len(text) // 2] + "\n" + text)
+    cut = hlo.parser.parse(text[: len(text) // 2] + "\n" + text)
     assert [module.truncated is None for module in cut] == [False, True]
-    assert hlo.collectives(cut[1]) == hlo.collectives(both[0])
+    assert hlo.collectives.collectives(cut[1]) == hlo.collectives.collectives(both[0])
 
 
 WHOLE = """HloModule small, num_partitions=4, replica_count=2
@@ -209,7 +209,7 @@ StackFrames
 
 
 def test_fields_of_an_instruction() -> None:
-    (module,) = hlo.parse(WHOLE)
+    (module,) = hlo.parser.parse(WHOLE)
     assert (module.name, module.entry, module.partitions, module.replicas) == (
         "small",
         "main",
@@ -231,14 +231,14 @@ def test_fields_of_an_instruction() -> None:
 def test_stack_frames(where: str) -> None:
     header, body = WHOLE.split("\n", 1)
     text = f"{header}\n{TABLES}{body}" if where == "before" else WHOLE + TABLES
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     assert module.source(module.by_name["main"].root.metadata) == "two.py:7"
     assert module.source({"source_file": "/a/b.py", "source_line": "3"}) == "b.py:3"
     assert module.source({"stack_frame_id": "9"}) is None
 
 
 def test_source_outside_of_packages_is_preferred() -> None:
-    (module,) = hlo.parse(WHOLE + TABLES)
+    (module,) = hlo.parser.parse(WHOLE + TABLES)
 
     def source(frame: int) -> str | None:
         return module.source({"stack_frame_id": str(frame)})
@@ -262,7 +262,7 @@ def test_elements_of_tuples_as_operands() -> None:
         "  ROOT n = s32[] negate(%state#0)",
         "}",
     )
-    (module,) = hlo.parse("\n".join(lines))
+    (module,) = hlo.parser.parse("\n".join(lines))
     (computation,) = module.computations
     assert [i.opcode for i in computation.instructions] == [
         "parameter",
@@ -277,11 +277,11 @@ def test_elements_of_tuples_as_operands() -> None:
 
 
 def test_inline_operands() -> None:
-    (module,) = hlo.parse(
+    (module,) = hlo.parser.parse(
         "ENTRY e {\n ROOT a = f32[4] add(f32[4] all-reduce(f32[4] parameter(0)), f32[4] parameter(1))\n}"
     )
     assert opcodes((module,)) == {"add": 1, "all-reduce": 1, "parameter": 2}
-    (collective,) = hlo.collectives(module)
+    (collective,) = hlo.collectives.collectives(module)
     assert (collective.op, collective.payload_bytes) == ("all-reduce", 16)
 
 
@@ -303,15 +303,15 @@ def test_inline_operands() -> None:
 )
 def test_invalid_text_names_the_line(text: str, says: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        hlo.parse(text)
+        hlo.parser.parse(text)
     assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("end", range(len("HloModule s"), len(WHOLE) - 4, 7))
 def test_truncated_text(end: int) -> None:
-    (module,) = hlo.parse(WHOLE[:end])
+    (module,) = hlo.parser.parse(WHOLE[:end])
     assert module.truncated.startswith("the text ends")
-    for collective in hlo.collectives(module):
+    for collective in hlo.collectives.collectives(module):
         assert collective.executions in (None, 1)
 
 

@@ -202,9 +202,9 @@ def gradient(of: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def found(function: Callable[..., Any], *arguments: Any) -> tuple[Pipeline, ...]:
-    (module,) = hlo.parse(jax.jit(function).lower(*arguments).compile().as_text())
+    (module,) = hlo.parser.parse(jax.jit(function).lower(*arguments).compile().as_text())
     analysis = Analysis(module)
-    known = pipelines(analysis, hlo.collectives(module, None, analysis))
+    known = pipelines(analysis, hlo.collectives.collectives(module, None, analysis))
     assert known is not None
     return known
 
@@ -393,7 +393,7 @@ def test_ring_attention_is_no_pipeline(of: Callable[..., Any]) -> None:
     assert found(of(rings), rows, rows) == ()
 
 
-def with_parts(count: int) -> hlo.Module:
+def with_parts(count: int) -> hlo.module.Module:
     """A loop that carries so many arrays, and sends the first to the next device after a product."""
     state = f"(s32[], {', '.join(['f32[8,8]'] * (count + 1))})"
     parts = [f"p.{n} = f32[8,8] get-tuple-element(s), index={n + 2}" for n in range(count)]
@@ -424,14 +424,14 @@ def with_parts(count: int) -> hlo.Module:
         f"ROOT w = {state} while(a), condition=cond, body=body",
         "}",
     )
-    (module,) = hlo.parse("\n".join(lines))
+    (module,) = hlo.parser.parse("\n".join(lines))
     return module
 
 
 @pytest.mark.first_jax_is_enough
 def test_a_loop_that_carries_many_arrays_is_read_at_once() -> None:
     analysis = Analysis(with_parts(1000))
-    collectives = hlo.collectives(analysis.module, None, analysis)
+    collectives = hlo.collectives.collectives(analysis.module, None, analysis)
     started = time.process_time()
     assert pipelines(analysis, collectives) == ()  # no array has microbatches
     assert time.process_time() - started < 1
@@ -440,9 +440,9 @@ def test_a_loop_that_carries_many_arrays_is_read_at_once() -> None:
 @pytest.mark.first_jax_is_enough
 def test_pipelines_of_a_program_that_is_too_long_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     jitted = jax.jit(gradient(gpipe)).lower(sharded(WEIGHTS, "stage"), batches(8))
-    (module,) = hlo.parse(jitted.compile().as_text())
+    (module,) = hlo.parser.parse(jitted.compile().as_text())
     analysis = Analysis(module)
-    collectives = hlo.collectives(module, None, analysis)
+    collectives = hlo.collectives.collectives(module, None, analysis)
     assert pipelines(analysis, collectives)
     monkeypatch.setattr(module_of_pipelines, "_LEAST_STEPS", 0)
     monkeypatch.setattr(module_of_pipelines, "_STEPS_PER_INSTRUCTION", 0)

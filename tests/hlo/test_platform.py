@@ -25,7 +25,7 @@ ENTRY main {{
     ],
 )
 def test_the_platform_of_a_text(layout: str, attributes: str, platform: str | None) -> None:
-    (module,) = hlo.parse(TEXT.format(layout=layout, attributes=attributes))
+    (module,) = hlo.parser.parse(TEXT.format(layout=layout, attributes=attributes))
     assert platform_of(module) == platform
 
 
@@ -41,5 +41,5 @@ def test_the_platform_of_a_text(layout: str, attributes: str, platform: str | No
 )
 def test_the_platform_of_a_text_with_nothing_but_a_call(target: str, platform: str | None) -> None:
     call = TEXT.replace("negate(x){attributes}", f'custom-call(x), custom_call_target="{target}"')
-    (module,) = hlo.parse(call.format(layout="{1,0}"))
+    (module,) = hlo.parser.parse(call.format(layout="{1,0}"))
     assert platform_of(module) == platform

@@ -42,14 +42,14 @@ def two(x: Any, w: Any, sizes: Any) -> Any:
     return forward(jnp.tanh(forward(x, w, sizes)), jnp.swapaxes(w, 1, 2), sizes)
 
 
-def module_of(function: Any, platform: str) -> hlo.Module:
+def module_of(function: Any, platform: str) -> hlo.module.Module:
     lowered = jax.jit(function).trace(*ARGUMENTS).lower(lowering_platforms=(platform,))
-    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    (module,) = hlo.parser.parse(lowered.as_text(dialect="hlo"))
     return module
 
 
-def products(module: hlo.Module) -> float:
-    return sum(product.flops for product in hlo.work(module).matmul or ())
+def products(module: hlo.module.Module) -> float:
+    return sum(product.flops for product in hlo.work.work(module).matmul or ())
 
 
 @pytest.mark.parametrize(("function", "count"), [(forward, 1), (backward, 3), (two, 2)])
@@ -69,7 +69,7 @@ def test_a_kernel_multiplies_whole_tiles_and_masks_others_than_of_128_lanes(
     # The products of the forward pass, and of the gradients of rows and of matrices.
     arguments = (array(ROWS, inputs), array(GROUPS, inputs, outputs), array(GROUPS, dtype="int32"))
     lowered = jax.jit(backward).trace(*arguments).lower(lowering_platforms=("tpu",))
-    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    (module,) = hlo.parser.parse(lowered.as_text(dialect="hlo"))
     traffic = fused_traffic(Analysis(module))
     flops, rows = 3 * 2 * ROWS * inputs * outputs, ROWS / GROUPS
     assert traffic is not None and sum(traffic.grouped.values()) == flops
@@ -101,7 +101,9 @@ def test_the_rows_that_a_program_expects_count(platform: str) -> None:
     assert str(ROWS // 4) in clause
     (clause,) = ragged_rows.assumptions(module_of(backward, "tpu"))
     assert str(ROWS) in clause
-    read, all_read = (hlo.work(one).bytes_accessed or 0 for one in (module, module_of(backward, platform)))
+    read, all_read = (
+        hlo.work.work(one).bytes_accessed or 0 for one in (module, module_of(backward, platform))
+    )
     assert read < all_read
 
 
@@ -113,7 +115,7 @@ def test_rows_of_a_mapped_product_are_not_the_number_of_products(expected: int, 
 
     arguments = [jax.ShapeDtypeStruct((5, *one.shape), one.dtype) for one in ARGUMENTS]
     lowered = jax.jit(jax.vmap(stated)).trace(*arguments).lower(lowering_platforms=("tpu",))
-    (module,) = hlo.parse(lowered.as_text(dialect="hlo"))
+    (module,) = hlo.parser.parse(lowered.as_text(dialect="hlo"))
     assert products(module) == 5 * 3 * PRODUCT * share
     (clause,) = ragged_rows.assumptions(module)
     assert f"{round(ROWS * share)} rows" in clause
@@ -143,7 +145,7 @@ def test_a_kernel_without_the_statement_has_that_of_others_with_as_many_rows() -
             "}",
         )
     )
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     assert products(module) == PRODUCT // 4 + PRODUCT
     assert products(ragged_rows.with_stated_rows(module)) == 2 * PRODUCT // 4
 

@@ -74,9 +74,9 @@ use_global_device_ids=true, to_apply=add
 
 
 def read(text: str) -> tuple[Schedule | None, Analysis]:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     analysis = Analysis(module)
-    return schedule(analysis, hlo.collectives(module, None, analysis)), analysis
+    return schedule(analysis, hlo.collectives.collectives(module, None, analysis)), analysis
 
 
 def operations(schedule: Schedule | None, name: str) -> dict[str, ScheduledOperation]:
@@ -170,7 +170,7 @@ def test_flops_and_bytes_of_all_operations_add_up_to_those_of_the_program():
     text = jax.jit(jax.grad(loss)).lower(w, x).compile().as_text()
     schedule, analysis = read(text)
     assert schedule is not None
-    work = hlo.work(analysis.module, analysis)
+    work = hlo.work.work(analysis.module, analysis)
     times = {name: run.count for name, run in analysis.runs.items()}
     every = [
         (times[computation.name], operation)

@@ -50,8 +50,8 @@ def collectives(*instructions: str, on: Mesh | None = TWO) -> tuple[Collective, 
         + "\n".join(instructions)
         + "\n  ROOT %r = bf16[64,32]{1,0} copy(%p)\n}\n"
     )
-    (module,) = hlo.parse(text)
-    return hlo.collectives(module, on)
+    (module,) = hlo.parser.parse(text)
+    return hlo.collectives.collectives(module, on)
 
 
 ALL = '"{1,2}x{0:3}"'

@@ -34,7 +34,7 @@ ENTRY main {
 def collective(groups: str, mesh: Mesh = MESH) -> Collective:
     module = program_text.parsed(TEXT.replace("GROUPS", groups))
     assert module is not None
-    (collective,) = hlo.collectives(module, mesh)
+    (collective,) = hlo.collectives.collectives(module, mesh)
     return collective
 
 

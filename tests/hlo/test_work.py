@@ -43,7 +43,7 @@ def array(*shape: int, dtype: Any = jnp.float32) -> jax.ShapeDtypeStruct:
 
 
 def of_text(text: str) -> Work:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     return work(module)
 
 
@@ -158,7 +158,7 @@ def test_program_without_loops_matches_xla(name: str) -> None:
     function, arguments, same_bytes = PROGRAMS[name]
     lowered = jax.jit(function).lower(*arguments)
     executable = lowered.compile()
-    (module,) = hlo.parse(executable.as_text())
+    (module,) = hlo.parser.parse(executable.as_text())
     opcodes = {i.opcode for c in module.computations for i in c.instructions}
     theirs, ours = executable.cost_analysis(), work(module)
     if not opcodes & {"while", "conditional", "custom-call"}:
@@ -179,7 +179,7 @@ def test_modules_match_xla(source: str) -> None:
     for case in given.MODULES[source]():
         try:
             theirs = hlo_of_jaxlib.hlo_module_from_text(case["module"])
-            (ours,) = hlo.parse(case["module"])
+            (ours,) = hlo.parser.parse(case["module"])
         except (InvalidInput, RuntimeError, ValueError):
             continue
         every = [i for c in ours.computations for i in c.instructions]
@@ -640,7 +640,7 @@ def test_huge_numbers() -> None:
 def read(text: str) -> None:
     """Count the work of a text, which may only raise InvalidInput."""
     try:
-        works = [work(module) for module in hlo.parse(text)]
+        works = [work(module) for module in hlo.parser.parse(text)]
     except InvalidInput:
         return
     for each in works:
@@ -737,11 +737,11 @@ ENTRY e {
   ROOT r = f32[4]{0} add(nameless, attention)
 }
 """
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     assert work(module).not_counted == ("a custom call without a target", "flash_attention")
 
 
 def test_models_have_no_unknown_custom_calls() -> None:
     function = jax.jit(lambda x: jnp.tanh(x @ x).sum())
-    (module,) = hlo.parse(function.lower(jnp.ones((64, 64))).compile().as_text())
+    (module,) = hlo.parser.parse(function.lower(jnp.ones((64, 64))).compile().as_text())
     assert work(module).not_counted == ()

@@ -43,6 +43,7 @@ from inspector.compiled.causes import dependents, rules_behind
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
 from inspector.figures.timeline import trace_events, windows
 from inspector.files import strict_json
+from inspector.layout import layout_of
 from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import compare_verbs, render
@@ -194,7 +195,7 @@ def _figure(figure: object) -> None:
 
 
 def _array(snapshot: Snapshot, each: Any) -> None:
-    layout = board_link.layout_of(snapshot)
+    layout = layout_of(snapshot)
     _draw(
         [
             *array.maps(each, snapshot),
@@ -244,7 +245,7 @@ def _devices(snapshot: Snapshot) -> None:
     chosen = snapshot.mesh.devices[:1] or (0,)
     for groups in (None, ("params", "opt_state")):
         held = device_holdings.holdings(snapshot, chosen, groups)
-        _draw([devices.section(held), *devices.figures(snapshot, held, groups, section.text("x"))])
+        _draw([devices.section(held), *devices.copies(snapshot, held, groups, section.text("x"))])
         _json(dataclasses.asdict(held))
     if snapshot.mesh.processes:
         device_holdings.devices_of_process(snapshot, snapshot.mesh.processes[0])

@@ -103,7 +103,7 @@ def test_instructions_that_follow_each_other_through_tuples(tmp_path: Path) -> N
         text = (
             f"HloModule m\nENTRY e {{\n p = (f32[8]) parameter(0)\n{lines} ROOT r = f32[8] negate(g0)\n}}\n"
         )
-        (module,) = hlo.parse(text)
+        (module,) = hlo.parser.parse(text)
         of_program = kinds.of_program(module, ())
         start = time.process_time()
         assert of_program.later("p") >= {"a0", "a1"} and not of_program.later("a0")

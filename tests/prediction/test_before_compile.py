@@ -305,9 +305,9 @@ def test_a_step_has_an_upper_end_only_without_calls_of_lapack(name: str) -> None
     x = jnp.eye(64)
     for function in (solve, step):
         text = jax.jit(function).lower(x).compile().as_text()
-        (module,) = hlo.parse(text)
+        (module,) = hlo.parser.parse(text)
         analysis = Analysis(module)
-        program = Program("f", stage="partitioned", collectives=(), work=hlo.work(module, analysis))
+        program = Program("f", stage="partitioned", collectives=(), work=hlo.work.work(module, analysis))
         program = replace(program, open_choices=open_choices(analysis))
         found = predicted(program, test_fitting.MESH, test_fitting.CHIP)
         called = {*re.findall(r'custom_call_target="((?:lapack|blas)_\w+)"', text)}

@@ -368,7 +368,7 @@ def test_arguments_in_host_memory_are_no_part_of_device_memory() -> None:
         "  ROOT %r = (f32[8]{0}, f32[64]{0}) tuple(%c, %d)\n}\n"
     )
     for in_host, size in ((True, 8), (False, 8 + 64)):
-        (module,) = hlo.parse(text if in_host else text.replace(":S(5)", ""))
+        (module,) = hlo.parser.parse(text if in_host else text.replace(":S(5)", ""))
         use = memory_use(Analysis(module))
         assert use is not None and use.peak_bytes == 2 * 4 * size
     arguments = GroupBytes("params", 1, 32), GroupBytes("opt_state", 1, 256, True)

@@ -7,7 +7,8 @@ from html import escape
 
 import numpy as np
 
-from inspector.figures import chip_panels, labels
+from inspector import figures
+from inspector.figures import labels
 from inspector.figures.palette import color_of_axis
 from inspector.figures.whole_model.record import WholeModel, along_axes, coordinates
 from inspector.records.snapshot import Mesh
@@ -173,7 +174,7 @@ def _grids(mesh: Mesh) -> tuple[list[np.ndarray], str, list[str]]:
     crossing = crossing_axes(mesh)
     crosses = f"{and_text(crossing)} {'cross' if len(crossing) > 1 else 'crosses'} the data center network"
     notes = [crosses] if crossing else []
-    panels = chip_panels.panels_of(mesh) if len(set(mesh.devices)) == mesh.size else None
+    panels = figures.chip_panels.panels_of(mesh) if len(set(mesh.devices)) == mesh.size else None
     if panels is not None:
         return list(panels.cells), panels.heading, [*panels.notes, *notes]
     positions, slices = np.arange(mesh.size), slices_of(mesh)

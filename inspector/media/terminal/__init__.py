@@ -26,7 +26,7 @@ _MODULES = {
     "run": "run_verb",
     "same": "same_verb",
     "import": "make_verbs",
-    "show": "read_verbs",
+    "show": "show_verb",
     "shards": "read_verbs",
     "device": "read_verbs",
     "explain": "explain_verb",

@@ -28,16 +28,11 @@ PROGRAM = argument(
 )
 
 
-def program_of(layout: Layout) -> str:
-    """Return the train step, else the first program of the layout's model."""
-    return layout.step_program
-
-
 def explain(options: argparse.Namespace) -> Output:
     """Return the effects for the layout of a Snapshot or of a layout file."""
     layout = shared.read_layout(options.snapshot)
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
-    program = options.program or program_of(layout)
+    program = options.program or layout.step_program
     effects = _recorded(options.snapshot, program, chip) or computed(layout, program, chip)
     return shared.on_screen(options, lambda: typed_json.encode(effects), lambda: [section.section(effects)])
 

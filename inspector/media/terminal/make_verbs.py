@@ -51,7 +51,7 @@ def inspect(options: argparse.Namespace) -> None:
             print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
     if options.effects:
         chip = layout.machine.chip if layout.machine else None
-        result = replace(result, effects=effects.computed(layout, effects.program_of(layout), chip))
+        result = replace(result, effects=effects.computed(layout, layout.step_program, chip))
     shared.write_text(snapshot.dumps(result), options.output)
 
 
@@ -70,14 +70,12 @@ def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
         if request.known() is not None:
             print("cached from an earlier compile", file=sys.stderr)
         programs = service.programs(layout).start()  # in another process than the run
-        answer = shared.follow(request, _run_progress)
+        answer = shared.follow(
+            request, lambda status: " ".join(filter(None, (status.phase, status.progress.get("program"))))
+        )
         with suppress(InvalidInput):
             programs.wait().answer()  # the service then knows them
         return service.with_programs(answer, layout)
-
-
-def _run_progress(status: Status) -> str:
-    return " ".join(filter(None, (status.phase, status.progress.get("program"))))
 
 
 @verb(

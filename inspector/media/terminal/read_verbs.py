@@ -1,11 +1,10 @@
-"""Verbs that read a Snapshot: `show`, `shards`, `device`, `audit` and `predict`."""
+"""Verbs that read a Snapshot: `shards`, `device`, `audit` and `predict`."""
 
 import argparse
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from inspector import audit as audits
@@ -13,45 +12,37 @@ from inspector.answers import (
     activations,
     array,
     arrays,
-    catalogue,
     devices,
-    expert_load,
     exposed,
     improvements,
     measured,
     pipelines,
     prediction,
-    reshards,
     screen,
 )
-from inspector.answers import program_run as program_run_section
-from inspector.answers.catalogue import SECTIONS, Subject
+from inspector.answers.catalogue import Subject
 from inspector.answers.improvements import Improvement
 from inspector.answers.programs import main_first
-from inspector.answers.section import Block, text
 from inspector.assessment import assess
 from inspector.assessment.activations import recomputing_seconds
 from inspector.assessment.measured import measured_step
-from inspector.compare.board_link import layout_of
-from inspector.compiled.assumed import Assumed, with_assumed
+from inspector.compiled.assumed import with_assumed
 from inspector.figures.timeline import trace_events
 from inspector.files import output
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.layout.changes import SMALL
 from inspector.machines import hardware, targets
-from inspector.machines.hardware import Chip
 from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
+from inspector.media.terminal.show_verb import following_of, run_of
 from inspector.prediction.evidence import for_chip
 from inspector.prediction.predicted import predicted_in
 from inspector.prediction.step_parts import measured_spans
-from inspector.records import program_run, typed_json
-from inspector.records.program_run import ProgramRun
+from inspector.records import typed_json
 from inspector.records.snapshot import Effects, Program, Snapshot
 from inspector.sharding import device_holdings
 from inspector.sharding.memory_kinds import memory_kind
-from inspector.sharding.meshes import number_of_devices
 from inspector.sharding.sharding_text import inside_shard_map
 from inspector.sharding.totals import STATE_GROUPS
 from inspector.text.errors import InvalidInput, require_one_of
@@ -160,84 +151,6 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
 
 
 @verb(
-    "show",
-    "print the answers about a Snapshot, or about the folder of a recorded program, on one screen",
-    SNAPSHOT,
-    CHIP,
-    argument(
-        "--section",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help=f"print this section whole; repeat it for several: {', '.join(SECTIONS)}",
-    ),
-    shared.ALL,
-    shared.assumptions,
-    JSON,
-)
-def show(options: argparse.Namespace) -> Output:
-    """Return the answers, or sections."""
-    shared.chip_of(options)
-    for name in options.section:
-        require_one_of("--section", name, [*SECTIONS])
-    assumed = shared.assumed_of(options)
-
-    def plain() -> dict[str, Any]:
-        (snapshot,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-        return facts_of(snapshot, shared.chip_of(options, snapshot))
-
-    brief = not (options.all or options.section)
-    return Output(plain, lambda: _shown(options, assumed, brief), brief)
-
-
-def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
-    """Return source, layout and assessment as JSON, and the reshards of a run."""
-    return {
-        "source": typed_json.encode(snapshot.source),
-        "layout": snapshot.layout,
-        "assessment": typed_json.encode(assess(snapshot, chip)),
-        **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
-        **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
-        **exposed.json_of(snapshot, targets.chip_for(snapshot, chip)),
-        **({"activations": kept} if (kept := activations.to_json(snapshot, chip)) else {}),
-        **expert_load.json_of(snapshot),
-    }
-
-
-def _shown(options: argparse.Namespace, assumed: Assumed, brief: bool) -> list[Block]:
-    run = _run_of(options.snapshot)
-    if run is not None and not run.programs and not (Path(options.snapshot) / program_run.SNAPSHOT).is_file():
-        return [program_run_section.section(run)]
-    (recorded,) = with_assumed([shared.read_snapshot(options.snapshot)], assumed)
-    about = Subject.of(recorded, shared.chip_of(options, recorded), run)
-    if options.section:
-        return catalogue.blocks(about, options.section)
-    following = _next(run, recorded)
-    return answers(about, following) if brief else [*catalogue.blocks(about), *following]
-
-
-def answers(about: Subject, following: Sequence[Block] = ()) -> list[Block]:
-    """Return the answers for one screen, what to do next, and the sections with the rest."""
-    known = [key for key, make in SECTIONS.items() if any(make(about))]
-    more = text(f"More: --section {', '.join(known)}; all sections: --all.", quiet=True)
-    return [*screen.of_snapshot(about), *following, more]
-
-
-def _run_of(path: str) -> ProgramRun | None:
-    """Return the record of a folder of `run`; None for another file or folder."""
-    return program_run.read(path) if path and (Path(path) / program_run.FILE).is_file() else None
-
-
-def _next(run: ProgramRun | None, snapshot: Snapshot | None) -> list[Block]:
-    """Return the next command for a recorded program; nothing for a Snapshot."""
-    if run is None or (snapshot is not None and snapshot.source.processes > 1):
-        return []
-    devices = None if snapshot is None else number_of_devices(snapshot)
-    command = program_run_section.next_command(run, devices)
-    return [] if command is None else [command]
-
-
-@verb(
     "shards",
     "print the index range, replica, process and bytes of each shard of an array",
     SNAPSHOT,
@@ -326,7 +239,7 @@ def audit(options: argparse.Namespace) -> Output:
         lambda: [plain for row in rows for plain in _plain(row, fixes)],
         lambda: [
             *improvements.audited(snapshot, large or rows, fixes),
-            *_next(_run_of(options.snapshot), snapshot),
+            *following_of(run_of(options.snapshot), snapshot),
         ],
     )
 

@@ -69,7 +69,7 @@ def snapshots(profiles: dict[str, Profiled]) -> dict[str, Snapshot]:
 
 
 def own_program(snapshot: Snapshot, text: str) -> Program:
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     (program,) = (program for program in snapshot.programs if program.name == module.name)
     return program
 

@@ -45,9 +45,9 @@ ENTRY main {{
 }}
 """
     quoted = text.replace(backend, json.dumps(backend))
-    (module,), (other,) = hlo.parse(with_costs(text)), hlo.parse(with_costs(quoted))
-    work = hlo.work(module)
-    assert hlo.work(other) == work
+    (module,), (other,) = hlo.parser.parse(with_costs(text)), hlo.parser.parse(with_costs(quoted))
+    work = hlo.work.work(module)
+    assert hlo.work.work(other) == work
     return None if work.not_counted else work.flops
 
 

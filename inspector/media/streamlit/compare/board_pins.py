@@ -7,12 +7,11 @@ import streamlit as st
 
 from inspector.answers import provenance
 from inspector.compare import board as boards
-from inspector.compare import board_link
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
 from inspector.jobs.engine import Job
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Request
-from inspector.layout import Layout, presets
+from inspector.layout import Layout, layout_of, presets
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import downloads
@@ -92,7 +91,7 @@ def show(service: Inspection, board: Board, open_layout: Callable[[Layout], None
             icon = ":material/flag:" if place == board.baseline else ":material/keep:"
             with st.popover(plain(pin.name), icon=icon, key=f"pin:{place}"):
                 _menu(board, place)
-            if (layout := board_link.layout_of(pin.snapshot)) is not None:
+            if (layout := layout_of(pin.snapshot)) is not None:
                 label, key = "Open in Layout", f"pin_open:{place}"
                 buttons.draw(label, key, "edit", open_layout, layout, type="tertiary")
         _draw_add(service, board)

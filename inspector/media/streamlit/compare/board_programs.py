@@ -8,11 +8,10 @@ from dataclasses import replace
 
 import streamlit as st
 
-from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Outcome
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.layout.plan import NOT_PARTITIONED
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import asked, chip_choice, planning
@@ -72,7 +71,7 @@ def _missing(snapshot: Snapshot) -> Layout | None:
         return None
     if any(finding.code == NOT_PARTITIONED for finding in snapshot.findings):
         return None
-    return board_link.layout_of(snapshot)
+    return layout_of(snapshot)
 
 
 def _outcome(service: Inspection, layout: Layout, start: bool = False) -> Outcome[PartitionedPrograms]:

@@ -2,10 +2,9 @@
 
 import streamlit as st
 
-from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.jobs.inspection import Inspection
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import run_panel
 from inspector.media.streamlit.session import asked, pins, screenshot_mode
@@ -49,7 +48,7 @@ def _plans(board: Board) -> list[tuple[str, Layout, Snapshot]]:
     """Return the name, layout and plan of each pin that is only planned; equal layouts once."""
     plans: dict[str, tuple[str, Layout, Snapshot]] = {}
     for pin in board.pins:
-        layout = board_link.layout_of(pin.snapshot)
+        layout = layout_of(pin.snapshot)
         if pin.snapshot.source.kind == "plan" and layout is not None:
             plans.setdefault(layout.key(), (pin.name, layout, pin.snapshot))
     return [*plans.values()]

@@ -6,11 +6,10 @@ import streamlit as st
 
 from inspector.answers import provenance
 from inspector.compare import board as boards
-from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.jobs import serving
 from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.media.streamlit.page import buttons, last_problem, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
@@ -174,7 +173,7 @@ def _draw_open(entry: LibraryEntry, opened: Snapshot | Board) -> None:
     buttons.draw("Open", "library_open", "open_in_full", _open, entry, opened, type="primary")
     if isinstance(opened, Board):
         return
-    layout = board_link.layout_of(opened)
+    layout = layout_of(opened)
     if layout is not None:
         help = "Open its layout on the Layout page."
         buttons.draw("Edit layout", "library_edit", "edit", _edit, layout, type="tertiary", help=help)

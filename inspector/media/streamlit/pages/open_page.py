@@ -10,13 +10,12 @@ from typing import Any
 import streamlit as st
 
 from inspector.answers import unknown
-from inspector.compare import board_link
 from inspector.files.sources import READERS
 from inspector.jobs import serving
 from inspector.jobs.engine import Job, Status
 from inspector.jobs.program_run import folder_snapshot
 from inspector.jobs.request import Progress, Request
-from inspector.layout import parse_given_mesh
+from inspector.layout import layout_of, parse_given_mesh
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import snapshot_panels, summary_panel
@@ -67,7 +66,7 @@ def show() -> None:
     name, snapshot = opened[0], stated_counts.applied(opened[1])
     summary_panel.show_opened(name, snapshot)
     # The layout that this project made the Snapshot from, if there is one.
-    layout = None if unknown.imported_from(snapshot) else board_link.layout_of(snapshot)
+    layout = None if unknown.imported_from(snapshot) else layout_of(snapshot)
     snapshot_panels.show(snapshot_panels.draw_tabs(_TABS_KEY), snapshot, layout)
     page_width.measure()
     _write_link(name, snapshot)

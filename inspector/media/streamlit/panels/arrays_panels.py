@@ -147,7 +147,7 @@ def show_devices(snapshot: Snapshot, _: Layout | None) -> None:
     render.show(
         [
             devices.facts(held),
-            *devices.figures(snapshot, held, groups, hint),
+            *devices.copies(snapshot, held, groups, hint),
             devices.table(held),
             *devices.uncounted(held),
         ],

@@ -15,11 +15,11 @@ from inspector.answers.improvements import Improvement
 from inspector.answers.section import Facts, more_text, with_code
 from inspector.assessment import assess
 from inspector.audit import Fix
-from inspector.compare import board, board_link
+from inspector.compare import board
 from inspector.jobs.engine import Status
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Progress
-from inspector.layout import Layout, from_json
+from inspector.layout import Layout, from_json, layout_of
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -54,7 +54,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     if snapshot.mesh is None:
         st.info(audit.gaps(snapshot)[0], icon=":material/help:")
         return
-    changeable = layout or board_link.layout_of(snapshot)
+    changeable = layout or layout_of(snapshot)
     chip = None
     choices, listed = st.container(), st.container()
     if page_width.content_px() < page_width.NARROW_PX:
@@ -189,7 +189,7 @@ def _draw(
 ) -> None:
     """Draw an improvement and its buttons. `in_full` adds the rest of its message, the fix,
     the comparison, and the array."""
-    finding, current = improvement.finding, layout or board_link.layout_of(snapshot)
+    finding, current = improvement.finding, layout or layout_of(snapshot)
     fix = _fix(snapshot, finding, layout) if in_full and finding and layout else None
     effect = improvement.effect
     expressible = fix is not None if effect is None else effect.layout is not None

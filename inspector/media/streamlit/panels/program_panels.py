@@ -6,6 +6,7 @@ from typing import Any
 
 import streamlit as st
 
+from inspector import figures
 from inspector.answers import (
     causes,
     collectives,
@@ -26,7 +27,6 @@ from inspector.answers.section import Block, Picture
 from inspector.assessment import assess
 from inspector.compare.measured import local_runs
 from inspector.compiled.causes import conflicts_of
-from inspector.figures.timeline import WHOLE_STEP, windows
 from inspector.jobs import serving
 from inspector.layout import Layout
 from inspector.machines import targets
@@ -157,11 +157,13 @@ def show_timeline(predicted: Predicted, program: Program) -> None:
     assert predicted.simulated is not None
     state = st.session_state
     measured = measured_spans(program)
-    periods = windows(predicted.simulated, program, measured)
+    periods = figures.timeline.windows(predicted.simulated, program, measured)
     end = max(end for _, end in periods.values())
     step = (predicted.program, predicted.chip.name, end)
     further = sum(span.end - span.start for span in predicted.simulated.spans if span.basis == "loop")
-    one_layer = next((period for name, period in periods.items() if name != WHOLE_STEP), None)
+    one_layer = next(
+        (period for name, period in periods.items() if name != figures.timeline.WHOLE_STEP), None
+    )
     one_layer = one_layer if further > end / 2 else None
     shown: _Shown = state.get(_SHOWN, _Shown(step, one_layer))
     if shown.step != step:

@@ -1,15 +1,15 @@
 """The shard map: one array cut into blocks, and the mesh in the colors of the blocks."""
 
+from __future__ import annotations
+
 import functools
 
 import plotly.graph_objects as go
 import streamlit as st
 
+from inspector import figures
 from inspector.answers import array as array_section
 from inspector.answers import collectives, devices, unknown
-from inspector.figures.block_grid import Arrangement
-from inspector.figures.block_map import block_map, split_dimensions, why_no_map
-from inspector.figures.mesh_map import mesh_map
 from inspector.layout import Layout
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -39,11 +39,12 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         render.show([missing] if missing else [])
         return
     selection.draw([candidate.path for candidate in snapshot.arrays])
-    reason = why_no_map(array, mesh)
+    reason = figures.block_map.why_no_map(array, mesh)
     if reason is not None:
         st.info(plain(reason), icon=":material/block:")
         return
-    blocks, devices = _maps(array, mesh, _arrangement(array, mesh))
+    drawn = (array, mesh, _arrangement(array, mesh), _highlighted(array, mesh), page_width.half_px())
+    blocks, devices = _maps(*drawn)
     left, right = page_width.halves()
     with left:
         _chart(blocks, "block_map", array)
@@ -69,18 +70,18 @@ def _show_shards(array: Array, snapshot: Snapshot) -> None:
             render.show([array_section.attributes(array, snapshot), array_section.shards(array, snapshot)])
 
 
-def _maps(array: Array, mesh: Mesh, arrangement: Arrangement) -> tuple[go.Figure, go.Figure]:
-    return _cached_maps(array, mesh, arrangement, _highlighted(array, mesh), page_width.half_px())
-
-
 @functools.lru_cache(maxsize=64)
-def _cached_maps(
-    array: Array, mesh: Mesh, arrangement: Arrangement, highlight: int | None, width_px: int
+def _maps(
+    array: Array,
+    mesh: Mesh,
+    arrangement: figures.block_grid.Arrangement,
+    highlight: int | None,
+    width_px: int,
 ) -> tuple[go.Figure, go.Figure]:
     """Return the block map and the mesh map. Most changes on a page leave both as they are."""
     return (
-        block_map(array, mesh, arrangement, highlight=highlight, width_px=width_px),
-        mesh_map(array, mesh, highlight=highlight, width_px=width_px),
+        figures.block_map.block_map(array, mesh, arrangement, highlight=highlight, width_px=width_px),
+        figures.mesh_map.mesh_map(array, mesh, highlight=highlight, width_px=width_px),
     )
 
 
@@ -110,14 +111,14 @@ def _highlighted(array: Array, mesh: Mesh) -> int | None:
     return value if value in placement.block else None
 
 
-def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
+def _arrangement(array: Array, mesh: Mesh) -> figures.block_grid.Arrangement:
     """Draw the choice of dimensions for an array of rank 3 or more, and return it."""
     shape = array.shape or ()
     rank = len(shape)
     if rank < 3:
-        return Arrangement()
+        return figures.block_grid.Arrangement()
     names = {dimension: dimension_text(array, mesh, dimension) for dimension in range(rank)}
-    split = split_dimensions(array, mesh)
+    split = figures.block_map.split_dimensions(array, mesh)
     others = [dimension for dimension in reversed(range(rank)) if dimension not in split]
     default = sorted((*split, *others[: max(2 - len(split), 0)]))
     at: dict[int, int] = {}
@@ -133,7 +134,7 @@ def _arrangement(array: Array, mesh: Mesh) -> Arrangement:
             if dimension not in drawn:
                 at[dimension] = st.slider(f"Index along {plain(names[dimension])}", 0, shape[dimension] - 1)
     if drawn == default:
-        return Arrangement()
+        return figures.block_grid.Arrangement()
     # The last dimension runs along the lines of the page, as in printed arrays.
     half = len(drawn) // 2 if len(drawn) > 1 else 0
-    return Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))
+    return figures.block_grid.Arrangement(tuple(drawn[:half]), tuple(drawn[half:]), tuple(at.items()))

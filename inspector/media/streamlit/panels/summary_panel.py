@@ -12,8 +12,7 @@ from inspector.answers import assessed, findings, sharding_errors, subject, summ
 from inspector.answers.section import Block, Facts, Folded, Picture, more_text, with_code
 from inspector.assessment import assess
 from inspector.audit import CODES
-from inspector.compare import board_link
-from inspector.layout import Layout, presets
+from inspector.layout import Layout, layout_of, presets
 from inspector.layout.script import script
 from inspector.media.streamlit.page import page_width
 from inspector.media.streamlit.page.plain_text import plain
@@ -107,7 +106,7 @@ def baseline(layout: Layout, assessment: Assessment) -> tuple[str, Assessment] |
         state[_NOW] = layout.model, key
     shown[key] = assessment
     for pin in pins.board().pins[-1:]:
-        pinned = board_link.layout_of(pin.snapshot)
+        pinned = layout_of(pin.snapshot)
         if (
             pinned is not None
             and (pinned.model, pinned != layout) == (layout.model, True)

@@ -3,13 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.answers import glance, provenance
-from inspector.compare.compared import compared
-from inspector.compare.verdict import headline
-from inspector.figures import stamp
 from inspector.machines.hardware import Chip
 from inspector.media import report
 from inspector.media.streamlit.page.plain_text import plain
@@ -46,11 +41,5 @@ def show(
                 type="secondary",
                 help=f"{meaning} Takes a few seconds.",
             )
-    picture_buttons.draw(lambda: _picture(pins, chip), f"{key}:picture", "sharding-comparison")
-
-
-def _picture(pins: Sequence[tuple[str, Snapshot]], chip: Chip | None) -> go.Figure:
-    """Return the layouts at a glance, as wide as a slide, with their verdict and their provenance."""
-    figure = glance.figure(glance.of(pins, chip), screenshot_mode.WIDTH_PX)
-    verdict = [headline(compared(pins, chip)).replace("`", "")] if len(pins) > 1 else []
-    return stamp.stamped_with(figure, [*verdict, *provenance.lines(pins)])
+    make = partial(report.picture, pins, chip, screenshot_mode.WIDTH_PX)
+    picture_buttons.draw(make, f"{key}:picture", "sharding-comparison")

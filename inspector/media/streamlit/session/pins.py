@@ -18,7 +18,7 @@ from inspector.compare.board import Board, Pin
 from inspector.compare.board_link import LinkedPin
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.library import NameUnknown
-from inspector.layout import Layout
+from inspector.layout import Layout, layout_of
 from inspector.media.streamlit.session import chip_choice, planning, user, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.records.snapshot import Snapshot
@@ -68,7 +68,7 @@ def replace_plan(layout: Layout, run: Snapshot) -> None:
     pinned = board()
     replaced = tuple(
         replace(pin, snapshot=run)
-        if pin.snapshot.source.kind == "plan" and board_link.layout_of(pin.snapshot) == layout
+        if pin.snapshot.source.kind == "plan" and layout_of(pin.snapshot) == layout
         else pin
         for pin in pinned.pins
     )
@@ -217,7 +217,7 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
       InvalidInput: the model cannot be traced with these sizes.
     """
     for known in before.pins:
-        if known.name == pin.name and board_link.layout_of(known.snapshot) == pin.layout:
+        if known.name == pin.name and layout_of(known.snapshot) == pin.layout:
             return known.snapshot
     if (finished := planning.run_of(service, pin.layout)) is not None:
         return finished

@@ -24,6 +24,7 @@ from inspector.media.terminal import (
     render,
     screen,
     search_verb,
+    show_verb,
 )
 from inspector.media.terminal.options import CHIP, Output, Verb, argument, verb
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -330,7 +331,7 @@ def plan(options: argparse.Namespace) -> Output:
     if options.whole:
         return Output(planned.to_json, list)
     return Output(
-        lambda: read_verbs.facts_of(planned, chip), lambda: read_verbs.answers(Subject.of(planned, chip))
+        lambda: show_verb.facts_of(planned, chip), lambda: show_verb.answers(Subject.of(planned, chip))
     )
 
 
@@ -341,7 +342,7 @@ _AS_VERB = (
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool(read_verbs.show, ("snapshot", "chip", "all", *_ASSUMPTIONS), _AS_VERB.format("show")),
+        Tool(show_verb.show, ("snapshot", "chip", "all", *_ASSUMPTIONS), _AS_VERB.format("show")),
         Tool(
             explain_verb.explain,
             _EXPLAIN,

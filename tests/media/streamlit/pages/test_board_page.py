@@ -13,11 +13,11 @@ from streamlit.testing.v1 import AppTest
 from benchmarks.processes import until
 from inspector import layout as layouts
 from inspector.compare import board as boards
-from inspector.compare import board_link
 from inspector.compare.board import Board
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Request
+from inspector.layout import layout_of
 from inspector.media.streamlit.pages import board_page
 from inspector.media.streamlit.session import view_link
 from inspector.records import snapshot
@@ -142,7 +142,7 @@ def test_a_link_is_planned(page_of) -> None:
     assert board.names == ("Data + tensor", "FSDP") and board.baseline == 1
     assert {snapshot.source.kind for snapshot in board.snapshots} == {"plan"}
     assert (
-        board_link.layout_of(board.snapshots[1])
+        layout_of(board.snapshots[1])
         == layouts.parse(
             {"mesh": "8", "rules": "batch=data,embed=data", "layers": "2", "depth": "64"}
         ).unwrap()
@@ -413,7 +413,7 @@ def test_the_layout_page_has_the_pin_button(open_page) -> None:
     page.press("pin")
     board: Board = page.test.session_state["board"]
     assert board.names == ("Data + tensor 2x4",)
-    assert board_link.layout_of(board.snapshots[0]) == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
+    assert layout_of(board.snapshots[0]) == layouts.parse({"depth": "64", "layers": "2"}).unwrap()
 
 
 def test_a_short_link_of_another_server_says_so(page_of, user_files: Path) -> None:
@@ -426,5 +426,5 @@ def test_the_current_layout_is_added_once(page_of) -> None:
     page = page_of(Board().pinned("one", found()))
     checked(page.button(key="pin_current").click().run())
     snapshot, added = board_of(page).snapshots
-    assert snapshot == found() and board_link.layout_of(added) == layouts.parse({}).unwrap()
+    assert snapshot == found() and layout_of(added) == layouts.parse({}).unwrap()
     assert not [button for button in page.button if button.key == "pin_current"]

@@ -6,7 +6,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.media import report
-from inspector.media.streamlit.parts import picture_buttons, report_downloads
+from inspector.media.streamlit.parts import picture_buttons
+from inspector.media.streamlit.session import screenshot_mode
 from tests.media import hostile
 from tests.media.streamlit.drawn_figures import figures
 from tests.media.streamlit.scripted_page import PATIENCE
@@ -71,7 +72,7 @@ def test_the_page_shows_why_a_picture_failed() -> None:
 
 def test_the_picture_has_every_layout_and_its_provenance() -> None:
     pins = [("one", hostile.snapshot("a")), (NAME, hostile.snapshot("a", (None, ("modela",))))]
-    figure = report_downloads._picture(pins, None)
+    figure = report.picture(pins, None, screenshot_mode.WIDTH_PX)
     texts = [annotation.text for annotation in figure.layout.annotations]
     assert sum(text.startswith("one (baseline)") for text in texts) == 3
     assert not [text for text in texts if "<img" in text]

@@ -14,6 +14,7 @@ from inspector.compare.board import MOST_PINS, Board
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.engine import Requester
 from inspector.jobs.inspection import Inspection
+from inspector.layout import layout_of
 from inspector.media.streamlit.session import kept_pins, user
 from tests.media.streamlit.scripted_page import PATIENCE
 
@@ -79,9 +80,7 @@ def test_a_session_without_pins_asks_and_restores_the_layouts():
     board = board_of(page)
     assert board.names == ("A", "B") and board.baseline == 1
     sent = board_link.parse(TWO)
-    assert [board_link.layout_of(snapshot) for snapshot in board.snapshots] == [
-        pin.layout for pin in sent.pins
-    ]
+    assert [layout_of(snapshot) for snapshot in board.snapshots] == [pin.layout for pin in sent.pins]
     assert page.text[0].value == "2"  # drawn again with the pins
     kept = board_link.parse(urllib.parse.parse_qs(data(page)["text"]))
     assert [(pin.name, pin.layout) for pin in kept.pins] == [(pin.name, pin.layout) for pin in sent.pins]
