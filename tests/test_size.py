@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9320,
+    "answers": 9331,
     "assessment": 1499,
     "audit": 4376,
     "compare": 5082,

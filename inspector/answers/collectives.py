@@ -377,7 +377,10 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
 
     planned: whether a plan of the same layout can be made, which records them.
     """
-    step = f"{title(program.name)}, source line{'s' * (' and ' in lines_text(collective))} "
+    # A program can be named like its phase.
+    known = [phase for phase in phases(collective) if phase != "unknown"]
+    of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
+    step = f"{', '.join(of)}, source line{'s' * (' and ' in lines_text(collective))} "
     blocks: list[Block] = [text(*detail(collective)), text(step, *_source(collective), ".")]
     if (said := pipelines.of_collective(program, collective.name)) is not None:
         blocks.append(text(*with_code(said)))

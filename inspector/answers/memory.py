@@ -32,6 +32,7 @@ from inspector.prediction.evidence import for_chip
 from inspector.prediction.memory import UNEXPLAINED, Breakdown, Fit
 from inspector.records.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.records.statistics import sum_known
+from inspector.sharding.array_groups import USE_GROUPS
 from inspector.sharding.meshes import on_cpu
 from inspector.text.formatting import bytes_text
 from inspector.text.program_names import noun, subject, title
@@ -219,7 +220,13 @@ def _limit(chip: Chip | None) -> tuple[int | None, str]:
 
 
 def _peak_sentence(use: MemoryUse, most: str = "") -> str:
-    return f"At its peak, {most}{bytes_text(use.peak_bytes)} are in use."
+    groups = sorted(use.groups, key=lambda group: -group.bytes[use.peak])
+    parts = ", ".join(
+        f"{USE_GROUPS[group.group]} {bytes_text(group.bytes[use.peak])}"
+        for group in groups
+        if group.bytes[use.peak] >= 0.01 * use.peak_bytes
+    )
+    return f"At its peak, {most}{bytes_text(use.peak_bytes)} are in use: {parts}."
 
 
 def compilers_figure(program: Breakdown, use: MemoryUse) -> str:
@@ -252,6 +259,7 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
             "Bytes:bytes": lambda row: sum(value.bytes for value in row),
             "Padding:bytes": lambda row: sum(value.padding for value in row),
             "Values:count": lambda row: len(row),
+            "Group": lambda row: USE_GROUPS[row[0].group],
             "Shape on one device:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",
         },

@@ -258,7 +258,7 @@ def _resized(array: Array, before: Mapping[str, SizeValue], layout: Layout) -> t
     """Return the shape of an array after a change of the sizes from `before` to those of the layout."""
     names = [_size_name(axis, layout) for axis in axes_of(array, layout)]
     return tuple(
-        layout.sizes[name] if name is not None and before[name] == length else length  # type: ignore[misc]
+        layout.sizes[name] if name is not None and before.get(name) == length else length  # type: ignore[misc]
         for name, length in zip(names, array.shape or (), strict=True)
     )
 

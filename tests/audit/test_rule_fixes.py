@@ -217,3 +217,12 @@ def test_a_finding_that_no_rule_causes_has_no_fix() -> None:
         assert smallest_change(snapshot, finding, layout) is None
     gone = Finding("warning", "dropped-logical-axis", "not so", "params/DotReluDot_0/W2")
     assert smallest_change(snapshot, gone, layout) is None
+
+
+def test_a_layout_without_a_size_leaves_the_lengths_of_its_dimensions() -> None:
+    """A file can have the layout of another version, or a damaged one."""
+    snapshot, other = planned(layout_of({})), layout_of({"batch": "16"})
+    sizes = {name: size for name, size in snapshot.layout["sizes"].items() if name != "batch"}
+    damaged = replace(snapshot, layout={**snapshot.layout, "sizes": sizes})
+    again, before = replanned(damaged, other), replanned(snapshot, layout_of({}))
+    assert [array.shape for array in again.arrays] == [array.shape for array in before.arrays]

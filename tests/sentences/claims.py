@@ -367,9 +367,14 @@ def needs(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
     return False
 
 
-def peak(evidence: Evidence, *, size: str, most: str = "", **_rest: str) -> bool:
-    """Accept bytes that XLA allocates."""
-    return bool(most) or largest_part(evidence, size=size)
+def peak(evidence: Evidence, *, size: str, parts: str, most: str = "", **_rest: str) -> bool:
+    """Accept parts that are at most the whole, and bytes that XLA allocates."""
+    if not most and not largest_part(evidence, size=size):
+        return False
+    texts = re.findall(r"[\d.,]+ (?:B|KiB|MiB|GiB)", parts)
+    rounded = sum(map(_half, (size, *texts)))
+    listed = sum(amount(part) for part in texts)
+    return 0.9 * amount(size) - rounded <= listed <= 1.02 * amount(size) + rounded
 
 
 def replicated(evidence: Evidence, *, array: str, size: str, count: str, **_rest: str) -> bool:
