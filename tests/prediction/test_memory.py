@@ -421,7 +421,7 @@ def test_a_sum_of_the_backward_pass_that_begins_with_zeros_is_no_activation() ->
         'metadata={op_name="jit(f)/transpose(jvp())/scatter-add"}\n'
         '  ROOT %r = f32[8]{0} multiply(%sum, %kept), metadata={op_name="jit(f)/transpose(jvp())/mul"}\n}\n'
     )
-    (module,) = hlo.parse(text)
+    (module,) = hlo.parser.parse(text)
     use = memory_use(Analysis(module))
     assert use is not None
     assert {value.name for value in use.values if value.group == "activation"} == {"kept"}
