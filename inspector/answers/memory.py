@@ -340,9 +340,14 @@ def _numbers(programs: Sequence[Breakdown]) -> Folded:
 
 
 def _missing(name: str, numbers: Mapping[str, int | None]) -> int | None:
-    """Return the bytes of a part without a figure: 0; None of a peak, or if no part of the whole is known."""
+    """Return the bytes of a part that a program lacks: 0, or None if it is unknown.
+
+    That is so of a peak, and of all parts of arguments or results of which none was matched.
+    """
     whole = name.partition(":")[0]
-    return None if name == "Peak" or numbers.get(f"{whole}: {UNEXPLAINED}", 0) == numbers[whole] != 0 else 0
+    unmatched = numbers.get(f"{whole}: {UNEXPLAINED}", 0)
+    unknown = name == "Peak" or (unmatched != 0 and unmatched == numbers[whole])
+    return None if unknown else 0
 
 
 def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:

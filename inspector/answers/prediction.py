@@ -37,7 +37,15 @@ from inspector.prediction.step_parts import measured_spans
 from inspector.records.assessment import LayoutFigures, Step
 from inspector.records.snapshot import Mesh, Program, Snapshot
 from inspector.sharding.traffic import traffic
-from inspector.text.formatting import and_text, bytes_text, counted, mesh_axes_text, seconds_text, share_text
+from inspector.text.formatting import (
+    and_text,
+    bytes_text,
+    capitalized,
+    counted,
+    mesh_axes_text,
+    seconds_text,
+    share_text,
+)
 from inspector.text.program_names import noun, title
 
 HOW_COMPUTED, BARS = "How it is computed", "step_parts"
@@ -111,7 +119,7 @@ def sentence(predicted: Predicted, devices: int) -> Text | Notice:
 def _unsure(predicted: Predicted) -> str:
     """Return why the prediction was not checked, or the costs that it leaves out."""
     if predicted.outside is not None:
-        return f". {predicted.outside[0].upper()}{predicted.outside[1:]}."
+        return f". {capitalized(predicted.outside)}."
     if not predicted.at_least:
         return ""
     more = "".join(map(_iteration_text, predicted.each_iteration))

@@ -154,13 +154,12 @@ def _answers(about: Subject, program: Program | None, assessment: Assessment) ->
 
 
 def _wider(snapshot: Snapshot, program: Program | None) -> Iterator[Block]:
-    """Yield why a program that was compiled for CPUs sends more bytes than it would on a chip."""
+    """Yield that a compiler for CPUs sends some values in a larger type than the program's."""
     if program is None or platform_of(snapshot, program) != "cpu":
         return
     rows = partitioned_traffic.rows_of(snapshot) or ()
     if any(row.program == program.name and "wider" in row.reasons for row in rows):
-        meaning = partitioned_traffic.MEANINGS["wider"]
-        yield text(f"Traffic is of {meaning}: XLA for CPUs computes bfloat16 in float32.", quiet=True)
+        yield text("XLA for CPUs sends some values in a larger type than that of the program.", quiet=True)
 
 
 def _reason(assessment: Assessment) -> tuple[Block, ...]:

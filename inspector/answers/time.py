@@ -122,16 +122,18 @@ def measured(snapshot: Snapshot) -> tuple[Block, ...]:
             " CPU devices share the cores of one machine. The times compare layouts on that machine; they do "
             "not predict an accelerator."
         )
-    times = (_times_table(timed), *_timeit(timed))
-    blocks: list[Block] = [text(note, quiet=True), *modelled_and_measured(snapshot)]
+    times: tuple[Block, ...] = (_times_table(timed), *_timeit(timed))
+    blocks: list[Block] = [text(note, quiet=True)]
     if stepped:
         steps = Picture(
             "timing_steps",
             "Step times",
             lambda width_px: figures.timings.steps(snapshot.programs, where, width_px=width_px),
         )
-        blocks[1:1], times = [steps], (Folded("All measured times", times),)
-    return (Section("measured", "Measured times", (*blocks, *times)),)
+        blocks.append(steps)
+        times = (Folded("All measured times", times),)
+    blocks += [*modelled_and_measured(snapshot), *times]
+    return (Section("measured", "Measured times", tuple(blocks)),)
 
 
 def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:

@@ -100,6 +100,22 @@ class AuditContext:
         return own | {a.path: folded.path for folded in self.folds("params") for a in folded.arrays}
 
     @functools.cached_property
+    def mapped(self) -> frozenset[str]:
+        """The paths of the inputs of programs with a `shard_map`, whose in_specs can ask for all of them."""
+        return frozenset(
+            one.path
+            for program in self.snapshot.programs
+            if program.schedule is not None
+            and any(
+                "shard_map" in (operation.op_name or "").split("/")
+                for computation in program.schedule.computations
+                for operation in computation.operations
+            )
+            for one in program.shardings
+            if one.role == "input"
+        )
+
+    @functools.cached_property
     def trivial(self) -> frozenset[str]:
         """Mesh axes of size 1."""
         return frozenset(axis.name for axis in self.mesh.axes if axis.size == 1)

@@ -201,21 +201,11 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     remedy = None
     if axes and names:
         remedy = f"Add a rule for {and_text(names, 'or')} to {' + '.join(axes)}."
-    elif not _can_be_mapped(folded, context) and (spec := _even_spec(folded.first, axes, context)):
+    elif context.mapped.isdisjoint(array.path for array in folded.arrays) and (
+        spec := _even_spec(folded.first, axes, context)
+    ):
         remedy = f"`{spec_text(spec)}` shards it evenly."
     return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
-
-
-def _can_be_mapped(folded: Fold, context: AuditContext) -> bool:
-    """Return whether a program with a `shard_map` takes an array: its in_specs can ask for all of it."""
-    paths = {array.path for array in folded.arrays}
-    return any(
-        "shard_map" in (operation.op_name or "").split("/")
-        for program in context.snapshot.programs
-        if program.schedule and any(one.role == "input" and one.path in paths for one in program.shardings)
-        for computation in program.schedule.computations
-        for operation in computation.operations
-    )
 
 
 def _even_spec(array: Array, axes: tuple[str, ...], context: AuditContext) -> Spec | None:

@@ -136,21 +136,7 @@ def _rows(name: str, before: Sequence[Collective], after: Sequence[Collective]) 
     ]
     reasons = _reasons(before, after)
     for axes, op in dict.fromkeys(key for amount in amounts for key in amount):
-        old, new = (
-            amount.get(
-                (axes, op),
-                Traffic(
-                    axes,
-                    op,
-                    instructions=0,
-                    executions=0,
-                    payload_bytes=0,
-                    wire_bytes_per_device=0,
-                    conditional=False,
-                ),
-            )
-            for amount in amounts
-        )
+        old, new = (amount.get((axes, op), Traffic(axes, op)) for amount in amounts)
         why: tuple[Reason, ...] = ()
         known = None not in (old.wire_bytes_per_device, new.wire_bytes_per_device)
         if known and not _close(old.wire_bytes_per_device, new.wire_bytes_per_device):

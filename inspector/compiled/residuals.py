@@ -87,7 +87,7 @@ class _KeptGathers:
             counted |= kept.keys()
             if size:
                 paths, source = gather.arrays or (), gather.source
-                yield KeptGather(gather.name, size, paths, source)
+                yield KeptGather(gather.name, size, paths, source, gather.payload_bytes)
 
     def _kept(self, result: Buffer) -> list[Buffer]:
         """Return the buffers with this value, or with copies of it, that the backward pass reads."""

@@ -1,5 +1,6 @@
 """The operations that need collectives: their names in the text, and those that the flow of data proves."""
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 
 from inspector.hlo.analysis import Analysis
@@ -211,6 +212,7 @@ def _read(
       found: gets the names, and None for an operation whose name is not proved.
       element: the number in a tuple of the part that is followed. None for all of it.
     """
+    read = functools.partial(_read, analysis, own=own, visits=visits, found=found)
     result = value is computation.root
     for user in analysis.users(computation).get(value.name, ()):
         if next(visits, None) is None:
@@ -225,32 +227,19 @@ def _read(
                 c for c in analysis.module.callees(user) if place in c.parameters and c.root is not None
             ]
             rest = None if does in CALLS else element
-            through = [
-                _read(
-                    analysis, c, value=c.parameters[place], own=own, visits=visits, found=found, element=rest
-                )
-                for c in inside
-            ]
+            through = [read(c, c.parameters[place], element=rest) for c in inside]
             if any(through) and does in CALLS and all(c.root.does != "tuple" for c in inside if c.root):
-                result = _read(analysis, computation, user, own, visits, found) or result
+                result = read(computation, user) or result
             elif not inside or any(through):
                 found.add(None)
         elif does == "tuple":
             at = operand_names(user).index(value.name)
-            result = (
-                _read(analysis, computation, value=user, own=own, visits=visits, found=found, element=at)
-                or result
-            )
+            result = read(computation, user, element=at) or result
         elif own and name == own and (does not in _MOVED or _OF_OPCODES.get(own, own) == user.opcode):
             found.add(_proved(user, name) if name == _proved(user, name) else None)
         elif does in _MOVED:
             following = None if does == "element" else element
-            result = (
-                _read(
-                    analysis, computation, value=user, own=own, visits=visits, found=found, element=following
-                )
-                or result
-            )
+            result = read(computation, user, element=following) or result
         elif does in ("elementwise", "select", "compare", "broadcast"):
             found.add(None)  # it reads what others need
         else:

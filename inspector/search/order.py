@@ -401,7 +401,7 @@ def scaled_to_measured(entries: Sequence[Entry]) -> list[Entry]:
     """Return the candidates with the estimated seconds times the mean ratio of measured to estimated ones.
 
     For emulated devices, whose speed is that of this machine: the estimate before a run only orders layouts.
-    Entrys are as they were if none was measured.
+    They are as they were if none was measured.
     """
     ratios = [
         math.log(entry.compiled.measured / entry.partitioned.seconds)

@@ -1,7 +1,7 @@
 """Run one search: partition the possible best ones, compile the most promising, and keep the results.
 
 Bounds of all candidates are computed first. They are partitioned in the order of their bounds, until the
-bounds of all others are above the entry of the last candidate that is listed (branch and bound). So the
+bounds of all others are above the value of the last candidate that is listed (branch and bound). So the
 listed candidates are those that partitioning all of them would give.
 """
 
@@ -308,7 +308,7 @@ class Search:
         return entry.partitioned is not None and entry.partitioned.stage == "planned"
 
     def _ranked_values(self, keys: Iterable[str]) -> Iterator[float]:
-        """Yield the entries of the partitioned candidates that may fit."""
+        """Yield the values of the partitioned candidates that may fit."""
         for key in keys:
             entry = self._entries[key]
             cost = entry.partitioned
@@ -316,7 +316,7 @@ class Search:
                 yield value(cost, entry.examples, self.objective)
 
     def _last_listed(self, keys: Iterable[str], listed: int) -> float:
-        """Return the entry of the last listed candidate; infinite if fewer are known to fit."""
+        """Return the value of the last listed candidate; infinite if fewer are known to fit."""
         best = heapq.nsmallest(listed, self._ranked_values(keys))
         return best[-1] if len(best) == listed else math.inf
 

@@ -33,11 +33,11 @@ class Traffic:
 
     mesh_axes: tuple[str, ...] | None
     op: str
-    instructions: int
-    executions: int | None
-    payload_bytes: int | None
-    wire_bytes_per_device: int | None
-    conditional: bool
+    instructions: int = 0
+    executions: int | None = 0
+    payload_bytes: int | None = 0
+    wire_bytes_per_device: int | None = 0
+    conditional: bool = False
     network: str | None = None
     wire_bytes_per_iteration: int | None = None
     axis_parts: tuple[str, ...] | None = None

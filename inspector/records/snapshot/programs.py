@@ -785,12 +785,14 @@ class KeptGather(Record):
       bytes: Bytes that stay on each device. In a loop, those of all iterations.
       arrays: Paths of the arrays of this Snapshot that it gathers. Empty if unknown.
       source: File and line of the operation, such as file.py:31. None if unknown.
+      gathered_bytes: Bytes that one execution gathers. None if unknown.
     """
 
     collective: str
     bytes: NonNegativeInt
     arrays: tuple[str, ...] = ()
     source: str | None = None
+    gathered_bytes: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True)
