@@ -7,10 +7,10 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9345,
+    "answers": 9348,
     "assessment": 1499,
     "audit": 4382,
-    "compare": 5068,
+    "compare": 5073,
     "compiled": 3287,
     "compiling": 1157,
     "figures": 7516,

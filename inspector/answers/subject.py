@@ -73,7 +73,10 @@ def of_model(snapshot: Snapshot) -> str:
     """Return the number of parameters and the sizes that differ: `8.03B parameters · batch 32`, or ""."""
     sizes = changed_sizes(layout_of(snapshot))
     name = "trained parameter" if origin.trains_some(snapshot) else "parameter"
-    return " · ".join(filter(None, (parameters_text(origin.parameters(snapshot), name), sizes)))
+    count = parameters_text(origin.parameters(snapshot), name)
+    if count and name == "parameter" and snapshot.layout is None and origin.can_have_more(snapshot):
+        count = f"at least {count}"
+    return " · ".join(filter(None, (count, sizes)))
 
 
 def model_name(layout: Layout) -> str:

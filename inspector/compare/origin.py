@@ -48,9 +48,14 @@ def parameters(snapshot: Snapshot) -> int | None:
 
 
 def trains_some(snapshot: Snapshot) -> bool:
-    """Return whether a program that updates its weights has other floating-point arrays of unknown use."""
+    """Return whether a program that updates its weights has other arrays that can be parameters."""
+    return "moment" in _uses(snapshot).values() and can_have_more(snapshot)
+
+
+def can_have_more(snapshot: Snapshot) -> bool:
+    """Return whether a program takes floating-point arrays of unknown use, which can be parameters."""
     uses = _uses(snapshot)
-    return "moment" in uses.values() and any(
+    return any(
         uses.get(array.path, "") is None and array.group in ("other", "params") and "float" in array.dtype
         for array in snapshot.arrays
     )

@@ -1,5 +1,6 @@
 """Tests that only arrays that a program proves to be weights are counted as parameters."""
 
+from inspector.answers import subject
 from inspector.compare import origin
 from inspector.records.snapshot import ArgumentUse, Array, Group, Program, ProgramArray, Snapshot, Source
 
@@ -43,3 +44,12 @@ def test_an_average_of_weights_is_not_trained() -> None:
         snapshot = _snapshot(*arrays, student="weight", moment=moment, teacher=None)
         assert origin.parameters(snapshot) == count
         assert origin.trains_some(snapshot) is (count is not None)
+
+
+def test_arrays_of_unknown_use_can_be_more_parameters() -> None:
+    """The weights of a stage whose loss another program computes have no gradient in their own program."""
+    arrays: tuple[tuple[str, Group, int], ...] = (("last", "params", 6), ("first", "other", 4))
+    for first, more in ((None, True), ("data", False)):
+        snapshot = _snapshot(*arrays, last="weight", first=first)
+        assert origin.parameters(snapshot) == 6 and origin.can_have_more(snapshot) is more
+        assert subject.of_model(snapshot).startswith("at least") is more
