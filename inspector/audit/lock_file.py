@@ -142,7 +142,7 @@ def read(path: str | os.PathLike[str]) -> LockFile:
 
 
 def from_json(value: Any, what: str = "the lock file") -> LockFile:
-    """Return the lock file in parsed JSON. `what` names the file in errors."""
+    """Return the lock file in parsed JSON; raise InvalidInput, which calls it `what`, if it is none."""
     form = value.get("format") if isinstance(value, dict) else None
     if form == snapshots.FORMAT:
         return locked(snapshots.from_json(value, what))

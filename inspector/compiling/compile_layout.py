@@ -365,7 +365,7 @@ class AheadOfTimeProgram(CompiledProgram):
         return on_devices(requested, self._devices) if self._moved else requested
 
     def compile(self) -> None:
-        """Compile the program. If it does not fit in memory, keep the shortage."""
+        """Compile the program, or raise InvalidInput. If it does not fit in memory, keep the shortage."""
         started = time.perf_counter()
         try:
             super().compile()

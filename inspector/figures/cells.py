@@ -232,7 +232,7 @@ def strokes(lines: Iterable[Sequence[tuple[float, float]]], width_px: float, nam
 
 
 def bands(edges: Edges) -> tuple[list[float], np.ndarray]:
-    """Return all borders in order, and for each band between two borders its slot, −1 for a gap."""
+    """Return n + 1 borders in order, and the slot of each band between two as an array [n], −1 for a gap."""
     borders, slots = [edges[0][0]], []
     for number, (start, stop) in enumerate(edges):
         if start > borders[-1] + 1e-6:

@@ -62,7 +62,7 @@ Box = tuple[float, float, float, float]  # left, right, top and bottom of a tile
 
 
 def as_rows(values: np.ndarray) -> np.ndarray:
-    """Return all dimensions but the last as rows; a single dimension is one row."""
+    """Return the values [..., columns] as [rows, columns]; a single dimension is one row."""
     return values.reshape(-1, values.shape[-1]) if values.ndim else values.reshape(1, 1)
 
 

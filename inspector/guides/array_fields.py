@@ -87,7 +87,7 @@ def result_snapshot(
 
 
 def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:
-    """Parse the sizes of at most three mesh axes, joined by `x`."""
+    """Parse the sizes of at most three mesh axes, joined by `x`; raise InvalidInput for another text."""
     shape = layouts.parse_mesh(text)
     mesh = f"mesh {layouts.print_mesh(shape)}"
     for count, most, noun in (
@@ -100,7 +100,7 @@ def parse_mesh(text: str, max_devices: int) -> tuple[int, ...]:
 
 
 def parse_shape(text: str, name: str, max_dimensions: int, max_size: int) -> tuple[int, ...]:
-    """Parse sizes from 1 to `max_size`, joined by `x` or commas. Parentheses around them are allowed."""
+    """Parse sizes to `max_size`, joined by `x` or commas, also in parentheses, or raise InvalidInput."""
     parts = [part.strip() for part in re.split(r"[x×*,]", text.strip().strip("()").rstrip(","))]
     if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
         raise InvalidInput(f"{name} is {shown(text)}, but must be sizes joined by x, such as 8x4")
@@ -115,7 +115,7 @@ def parse_shape(text: str, name: str, max_dimensions: int, max_size: int) -> tup
 def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Spec:
     """Parse a PartitionSpec: for each dimension a mesh axis, several joined by `+`, or None.
 
-    Dimensions without an entry are replicated.
+    Dimensions without an entry are replicated. Raise InvalidInput for another text.
     """
     entries = text.split(",") if text.strip() else []
     if len(entries) > rank:
@@ -131,7 +131,7 @@ def parse_spec(text: str, name: str, rank: int, axis_names: Sequence[str]) -> Sp
 
 
 def parse_integer(text: str, name: str, least: int, most: int) -> int:
-    """Parse an integer from `least` to `most`."""
+    """Parse an integer from `least` to `most`; raise InvalidInput for another text."""
     number = int(text) if re.fullmatch(r"[0-9]{1,9}", text.strip()) else None
     if number is None or not least <= number <= most:
         raise InvalidInput(f"{name} is {shown(text)}, but must be an integer from {least} to {most:,}")

@@ -66,7 +66,7 @@ class HostLocal(MeshRequest, Record):
     convert: bool = True
 
     def given(self, process: int) -> np.ndarray:
-        """Return the host-local array of a process: different integers in each process, or the same."""
+        """Return the array of a process, of `local_shape`: integers of its own, or those of all processes."""
         count = math.prod(self.local_shape)
         first = process * count if self.data == "own" else 0
         return np.arange(first, first + count, dtype=np.int32).reshape(self.local_shape)

@@ -79,7 +79,10 @@ def written_shape(text: str) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=64)
 def expand(text: str) -> Groups:
-    """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`."""
+    """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
+
+    Raise InvalidInput for other input.
+    """
     text = text.strip()
     if text.startswith("mesh"):
         groups = _mesh(text)
@@ -102,7 +105,7 @@ def expand(text: str) -> Groups:
 
 @functools.lru_cache(maxsize=64)
 def pairs(text: str) -> Groups:
-    """Return the (source, target) ids of a collective-permute."""
+    """Return the (source, target) ids of a collective-permute, or raise InvalidInput."""
     text = text.strip()
     listed = _listed(text) if _LIST.match(text) else None
     if listed is None or any(len(pair) != 2 for pair in listed):
@@ -123,7 +126,8 @@ def _invalid(text: str, what: str) -> InvalidInput:
 def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
     """Return XLA's CollectiveOpGroupMode, the meaning of the ids.
 
-    use_global_device_ids: None for operations without this attribute.
+    use_global_device_ids: None for operations without this attribute. If true without a channel, raise
+    InvalidInput.
     """
     if not has_channel:
         if use_global_device_ids:
@@ -135,7 +139,10 @@ def mode(has_channel: bool, use_global_device_ids: bool | None) -> Mode:
 
 
 def participants(groups: Groups, mode: Mode, replicas: int, partitions: int) -> Groups:
-    """Return the groups as positions, replica × partitions + partition; no groups means all devices."""
+    """Return the groups as positions, replica × partitions + partition; no groups means all devices.
+
+    Raise InvalidInput for more than `MAX_POSITIONS` devices, and for no groups of global ids.
+    """
     if not 0 < replicas * partitions <= MAX_POSITIONS:
         raise InvalidInput(
             f"the program runs on {replicas} replicas of {partitions} partitions, "

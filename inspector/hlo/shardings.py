@@ -62,7 +62,7 @@ class DeviceOrder:
     digits: tuple[PlaceDigit, ...] = ()
 
     def positions(self) -> np.ndarray:
-        """Return the positions as an array, which callers share."""
+        """Return the positions as an array with one dimension, which callers share."""
         return _positions(self)
 
 

@@ -518,7 +518,7 @@ def _split_entry(text: str) -> tuple[str, str, str]:
 
 
 def parse_axes_of_dimension(text: str, axis_names: Sequence[str], what: str) -> tuple[str, ...]:
-    """Return mesh axes joined by `+`: none for an empty text or `None`. Errors call them `what`."""
+    """Return mesh axes joined by `+`: none for an empty text or `None`. InvalidInput calls them `what`."""
     if text.strip() in ("", "None"):
         return ()
     axes = tuple(part.strip() for part in re.split(r"[+-]", text))

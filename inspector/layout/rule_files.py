@@ -246,7 +246,10 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
         return node
 
     def bounded_integer(self, node: Any) -> int:
-        """Return an integer. In hexadecimal and the like it can have more digits than Python prints."""
+        """Return an integer.
+
+        Raise InvalidInput if it has more digits than Python prints, as in hexadecimal.
+        """
         value: int = self.construct_yaml_int(node)
         if value.bit_length() > _MOST_BITS:
             raise InvalidInput(

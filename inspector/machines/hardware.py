@@ -214,7 +214,7 @@ _WIDER = {"int4": "int8", "int8": "bf16", "fp4": "fp8", "fp8": "bf16"}
 
 
 def chip(name: str) -> Chip:
-    """Return the chip of this name, in any case."""
+    """Return the chip of this name, in any case; raise InvalidInput if there is none."""
     chip = CHIPS.get(name.lower()) if isinstance(name, str) else None
     if chip is None:
         near = difflib.get_close_matches(str(name).lower(), CHIPS, n=1)
@@ -436,7 +436,10 @@ class ModelledSeconds:
 
 
 def compute_time(flops: float, chip: Chip, dtype: str) -> ModelledSeconds:
-    """Return the seconds of one device for matrix products with operands of this type."""
+    """Return the seconds of one device for matrix products of this type.
+
+    Raise InvalidInput if it has no peak.
+    """
     require_amount("FLOPs", flops)
     peak = chip.peak(dtype)
     if peak is None:

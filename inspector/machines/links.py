@@ -171,7 +171,10 @@ def levels(op: str, payload_bytes: float, link: Link) -> tuple[float, float]:
 
 
 def effective_bytes_per_second(link: Link) -> float:
-    """Return the bytes of a large array over the time of its all-gather, without latency."""
+    """Return the bytes of a large array over the time of its all-gather, without latency.
+
+    Raise InvalidInput for a group of one device.
+    """
     if link.size == 1:
         raise InvalidInput("size of the group is 1, but must be at least 2 to have a bandwidth")
     if isinstance(link, NodeLink):

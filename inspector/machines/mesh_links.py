@@ -30,6 +30,8 @@ Axes = tuple[str, ...]
 def links_of(mesh: Mesh, chip: Chip, wanted: Iterable[Axes] | None = None) -> Mapping[Axes, Link | NoLink]:
     """Return the links of the groups along each of these tuples of mesh axes, on chips of this kind.
 
+    Raise InvalidInput if the mesh lacks one of them.
+
     If the mesh contains coordinates on a torus like that of the chip, the links are those between them.
     Otherwise they are assumed. If the shape of the TPU slice is known, mesh axes are on its axes as
     `jax.make_mesh` places them. If it is unknown, or they do not fit, each mesh axis of more than one device

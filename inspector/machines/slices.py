@@ -121,7 +121,7 @@ def named_slices(generation: str) -> tuple[Slice, ...]:
 
 
 def slice_of(generation: str, topology: str) -> Slice:
-    """Return the slice of a shape such as `4x4x8`."""
+    """Return the slice of a shape such as `4x4x8`; raise InvalidInput if the generation has none."""
     every = slices(generation)
     text = topology.strip().lower().replace("×", "x")
     shape = tuple(map(int, text.split("x"))) if _SHAPE.fullmatch(text) else ()
@@ -135,7 +135,10 @@ def slice_of(generation: str, topology: str) -> Slice:
 
 
 def slice_named(name: str) -> Slice:
-    """Return the most compact slice with a name such as `v5p-128` or `v5litepod-16` (or `v5e-16`)."""
+    """Return the most compact slice named as `v5p-128` or `v5litepod-16` (or `v5e-16`).
+
+    Raise InvalidInput for other input.
+    """
     match = _NAME.fullmatch(name.strip().lower())
     prefix = match[1] if match else ""
     generation = next((g for g in GENERATIONS if prefix in (g, CHIPS[g].slice_prefix)), None)

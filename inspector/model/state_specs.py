@@ -46,6 +46,9 @@ def fsdp(axis: str | Sequence[str], min_bytes: int = LEAST_BYTES) -> Fsdp:
       axis: one mesh axis or several.
       min_bytes: arrays of at most this many bytes are replicated; 4 MiB by default.
 
+    Raises:
+      InvalidInput: if `axis` has another type, or `min_bytes` is below 0.
+
     Example:
       >>> from inspector.model import fsdp
       >>> row = fsdp("data", min_bytes=1024)

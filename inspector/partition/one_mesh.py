@@ -196,7 +196,10 @@ def on_first_mesh(module: ir.Module, meshes: Mapping[str, NamedMesh]) -> ir.Modu
 
 
 def axes_of_parts(parts: tuple[PlaceDigit, ...], mesh: NamedMesh) -> Iterator[str]:
-    """Yield the axes of the mesh, or parts of them, that a dimension's parts are. Major first."""
+    """Yield the axes of the mesh, or parts of them, that a dimension's parts are, major first.
+
+    Raise InvalidInput if the parts do not divide the axes.
+    """
     strides = mesh.strides
     for part in parts:
         size, top = part.size, part.size * part.stride

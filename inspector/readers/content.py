@@ -53,7 +53,10 @@ class Sample:
 
     @functools.cached_property
     def head(self) -> str | None:
-        """The first characters of a text file; None for a folder, a gzip file or MLIR bytecode."""
+        """The first characters of a text file; None for a folder, a gzip file or MLIR bytecode.
+
+        Raise InvalidInput if the file is empty.
+        """
         if self.path.is_dir():
             return None
         raw = input_file.head(self.path, _HEAD, self.what)
@@ -93,7 +96,7 @@ def sample(path: Path, what: str) -> Sample:
 
 
 def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
-    """Return the content of a regular file of 1 to `most` bytes."""
+    """Return the content of a regular file of 1 to `most` bytes; raise InvalidInput for another file."""
     content = input_file.read_bytes(path, most, what)
     if not content:
         raise InvalidInput(f"{what} is empty")
@@ -111,7 +114,7 @@ def parse_json(raw: bytes, what: str, most_values: int = limits.MOST_JSON_VALUES
 
 
 def array_entries(plain: object, what: str, expected: str) -> dict[str, Any]:
-    """Return parsed JSON if it is an object with an entry per array. `expected` names such a file."""
+    """Return parsed JSON that has an entry per array, or raise InvalidInput. `expected` names such a file."""
     if not isinstance(plain, dict) or not plain:
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object with an entry per array")
     if isinstance(plain.get("format"), str):
@@ -127,7 +130,7 @@ def refuse_many_arrays(count: int, what: str) -> None:
 
 
 def size_list(plain: object, what: str) -> tuple[int, ...]:
-    """Return the shape that a JSON list of sizes contains."""
+    """Return the shape that a JSON list of sizes contains; raise InvalidInput for other JSON."""
     if not isinstance(plain, list) or not all(type(size) is int and 0 <= size <= LARGEST for size in plain):
         raise InvalidInput(f"{what} has the shape {shown(plain)}, but must have a list of sizes")
     return tuple(plain)
@@ -146,7 +149,7 @@ def read_text(path: str | os.PathLike[str], what: str, most: int = limits.MOST_T
 
 
 def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
-    """Return the unpacked bytes of a gzip file, and whether the file is complete."""
+    """Return the unpacked bytes of a gzip file, and whether it is complete; raise InvalidInput if damaged."""
     parts: list[bytes] = []
     size = 0
     rest = content
@@ -174,7 +177,10 @@ def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
 
 
 def decode(content: bytes, what: str, cut: bool = False) -> str:
-    """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character."""
+    """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character.
+
+    Raise InvalidInput for other input.
+    """
     other = strict_json.encoding_of(content)
     if other is not None:
         raise InvalidInput(f"{what} is encoded as {other}, but must be plain UTF-8")
@@ -195,7 +201,10 @@ def is_macos_metadata(parts: Sequence[str]) -> bool:
 
 
 def files_below(folder: Path, what: str) -> list[Path]:
-    """Return the sorted regular files below a folder, without macOS metadata. Links are not followed."""
+    """Return the sorted regular files below a folder, without macOS metadata. Links are not followed.
+
+    Raise InvalidInput if it cannot be read, or has too many.
+    """
     paths: list[Path] = []
 
     def refuse(error: OSError) -> None:
@@ -217,7 +226,10 @@ def files_below(folder: Path, what: str) -> list[Path]:
 
 
 def only_file(path: Path, what: str) -> Path:
-    """Return the path if it is a file, or the only file below it if it is a folder."""
+    """Return the path of a file, or of the only file below a folder.
+
+    Raise InvalidInput if there are several.
+    """
     if not path.is_dir():
         return path
     files = files_below(path, what)

@@ -67,7 +67,10 @@ class DumpedText:
 
 
 def final_texts(folder: Path, what: str) -> list[DumpedText]:
-    """Return the largest final text of each program of a dump, or all texts of another folder."""
+    """Return the largest final text of each program of a dump, or all texts of another folder.
+
+    Raise InvalidInput if there are none, or too many.
+    """
     files = content.files_below(folder, what)
     dumped = [(path, match) for path in files if (match := _DUMPED.fullmatch(path.name))]
     final: dict[str, list[tuple[int, int, Path]]] = {}

@@ -95,7 +95,7 @@ def read(
     report: JobReport,
     mesh: NamedMesh | None = None,
 ) -> Snapshot:
-    """Return the Snapshot of one file or folder; the arguments are those of `import_job`."""
+    """Return the Snapshot of one file or folder. Arguments and InvalidInput are those of `import_job`."""
 
     def progress(phase: str) -> Callable[[int, int], None]:
         return lambda done, of: report(phase, done=done, of=of)
@@ -150,7 +150,7 @@ def _out_of_memory(name: str) -> InvalidInput:
 
 
 def detect(path: Path, name: str) -> str:
-    """Return the kind of a file or folder, a key of `READERS`."""
+    """Return the kind of a file or folder, a key of `READERS`; raise InvalidInput if no reader knows it."""
     sample = content.sample(path, name)
     # A folder of `run` can contain files of other kinds, such as its profile.
     for kind in dict.fromkeys((SNAPSHOT, *READERS)) if sample.path.is_dir() else READERS:

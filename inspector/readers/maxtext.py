@@ -79,7 +79,10 @@ def path_of(key: str) -> str:
 
 
 def entries_of(text: str, what: str) -> list[Any]:
-    """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON lists, strings and None."""
+    """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON values.
+
+    Raise InvalidInput for others.
+    """
     at, done = 1 if text.startswith("P") else 0, None
     stack: list[list[Any]] = []
     if text.startswith("PartitionSpec"):

@@ -199,7 +199,10 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None."""
+    """Return the Snapshot of a checkpoint. If it has several steps, read `step`, or the latest if None.
+
+    Raise InvalidInput if it is damaged, or has no arrays.
+    """
     folders = orbax_folder.find(path, what, step)
     checkpoint = _checkpoint_metadata(folders)
     trees = {name: _tree(folder, what) for name, folder in folders.trees.items()}
@@ -242,7 +245,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
 
 
 def stored_array(metadata: bytes, what: str) -> Stored:
-    """Return shape and dtype from Zarr metadata, version 2 or 3."""
+    """Return shape and dtype from Zarr metadata, version 2 or 3; raise InvalidInput for other content."""
     plain = strict_json.parse(metadata, what)
     if not isinstance(plain, dict):
         raise InvalidInput(f"{what} is {shown(plain)}, but must be an object")

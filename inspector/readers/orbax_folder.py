@@ -37,7 +37,7 @@ class Leaves:
 
 
 def read(path: Path, what: str) -> Leaves:
-    """Return the leaves that a `_METADATA` lists."""
+    """Return the leaves that a `_METADATA` lists; raise InvalidInput for another file."""
     plain = content.read_json(path, what)
     entries = plain.get("tree_metadata") if isinstance(plain, dict) else None
     if not isinstance(entries, dict):
@@ -124,7 +124,10 @@ class CheckpointFolders:
 
 
 def find(path: Path, what: str, step: int | None = None) -> CheckpointFolders:
-    """Return the checkpoint in a folder. If it has several steps, return `step`, or the latest if None."""
+    """Return the checkpoint in a folder. If it has several steps, return `step`, or the latest if None.
+
+    Raise InvalidInput if there is none, or only an unfinished one.
+    """
     if not path.is_dir():
         raise InvalidInput(
             f"{what} is a file, but an Orbax checkpoint is a folder{_hint(path)}"

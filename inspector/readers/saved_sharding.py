@@ -65,7 +65,10 @@ class Meshes:
         self._devices = 0
 
     def of(self, axes: tuple[MeshAxis, ...], devices: tuple[int, ...] | None = None) -> Mesh:
-        """Return the mesh of these axes and devices. If `devices` is None, number them in mesh order."""
+        """Return the mesh of these axes and devices. If `devices` is None, number them in mesh order.
+
+        Raise InvalidInput if all meshes of the file are too large together.
+        """
         key = (tuple((axis.name, axis.size, axis.type) for axis in axes), devices)
         if key not in self._known:
             size = math.prod(axis.size for axis in axes)
@@ -121,7 +124,10 @@ def read(
 
 
 def spec_of(entries: object, mesh: Mesh, what: str = "partition_spec") -> Spec:
-    """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension."""
+    """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension.
+
+    Raise InvalidInput for others.
+    """
     if not isinstance(entries, list):
         raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
     spec: list[tuple[str, ...] | None] = []
@@ -141,7 +147,7 @@ def spec_of(entries: object, mesh: Mesh, what: str = "partition_spec") -> Spec:
 
 
 def mesh_axes(names: object, sizes: object, types: object = None) -> tuple[MeshAxis, ...]:
-    """Return mesh axes from JSON lists of names, sizes and axis types."""
+    """Return mesh axes from JSON lists of names, sizes and axis types; raise InvalidInput for others."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
     if len(set(names)) != len(names):

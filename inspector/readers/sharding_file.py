@@ -67,7 +67,7 @@ def read(path: Path, what: str, step: int | None = None, report: Report = no_rep
 
 
 def read_entries(path: Path, what: str) -> Entries:
-    """Return every entry of a `_sharding` file."""
+    """Return every entry of a `_sharding` file; raise InvalidInput for another file."""
     raw = content.read_bytes(path, limits.MOST_JSON_BYTES, what)
     if raw.startswith(content.GZIP):
         raise InvalidInput(f"{what} is a gzip file, but must be the plain _sharding file of Orbax")

@@ -17,7 +17,10 @@ def recognizes(sample: Sample) -> bool:
 
 
 def read(path: Path, what: str, step: int | None = None, report: Report = no_report) -> Snapshot:
-    """Return the Snapshot in a file, in the only file of a folder, or in a folder of `run`."""
+    """Return the Snapshot in a file, in the only file of a folder, or in a folder of `run`.
+
+    Raise InvalidInput if there is none, or several.
+    """
     files = content.files_below(path, what) if path.is_dir() else []
     runs = [file.parent for file in files if file.name == program_run.FILE]
     if len(runs) > 1:

@@ -100,7 +100,7 @@ def read(path: str | os.PathLike[str]) -> Policy:
 
 
 def parse(text: str, what: str = "the policy", folder: Path = Path()) -> Policy:
-    """Return the policy in a text. Paths in it are relative to `folder`."""
+    """Return the policy in a text; raise InvalidInput if it is none. Paths in it are relative to `folder`."""
     tables = parse_toml(text, what, parse_float=Decimal)
     rules: list[Rule] = []
     for kind, value in tables.items():

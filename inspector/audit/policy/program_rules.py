@@ -42,7 +42,7 @@ def specs(fields: PolicyTable) -> Check:
 
     By default, the arrays of the train state are selected. An array that only one side has is a violation.
     Mesh axes of size 1 are ignored. Meshes, shapes and dtypes are not compared. The path is relative to the
-    policy file.
+    policy file; raise InvalidInput if it has no Snapshot.
     """
     same_as = fields.text("same_as", required=True) or ""
     selection, file = read_selection(fields, STATE_GROUPS), name(same_as)

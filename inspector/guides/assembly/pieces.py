@@ -61,13 +61,13 @@ def home_blocks(assembly: Assembly) -> np.ndarray:
 
 
 def blocks_of_values(assembly: Assembly, values: np.ndarray) -> np.ndarray:
-    """Return the block of each of these numbers. Numbers of later batches count as in the first batch."""
+    """Return the block of each number, in the shape of `values`. Later batches count as the first."""
     blocks: np.ndarray = home_blocks(assembly).ravel()[values % assembly.elements]
     return blocks
 
 
 def belonging(assembly: Assembly, start: Sequence[int], stop: Sequence[int]) -> np.ndarray:
-    """Return the numbers that belong in these index ranges of the global array."""
+    """Return the numbers that belong in these index ranges of the global array, with their shape."""
     numbers = np.arange(assembly.elements).reshape(assembly.shape)
     return numbers[window(start, stop)]
 

@@ -45,7 +45,7 @@ class ResultValue:
     indices: tuple[tuple[slice, ...], ...]
 
     def whole(self) -> np.ndarray:
-        """Return the whole array. Of several replicas, it has that of the first device, as JAX does."""
+        """Return the array with its global shape. Of several replicas, it has the first, as JAX does."""
         if self.parts[0].shape == self.shape:
             return self.parts[0]
         whole = np.empty(self.shape, self.parts[0].dtype)

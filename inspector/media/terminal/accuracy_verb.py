@@ -54,7 +54,10 @@ from inspector.text.formatting import counted
     JSON,
 )
 def accuracy(options: argparse.Namespace) -> Output:
-    """Return the table of this version, compile the runs of a file, or add a run of this machine."""
+    """Return the table of this version, compile the runs of a file, or add a run of this machine.
+
+    Raise InvalidInput for options that do not go together.
+    """
     if options.add is not None and options.runs is not None:
         raise InvalidInput("--add and --runs cannot be used together")
     if options.runs is None and (options.snapshots is not None or options.no_compile):

@@ -187,7 +187,10 @@ _TIMING = "--time-together"
     JSON,
 )
 def compare(options: argparse.Namespace) -> Output | None:
-    """Compare the Snapshots, and return the result or write it to the file."""
+    """Return or write the differences of the Snapshots.
+
+    Raise InvalidInput for one, or a file of another kind.
+    """
     paths = options.snapshots
     chip = shared.chip_of(options)
     suffix = None
@@ -293,7 +296,7 @@ def _progress(status: Status) -> str:
     ),
 )
 def report(options: argparse.Namespace) -> None:
-    """Write the report."""
+    """Write the report; raise InvalidInput if an option is given more often than there are Snapshots."""
     # Checked before the Snapshots are read, because reading takes longer.
     reports.check_suffix(options.output)
     output.refuse_unwritable(options.output)
@@ -324,7 +327,10 @@ def report(options: argparse.Namespace) -> None:
     ),
 )
 def check(options: argparse.Namespace) -> int:
-    """Print violations and changes, and return the exit status."""
+    """Print violations and changes, and return the exit status.
+
+    Raise InvalidInput without anything to check.
+    """
     if options.policy is None and options.lock is None and options.write_lock is None:
         raise InvalidInput("nothing to check: give --policy, --lock or --write-lock")
     demands = None if options.policy is None else policy.read(options.policy)

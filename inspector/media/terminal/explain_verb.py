@@ -88,7 +88,10 @@ Answer = tuple[Any, list[Block]]
     JSON,
 )
 def explain(options: argparse.Namespace) -> Output:
-    """Return the answer to one question, or the effects of all changes."""
+    """Return the answer to one question, or the effects of all changes, which alone have a program.
+
+    Raise InvalidInput otherwise.
+    """
     shared.register_own_model(options.model)
     if options.effects:
         return effects.explain(options)

@@ -99,7 +99,10 @@ def _inspected(layout: Layout, unsafe: Options) -> Snapshot:
     shared.output_to("SNAPSHOT.json"),
 )
 def import_(options: argparse.Namespace) -> None:
-    """Read the files of a job and write the Snapshot."""
+    """Read the files of a job and write the Snapshot.
+
+    Raise InvalidInput for an option of another kind of file.
+    """
     step = None
     if options.step is not None:
         if not READERS[options.kind].has_steps:
@@ -141,7 +144,10 @@ def _read_progress(status: Status) -> str:
     shared.output_to("FILE"),
 )
 def code(options: argparse.Namespace) -> None:
-    """Write the script. A model of the user's own is only loaded if --model names it."""
+    """Write the script. A model of the user's own is only loaded if --model names it.
+
+    Raise InvalidInput if it names another one.
+    """
     if options.output is not None:
         output.refuse_unwritable(options.output)
     shared.register_own_model(options.model)

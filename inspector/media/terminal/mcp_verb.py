@@ -14,7 +14,7 @@ from inspector.text.errors import InvalidInput
     argument("folder", metavar="FOLDER", help="the folder whose Snapshots, layouts and runs the tools read"),
 )
 def mcp(options: argparse.Namespace) -> None:
-    """Serve the tools until standard input ends."""
+    """Serve the tools until standard input ends; raise InvalidInput without the package mcp."""
     if importlib.util.find_spec("mcp") is None:
         raise InvalidInput(
             "mcp needs the package mcp, which is not installed: pip install 'sharding-inspector[mcp]'"

@@ -65,7 +65,10 @@ from inspector.text.program_names import noun
     JSON,
 )
 def predict(options: argparse.Namespace) -> Output:
-    """Return the prediction for one program."""
+    """Return the prediction for one program.
+
+    Raise InvalidInput without a mesh, or a timeline that is asked for.
+    """
     if options.trace is not None:
         output.refuse_unwritable(options.trace)
     snapshot = shared.read_snapshot(options.snapshot)
@@ -162,7 +165,7 @@ def _needs(options: argparse.Namespace, snapshot: Snapshot, program: Program) ->
     JSON,
 )
 def shards(options: argparse.Namespace) -> Output:
-    """Return the shards of the array, or all arrays."""
+    """Return the shards of the array, or all arrays; raise InvalidInput if they are unknown."""
     snapshot = shared.read_snapshot(options.snapshot)
     if options.array is None:
         fields = ("shape", "spec", "shard_shape", "bytes_per_device")

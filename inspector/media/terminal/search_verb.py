@@ -90,7 +90,7 @@ _SECONDS_BETWEEN_LINES = 10.0
     JSON,
 )
 def search(options: argparse.Namespace) -> Output:
-    """Search, and return the best layouts."""
+    """Search, and return the best layouts; raise InvalidInput for unsafe options on other machines."""
     if options.output is not None:
         output.refuse_unwritable(options.output)
     workers = None

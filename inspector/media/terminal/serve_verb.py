@@ -73,7 +73,10 @@ _TRUSTED_BY_UVICORN = "FORWARDED_ALLOW_IPS"
     MODEL,
 )
 def serve(options: argparse.Namespace) -> None:
-    """Check the options, and replace this process by the Streamlit server."""
+    """Replace this process by the Streamlit server.
+
+    Raise InvalidInput for an open address without sign-in.
+    """
     limit_workers(options.worker_memory)
     port = number(options.port, "--port", "a port from 1 to 65535", 1, 65535)
     proxy = _proxy(options)

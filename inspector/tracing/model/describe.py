@@ -286,7 +286,10 @@ def function_named(name: str) -> Callable[..., Any]:
 
 
 def built(name: str, build: Callable[..., Any], sizes: dict[str, Any]) -> Model:
-    """Return the valid Model that a user's function builds with these sizes."""
+    """Return the Model that a user's function builds with these sizes.
+
+    Raise InvalidInput if it is not valid.
+    """
     with own_code(name):
         model = build(**sizes)
     if not isinstance(model, Model):
@@ -431,7 +434,7 @@ _LONGEST = 200  # characters of an exception's message; the result of a worker h
 
 @contextlib.contextmanager
 def own_code(name: str, only_inside: bool = False) -> Iterator[None]:
-    """Turn exceptions of the user's model `name` into one sentence with the file and line.
+    """Turn exceptions of the user's model `name` into an InvalidInput, one sentence with the file and line.
 
     If `only_inside`, leave exceptions unchanged that do not pass through the user's code.
     """
