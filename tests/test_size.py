@@ -11,18 +11,18 @@ MOST_LINES = {
     "assessment": 1499,
     "audit": 4382,
     "compare": 5073,
-    "compiled": 3287,
+    "compiled": 3271,
     "compiling": 1157,
     "figures": 7516,
     "files": 752,
     "guides": 1803,
-    "hlo": 10606,
+    "hlo": 10600,
     "jax_private": 2059,
     "jobs": 5945,
     "layout": 3087,
     "learn": 2086,
     "machines": 2482,
-    "media": 15004,
+    "media": 14945,
     "model": 429,
     "partition": 4687,
     "prediction": 3848,
@@ -35,7 +35,7 @@ MOST_LINES = {
     "text": 558,
     "tracing": 3332,
 }
-MOST_MODULES = 543
+MOST_MODULES = 533
 
 
 def test_no_package_grows() -> None:

@@ -24,7 +24,7 @@ from inspector.answers.section import (
     text,
     with_code,
 )
-from inspector.compiled import array_collectives
+from inspector.compiled import collective_roles
 from inspector.compiled.device_traffic import Range, device_traffic, range_of_run
 from inspector.hlo.op_name import PHASES, Phase, parse_op_name, phase_text, phases_of
 from inspector.machines.mesh_links import by_network
@@ -405,9 +405,9 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
 
 def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
     """Return the collectives that move one array; empty if no program contains this information."""
-    if not array_collectives.looked_for(snapshot):
+    if not collective_roles.looked_for(snapshot):
         return ()
-    moving = array_collectives.moving(array, snapshot)
+    moving = collective_roles.moving(array, snapshot)
     if not moving:
         also = ""
         if array.group == "opt_state":

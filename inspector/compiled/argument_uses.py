@@ -19,13 +19,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from inspector.compiled.gradients import gradient_results
 from inspector.hlo import opcodes
 from inspector.hlo.analysis import Analysis
-from inspector.hlo.dataflow import Forward, Tree, as_tuple, leaves
+from inspector.hlo.dataflow import Forward, Tree, Value, as_tuple, leaves
 from inspector.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
-from inspector.hlo.op_name import TRANSPOSED
-from inspector.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, NORMALIZES, WITHOUT_DATA
+from inspector.hlo.op_name import TRANSPOSED, parse_op_name
+from inspector.hlo.opcodes import ELEMENTWISE, KEEPS_DATA, MOVES, NORMALIZES, SAME_DATA, WITHOUT_DATA
 from inspector.hlo.shapes import Shape
 from inspector.records.collectives import BY_OPCODE
 from inspector.records.snapshot import ArgumentUse
@@ -465,3 +464,29 @@ def _either(flows: Sequence[_Flow]) -> _Flow:
         return _together(variable)
     common = frozenset.intersection(*(flow.follows for flow in variable))
     return replace(_together(flows), follows=common, alone=False)
+
+
+# They hold the data of an operand, another shard of it, or the sum of all shards.
+_SAME_VALUE = SAME_DATA | {"collective", "slice", "fusion"}
+_MOST_STEPS = 32
+
+
+def gradient_results(analysis: Analysis, results: Sequence[str]) -> frozenset[str]:
+    """Return the paths of the results that an operation of the backward pass computes.
+
+    An optimizer computes its results from gradients outside of the backward pass, so they are not gradients.
+
+    Args:
+      results: paths of the flattened results of the program, in order.
+    """
+    values = analysis.backward.results(len(results)) or ()
+    return frozenset(
+        path for path, value in zip(results, values, strict=False) if _of_backward(analysis, value)
+    )
+
+
+def _of_backward(analysis: Analysis, value: Value) -> bool:
+    """Return whether the operation that computes a value is one of the backward pass."""
+    *_, computed = analysis.backward.chain(value, _SAME_VALUE, _MOST_STEPS)
+    names = parse_op_name(computed.instruction.metadata.get("op_name"))
+    return all(name.phase == "backward" for name in names)

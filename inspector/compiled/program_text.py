@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from inspector import hlo
-from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses
-from inspector.compiled.gradients import gradient_results
+from inspector.compiled.argument_uses import NO_USES, ArgumentUses, argument_uses, gradient_results
 from inspector.compiled.memory_use import memory_use
 from inspector.compiled.residuals import kept_gathers, residuals
 from inspector.hlo import entry, ragged_rows, remarkable

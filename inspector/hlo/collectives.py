@@ -10,6 +10,7 @@ from inspector.hlo import collective_parts, ragged_rows, replica_groups, text
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.asynchronous import begun, waits_at_once
 from inspector.hlo.collective_names import metadata_of, operation_of
+from inspector.hlo.collective_parts import request_of
 from inspector.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
 from inspector.hlo.replica_groups import (
     Groups,
@@ -21,7 +22,6 @@ from inspector.hlo.replica_groups import (
     in_each_slice,
     parts_of_axes,
 )
-from inspector.hlo.requesters import request_of
 from inspector.hlo.shapes import Shape, total_bytes
 from inspector.hlo.slice_transfers import SliceTransfer, transfers
 from inspector.records.collectives import BY_OPCODE, OPERATIONS

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from inspector import layout as layouts
-from inspector.compiled.array_collectives import looked_for, moving
+from inspector.compiled.collective_roles import looked_for, moving
 from inspector.compiling.run_layout import run_layout
 from inspector.layout.plan import plan
 from inspector.layout.presets import MLP_PRESETS as PRESETS

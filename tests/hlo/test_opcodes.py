@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inspector import hlo
-from inspector.compiled.argument_uses import argument_uses
-from inspector.compiled.gradients import gradient_results
+from inspector.compiled.argument_uses import argument_uses, gradient_results
 from inspector.hlo import opcodes
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.fused_values import fused_values

@@ -33,7 +33,7 @@ _FILE = "board_file"
 
 def draw_download(board: Board) -> None:
     """Draw the button that downloads the board."""
-    downloads.draw(
+    downloads.draw_file(
         "Download",
         lambda: boards.dumps(board),
         "comparison.json",

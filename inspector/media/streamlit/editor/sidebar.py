@@ -21,7 +21,6 @@ from inspector.machines import targets
 from inspector.media.streamlit.editor import target_picker
 from inspector.media.streamlit.page import buttons, page_files
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import preset_pills
 from inspector.media.streamlit.session import asked, current_layout, kept_field, user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator, UploadedFile
 from inspector.model import ModelEntry, Size, SizePreset
@@ -165,7 +164,7 @@ class Editor:
         if not fitting:
             return
         current = presets.matching(current_layout.last_layout())
-        preset_pills.draw(
+        kept_field.draw_presets(
             "Preset",
             "preset",
             fitting,
@@ -445,7 +444,7 @@ class Editor:
         def apply(preset: SizePreset) -> None:
             current_layout.put(replace(current_layout.last_layout(), sizes=entry.sizes_of(preset)))
 
-        preset_pills.draw("Size", "size_preset", entry.presets, current, apply, in_list=True)
+        kept_field.draw_presets("Size", "size_preset", entry.presets, current, apply, in_list=True)
 
     def _mesh_axis_names(self) -> tuple[str, ...]:
         """Return the mesh axes for rules: the typed names if they are valid, else the last valid ones."""

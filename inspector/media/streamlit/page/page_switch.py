@@ -1,4 +1,12 @@
-"""Links and switches to other pages of the session."""
+"""Links and switches to other pages of the session, and the back and forward buttons of the browser.
+
+The browser applies a URL after it has drawn the figures. A click before that sends the previous URL, as the
+back button does. Only the browser knows which of the two it was.
+
+Streamlit says so of the run that the button causes. If a click or a component's value arrives before that run
+has read the URL, the next run has the same URL, and Streamlit no longer says it: it also drops a trigger of a
+run that does not begin. So the page counts the presses in a value, which each of its later messages has.
+"""
 
 import itertools
 from typing import NoReturn
@@ -6,7 +14,7 @@ from typing import NoReturn
 import streamlit as st
 
 from inspector.media.streamlit.page import page_files
-from inspector.media.streamlit.streamlit_internals import StreamlitPage, query_string
+from inspector.media.streamlit.streamlit_internals import StreamlitPage, is_history_navigation, query_string
 
 LAYOUT, BOARD, OPEN, SEARCH, ACCURACY = "", "board", "open", "search", "accuracy"  # URL paths
 _KEY = "page_switch"
@@ -53,3 +61,17 @@ def presses() -> object:
 
 def _unregistered() -> None:
     raise AssertionError("Streamlit runs the registered page with this path")
+
+
+_READ = "back_button_read"  # the count of the page at the end of the last run
+
+
+def was_pressed() -> bool:
+    """Return whether one of them has given the page its URL, and no run of its script has ended since."""
+    return is_history_navigation() or presses() not in (None, st.session_state.get(_READ))
+
+
+def forget_press() -> None:
+    """Forget it at the end of a run."""
+    if (count := presses()) is not None:
+        st.session_state[_READ] = count

@@ -16,12 +16,11 @@ from inspector.media.streamlit.compare import (
     board_maps,
     board_pins,
     board_programs,
-    board_runs,
     paired_times_section,
 )
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, keep_button, report_downloads, share_menu
+from inspector.media.streamlit.parts import chart, keep_button, share_menu
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -53,8 +52,8 @@ def show() -> None:
         _empty(board)
     else:
         board_pins.show(service, board, _open_layout)
-        board_runs.show(service, board)
-        board_programs.show(service, board)
+        board_programs.show_runs(service, board)
+        board_programs.show_missing(service, board)
         _sections(service, board.aligned())
         _in_the_link(board)
     page_width.measure()
@@ -86,7 +85,7 @@ def _tools(board: Board) -> None:
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
         with share_menu.popover("share_board"):
             screenshot_mode.draw_button()
-            report_downloads.show(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
+            share_menu.show_reports(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
             name = pins.kept_name() or free_name(" and ".join(board.names), ())
             keep_button.show(board, name, key="keep_board", then=pins.open_kept)
             board_pins.draw_download(board)
@@ -135,7 +134,7 @@ def _compare(board: Board) -> None:
     """Compare the layouts of which all is known. The notice above the tabs names the others."""
     known = board_programs.known(board)
     if known is not None:
-        board_comparison.show(known, board_runs.running(board))
+        board_comparison.show(known, board_programs.running(board))
 
 
 def _show_arrays(board: Board) -> None:

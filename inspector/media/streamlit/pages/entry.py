@@ -9,7 +9,7 @@ from inspector.media.streamlit.page import page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import jobs_page, layout_page
 from inspector.media.streamlit.panels import snapshot_panels
-from inspector.media.streamlit.session import back_button, current_layout, kept_pins, pins, user
+from inspector.media.streamlit.session import current_layout, pins, user
 from inspector.media.streamlit.streamlit_internals import StreamlitPage, look_values_up
 from inspector.text.formatting import counted
 
@@ -86,6 +86,6 @@ with page_files.around_page():
 if (compared := compare_page()).title != compare.title:  # the page has opened a link
     main_pages[main_pages.index(compare)] = compared
     st.navigation(pages, position="top")
-kept_pins.draw()
+pins.draw_kept()
 page_switch.join_entries(page.url_path)
-back_button.forget()
+page_switch.forget_press()

@@ -5,7 +5,7 @@ import streamlit as st
 from inspector.answers.program_run import PHASE_NAMES, phase_label
 from inspector.jobs import host_memory, inspection, lanes, serving
 from inspector.jobs.engine.pool import Listed
-from inspector.media.streamlit.page import buttons, last_problem
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import user
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
@@ -52,7 +52,7 @@ def _rules() -> str:
 
 
 def _show_jobs() -> None:
-    last_problem.show()
+    buttons.show_problem()
     listed = sorted(inspection.shared().pool.jobs(), key=lambda job: (job.status.place or 0, -job.age))
     if not listed:
         st.info("No job runs or waits.", icon=":material/check_circle:")
@@ -117,5 +117,5 @@ def _memory(job: Listed) -> str:
 
 
 def _cancel(number: int) -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         user.service().cancel(number)

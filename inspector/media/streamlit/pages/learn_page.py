@@ -120,7 +120,7 @@ def _draw_step_buttons(taken: Taken) -> None:
         label, icon = "Close all steps", "unfold_less"
     act, state = st.session_state.update, dict.fromkeys(keys, not all_open)
     buttons.draw(label, "learn:open_all", icon, act, state, type="tertiary")
-    downloads.draw(
+    downloads.draw_file(
         "Script",
         lambda: tutorials.script(request, steps),
         f"{request.guide}.py",

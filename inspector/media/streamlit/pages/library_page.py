@@ -10,7 +10,7 @@ from inspector.compare.board import Board
 from inspector.jobs import serving
 from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
 from inspector.layout import Layout, layout_of
-from inspector.media.streamlit.page import buttons, last_problem, page_switch
+from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
 from inspector.media.streamlit.parts import downloads, pin_button, table
@@ -33,7 +33,7 @@ def show() -> None:
     page_switch.follow()
     library = user.library()
     st.markdown("### Library")
-    last_problem.show()
+    buttons.show_problem()
     try:
         everything = library.entries()
         _show_all(library, everything)
@@ -69,7 +69,7 @@ def _show_all(library: Library, everything: Sequence[LibraryEntry]) -> None:
     )
     entries = library.entries(words)
     with right:
-        downloads.draw(
+        downloads.draw_file(
             "Export all" if len(entries) == len(everything) else f"Export {len(entries)}",
             lambda: kept.zipped(library, entries),
             "library.zip",
@@ -146,7 +146,7 @@ def _show_chosen(library: Library, entry: LibraryEntry) -> None:
             _draw_open(entry, opened)
             if not isinstance(opened, Board):
                 pin_button.show(opened, entry.name, key="library_pin")
-            downloads.draw(
+            downloads.draw_file(
                 "Download",
                 lambda: _text(library, entry, opened),
                 kept.file_name(entry.name),
@@ -247,29 +247,29 @@ def _text(library: Library, entry: LibraryEntry, opened: Snapshot | Board) -> st
 
 
 def _annotate(entry: LibraryEntry, key: str) -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         user.library().annotate(entry.name, st.session_state.get(key) or "")
 
 
 def _share(entry: LibraryEntry) -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         user.library().share(entry.name, not entry.shared)
 
 
 def _rename(entry: LibraryEntry, key: str) -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         renamed = user.library().rename(entry.name, st.session_state.get(key) or "")
         st.session_state[CHOSEN] = renamed.name
 
 
 def _delete(entry: LibraryEntry) -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         user.library().delete(entry.name)
         st.session_state.pop(_READ, None)
         st.toast(f"Deleted {plain(entry.name)}.", icon=":material/delete:")
 
 
 def _move_aside() -> None:
-    with last_problem.kept():
+    with buttons.keep_problem():
         aside = user.library().move_aside()
         st.toast(f"Renamed the old file to {plain(aside.name)}.", icon=":material/drive_file_move:")

@@ -13,9 +13,9 @@ from inspector.jobs import inspection
 from inspector.layout import Layout, mesh_shapes, presets
 from inspector.layout.presets import Preset
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, guide_form, preset_pills, table
+from inspector.media.streamlit.parts import chart, guide_form, table
 from inspector.media.streamlit.parts.guide_form import FormFields
-from inspector.media.streamlit.session import current_layout, planning, user
+from inspector.media.streamlit.session import current_layout, kept_field, planning, user
 from inspector.records.snapshot import Snapshot
 from inspector.sharding.totals import state_totals
 from inspector.text.errors import InvalidInput
@@ -109,7 +109,7 @@ def _draw_presets(saved: Layout, fields: FormFields) -> None:
             fields[name] = text
 
     selected, fitting = current.name if current else None, presets.fitting(now.entry)
-    preset_pills.draw("Preset", fields.key("preset"), fitting, selected, apply)
+    kept_field.draw_presets("Preset", fields.key("preset"), fitting, selected, apply)
 
 
 def _change_mesh(saved: Layout, fields: FormFields) -> None:

@@ -19,7 +19,6 @@ from inspector.media.streamlit.panels import summary_panel
 from inspector.media.streamlit.parts import downloads, pin_button, render
 from inspector.media.streamlit.session import (
     asked,
-    back_button,
     chip_choice,
     current_layout,
     kept_field,
@@ -74,7 +73,7 @@ def read() -> tuple[str, ...]:
     _, query = view_link.of_url()
     if not query:
         state[_PROBLEMS] = ()
-    elif not view_link.is_written(_KEY) or back_button.pressed():
+    elif not view_link.is_written(_KEY) or page_switch.was_pressed():
         put({name: texts[-1] for name, texts in query.items()})
     known: tuple[str, ...] = state.setdefault(_PROBLEMS, ())
     return known
@@ -396,7 +395,7 @@ def _show_result(result: SearchResult, layout: Layout) -> None:
     if best is not None:
         _actions(best, result, layout, "best")
     _show_table(result, section.details(result), best)
-    downloads.draw(
+    downloads.draw_file(
         "Result",
         lambda: results.dumps(result),
         "search.json",

@@ -64,7 +64,7 @@ def show_code(layout: Layout) -> None:
         )
         st.caption(plain(caption), width="stretch")
         settings = {"mime": "text/x-python", "type": "secondary"}
-        downloads.draw("Download", text, file_name, "code_download", **settings)
+        downloads.draw_file("Download", text, file_name, "code_download", **settings)
     # The container scrolls by keyboard, because it has the copy button, which takes the focus.
     with st.container(height=HEIGHT_PX, border=False):
         st.code(text, language="python", wrap_lines=True)
@@ -220,7 +220,7 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         icon, label, color = _badge(snapshot)
         st.badge(label, icon=icon, color=color)
-        downloads.of_snapshot(
+        downloads.draw_snapshot(
             snapshot,
             f"{snapshot.source.kind}.json",
             "download_opened",

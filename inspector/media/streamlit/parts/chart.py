@@ -17,7 +17,7 @@ import streamlit as st
 
 from inspector.figures import frame
 from inspector.media.streamlit.page import page_files
-from inspector.media.streamlit.parts import picture_buttons
+from inspector.media.streamlit.parts import downloads
 from inspector.media.streamlit.server.middleware import PLOTLY
 from inspector.sharding.once import NewestResults
 from inspector.text.printable import one_line
@@ -76,7 +76,7 @@ def of(lines: Callable[[], Sequence[str]], *, key: str = "pictures", alone: bool
     finally:
         _part.reset(before)
     if part.figures:
-        picture_buttons.show(part.figures, lines, key)
+        downloads.draw_dialog(part.figures, lines, key)
 
 
 def end_of_figures() -> None:

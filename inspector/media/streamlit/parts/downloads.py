@@ -1,20 +1,98 @@
-"""Download buttons. A click does not rerun the page."""
+"""Download buttons: a figure as PNG and SVG, a Snapshot, or another file. A click does not rerun the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import plotly.graph_objects as go
 import streamlit as st
 
+from inspector.figures import stamp
+from inspector.media.pictures import file as picture_file
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import open_dialog
 from inspector.records import snapshot as snapshots
 from inspector.records.snapshot import Snapshot
+from inspector.text.errors import InvalidInput
+from inspector.text.formatting import capitalized
+from inspector.text.printable import file_name
+
+_PROBLEMS = "picture_problems"  # by key of the picture: why the last download failed
 
 
-def draw(label: str, data: str | Callable[[], Any], file_name: str, key: str, **settings: Any) -> None:
+def draw_dialog(
+    figures: Mapping[str, tuple[go.Figure, str]],
+    lines: Callable[[], Sequence[str]],
+    key: str = "pictures",
+) -> None:
+    """Draw the button that opens a dialog with PNG and SVG of each figure.
+
+    `figures` has each figure by key with its description, which is also the file name. `lines` returns the
+    lines of provenance on each picture.
+    """
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        open_dialog.draw(
+            "Pictures",
+            "image",
+            "Download pictures",
+            lambda: _show_buttons(figures, lines),
+            key,
+            key=key,
+            help="Download these figures as PNG or SVG, with their provenance.",
+        )
+
+
+def _show_buttons(figures: Mapping[str, tuple[go.Figure, str]], lines: Callable[[], Sequence[str]]) -> None:
+    for key, (figure, description) in figures.items():
+        st.caption(plain(description))
+        draw_picture(partial(_stamped, figure, lines), f"picture:{key}", description)
+
+
+def _stamped(figure: go.Figure, lines: Callable[[], Sequence[str]]) -> go.Figure:
+    return stamp.stamped_with(figure, lines())
+
+
+def draw_picture(make: Callable[[], go.Figure], key: str, name: str) -> None:
+    """Draw a PNG and an SVG button. `make` returns the figure when one of them is clicked."""
+    missing = picture_file.why_none()
+    if missing is not None:
+        st.caption(plain(f"{capitalized(missing)}."))
+        return
+    # The picture is made outside the script run, so both share this dictionary.
+    problems: dict[str, str] = st.session_state.setdefault(_PROBLEMS, {})
+    dark = st.context.theme.type == "dark"
+    with st.container(horizontal=True, gap="small"):
+        for form, mime in picture_file.FORMATS.items():
+            draw_file(
+                form.upper(),
+                partial(_picture, make, form, dark, problems, key),
+                f"{file_name(name)}.{form}",
+                f"{key}:{form}",
+                mime=mime,
+                type="secondary",
+                help="Rendered by the browser of this machine in a few seconds.",
+            )
+    if key in problems:
+        st.caption(f":material/error: The last picture failed: {plain(problems[key])}.")
+
+
+def _picture(
+    make: Callable[[], go.Figure], form: str, dark: bool, problems: dict[str, str], key: str
+) -> bytes:
+    problems.pop(key, None)
+    try:
+        return picture_file.picture(make(), form, dark=dark)
+    except InvalidInput as error:
+        problems[key] = str(error)
+        raise
+
+
+def draw_file(label: str, data: str | Callable[[], Any], file_name: str, key: str, **settings: Any) -> None:
     """Draw a button for one file, which is JSON unless `mime` says otherwise."""
     defaults = {"mime": "application/json", "type": "tertiary", "icon": ":material/download:"}
     st.download_button(label, data, file_name, key=key, on_click="ignore", **(defaults | settings))
 
 
-def of_snapshot(snapshot: Snapshot, file_name: str, key: str, help: str) -> None:
+def draw_snapshot(snapshot: Snapshot, file_name: str, key: str, help: str) -> None:
     """Draw the button for a Snapshot."""
-    draw("Snapshot", lambda: snapshots.dumps(snapshot), file_name, key, help=help)
+    draw_file("Snapshot", lambda: snapshots.dumps(snapshot), file_name, key, help=help)

@@ -92,7 +92,7 @@ def show_script(name: str, title: str, caption: str, script: str, snapshot: Snap
 def download_snapshot(key: str, file_name: str, snapshot: Snapshot) -> None:
     """Draw the button that downloads a Snapshot."""
     help = "Download the figures of this page as Snapshot JSON."
-    downloads.of_snapshot(snapshot, file_name, key, help)
+    downloads.draw_snapshot(snapshot, file_name, key, help)
 
 
 def _text(value: Any) -> str:

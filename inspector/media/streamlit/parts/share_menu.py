@@ -1,12 +1,15 @@
 """The menu *Share*: the link of the page, its pictures and its files."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from inspector.machines.hardware import Chip
-from inspector.media.streamlit.parts import downloads, open_dialog, report_downloads
+from inspector.media import report
+from inspector.media.streamlit.page.plain_text import plain
+from inspector.media.streamlit.parts import downloads, open_dialog
 from inspector.media.streamlit.session import screenshot_mode
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.records.snapshot import Snapshot
@@ -17,8 +20,8 @@ def show(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Ca
     with popover("share"):
         place = st.empty()
         screenshot_mode.draw_button()
-        report_downloads.show([(name, snapshot)], chip, key="layout_report")
-        downloads.of_snapshot(
+        show_reports([(name, snapshot)], chip, key="layout_report")
+        downloads.draw_snapshot(
             snapshot,
             file_name,
             "download_snapshot",
@@ -40,3 +43,36 @@ def _draw_link(place: DeltaGenerator) -> None:
     with place.container(gap="xxsmall"):
         st.caption("Link to this page")
         st.code(f"{url}?{query}" if query else url, language=None, wrap_lines=True)
+
+
+_FORMS = {
+    ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),
+    ".md": ("Markdown", "text/markdown", "A short summary for a pull request."),
+}
+
+
+def show_reports(
+    pins: Sequence[tuple[str, Snapshot]],
+    chip: Chip | None = None,
+    *,
+    key: str = "report",
+    baseline: int = 0,
+) -> None:
+    """Draw the buttons. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
+    if not pins:
+        return
+    pins = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
+    st.caption("Report" + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
+    with st.container(horizontal=True, gap="small"):
+        for suffix, (label, mime, meaning) in _FORMS.items():
+            downloads.draw_file(
+                label,
+                partial(report.content, pins, suffix, chip),
+                f"sharding-report{suffix}",
+                f"{key}{suffix}",
+                mime=mime,
+                type="secondary",
+                help=f"{meaning} Takes a few seconds.",
+            )
+    make = partial(report.picture, pins, chip, screenshot_mode.WIDTH_PX)
+    downloads.draw_picture(make, f"{key}:picture", "sharding-comparison")

@@ -15,7 +15,8 @@ import streamlit as st
 from inspector import layout as layouts
 from inspector.layout import Layout, mesh_shapes
 from inspector.machines import hardware
-from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, view_link
+from inspector.media.streamlit.page import page_switch
+from inspector.media.streamlit.session import chip_choice, screenshot_mode, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.model import ModelEntry
 from inspector.model.built_in.catalogue import CATALOGUE
@@ -73,7 +74,7 @@ def begin(on_layout_page: bool, tabs: Collection[str] = ()) -> None:
         put(layouts.parse(layouts.opening_fields()).unwrap())
     elif (
         on_layout_page
-        and ("last_layout" not in state or (back_button.pressed() and _PIN not in _query()))
+        and ("last_layout" not in state or (page_switch.was_pressed() and _PIN not in _query()))
         and _query() != state.get("written_query")
     ):
         # A link, or another URL of the browser's history.

@@ -102,3 +102,29 @@ def choose(label: str, names: Sequence[str], key: str, first: str | None = None,
         st.session_state[key] = first or names[0]
     settings = {"label_visibility": "collapsed"} | settings
     return st.segmented_control(label, names, key=key, required=True, **settings) or names[0]
+
+
+def draw_presets(
+    label: str,
+    key: str,
+    presets: Sequence[Any],
+    current: str | None,
+    apply: Callable[[Any], None],
+    in_list: bool = False,
+) -> None:
+    """Draw the names of presets with `current` selected. A click calls `apply` with its preset.
+
+    in_list: draw them as a list, which takes one line.
+    """
+    by_name = {preset.name: preset for preset in presets}
+    st.session_state[key] = current or ("Custom" if in_list else None)
+
+    def changed() -> None:
+        if (preset := by_name.get(st.session_state[key])) is not None:
+            apply(preset)
+
+    if in_list:
+        draw(st.selectbox, label, list(by_name), key=key, on_change=changed)
+        return
+    # A click on the selected preset changes nothing.
+    draw(st.pills, label, list(by_name), key=key, required=True, on_change=changed)

@@ -6,6 +6,8 @@ opened, or the layouts are pinned: as they were run or compiled if this server k
 """
 
 import contextlib
+import hashlib
+import urllib.parse
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,11 +16,13 @@ import streamlit as st
 
 from inspector.compare import board as boards
 from inspector.compare import board_link
-from inspector.compare.board import Board, Pin
+from inspector.compare.board import MOST_PINS, Board, Pin
 from inspector.compare.board_link import LinkedPin
+from inspector.jobs.engine import Requester
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.library import NameUnknown
 from inspector.layout import Layout, layout_of
+from inspector.media.streamlit.page import page_files
 from inspector.media.streamlit.session import chip_choice, planning, user, view_link
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.records.snapshot import Snapshot
@@ -26,9 +30,12 @@ from inspector.text.errors import InvalidInput, shown
 
 KEPT = "board"  # the URL parameter with the name of a Board in the library
 TABS_KEY = view_link.BOARD_TABS_KEY
+MOST_CHARACTERS = 32_768  # of the text that the browser keeps; a pin takes about 200
 
 _BOARD, _KEPT = "board", "kept_board"
 _PROBLEMS, _WAS, _REFUSED = "board_link_problems", "board_link_was", "board_refused"
+_KEY, _TEXT, _SENT = "kept_pins", "pins_as_text", "pins_to_restore"
+_PARAMETERS = ("pin", "baseline")  # that the browser keeps
 
 _WAS_WORDS = {"cpu": "run", "local": "run", "tpu": "compiled", "gpu": "compiled"}
 
@@ -238,3 +245,59 @@ def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[
     if baseline is not None:
         wrong.append(f"baseline is {baseline!r}, but the link has no layout with this name")
     return merged
+
+
+def draw_kept() -> None:
+    """Draw the invisible component, at the end of a page, and restore the pins that it has sent.
+
+    The browser keeps the text of a link to the board, without figures, as it was when the pins of any tab
+    changed last, so that a reload and other tabs have them. A session that begins without pins gets the text,
+    and reads it as a link that anyone could have written.
+    """
+    state = st.session_state
+    if query := state.get(_SENT):
+        restore(query)
+        del state[_SENT]  # not before, because a click stops the wait for plans
+        st.rerun()
+    requester = user.current()
+    data = {"key": _browser_key(requester), "text": _browser_text(), "session": requester.session_digest}
+    page_files.component("kept_pins")(data=data, key=_KEY, width=1, height=1, on_kept_change=_receive)
+
+
+def _browser_text() -> str | None:
+    """Return the text that the browser keeps: nothing if empty, the present one if None."""
+    state, now = st.session_state, replace(board(), chip=None)
+    kept: tuple[Board, str | None] = state.get(_TEXT, (Board(), None))
+    before, text = kept
+    if now != before:  # the text of eight pins takes 13 ms
+        text = urllib.parse.urlencode(board_link.to_query(now), doseq=True)
+        text = text if len(text) <= MOST_CHARACTERS else ""
+        state[_TEXT] = (now, text)
+    return text
+
+
+def _receive() -> None:
+    """Read the pins in the browser, unless the session has pins or its URL names a board."""
+    text = st.session_state[_KEY].get("kept")
+    named = {"pin", KEPT} & st.query_params.keys()
+    if _TEXT in st.session_state or named or (query := _parsed(text)) is None:
+        return
+    st.session_state[_SENT] = query
+
+
+def _parsed(text: Any) -> dict[str, list[str]] | None:
+    """Return the URL parameters in a text of the browser; None if `draw` could not send it."""
+    if not isinstance(text, str) or len(text) > MOST_CHARACTERS or not text.isascii():
+        return None
+    try:
+        query = urllib.parse.parse_qs(text, max_num_fields=MOST_PINS + len(_PARAMETERS))
+    except ValueError:
+        return None
+    return {name: query[name] for name in _PARAMETERS if name in query} or None
+
+
+def _browser_key(requester: Requester) -> str:
+    """Return the name of the entry in the browser. A signed-in user does not get that of another."""
+    if not requester.signed_in:
+        return "pins"
+    return f"pins-{hashlib.sha256(requester.owner.encode()).hexdigest()[:32]}"

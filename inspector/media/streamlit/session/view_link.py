@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import streamlit as st
 
+from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import back_button, chip_choice, screenshot_mode, selection
+from inspector.media.streamlit.session import chip_choice, screenshot_mode, selection
 from inspector.model import RESERVED_PROGRAMS
 from inspector.records.snapshot import Snapshot
 from inspector.text.errors import shown
@@ -97,7 +98,7 @@ def is_written(key: str) -> bool:
     if url == state.get(_written(key)):
         state.pop(_SENT, None)
         return True
-    return url in state.get(_SENT, ()) and not back_button.pressed()
+    return url in state.get(_SENT, ()) and not page_switch.was_pressed()
 
 
 def _written(key: str) -> str:

@@ -15,16 +15,16 @@ from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.engine import Requester
 from inspector.jobs.inspection import Inspection
 from inspector.layout import layout_of
-from inspector.media.streamlit.session import kept_pins, user
+from inspector.media.streamlit.session import pins, user
 from tests.media.streamlit.scripted_page import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("without_programs")
 
 SCRIPT = """
 import streamlit as st
-from inspector.media.streamlit.session import kept_pins, pins
+from inspector.media.streamlit.session import pins
 st.text(len(pins.board().pins))
-kept_pins.draw()
+pins.draw_kept()
 """
 SIZES = "depth.64 layers.2 batch.8"
 TWO = {"pin": [f"A~~{SIZES}", f"B~~mesh.8 {SIZES} was.cpu"], "baseline": ["B"]}
@@ -135,7 +135,7 @@ def test_a_link_to_a_board_wins(named: dict[str, str]):
         "chip=v5e&pin=",
         "pin=é~~mesh.8",
         "&".join(["pin=A~~mesh.8"] * 100),
-        text({"pin": [f"A~~{SIZES}", "x" * kept_pins.MOST_CHARACTERS]}),
+        text({"pin": [f"A~~{SIZES}", "x" * pins.MOST_CHARACTERS]}),
         "[" * 10_000,
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector.media import report
-from inspector.media.streamlit.parts import picture_buttons
+from inspector.media.streamlit.parts import downloads
 from inspector.media.streamlit.session import screenshot_mode
 from tests.media import hostile
 from tests.media.streamlit.drawn_figures import figures
@@ -16,12 +16,12 @@ NAME = "<img src=x onerror=alert(1)> $x$ [a](b)"
 
 SCRIPT = """
 import streamlit as st
-from inspector.media.streamlit.parts import chart, report_downloads
+from inspector.media.streamlit.parts import chart, share_menu
 from inspector.figures.block_map import block_map
 from tests.media import hostile
 
 pins = [("one", hostile.snapshot("a")), (st.session_state["name"], hostile.snapshot("b"))]
-report_downloads.show(pins, key="report", baseline=1)
+share_menu.show_reports(pins, key="report", baseline=1)
 with chart.of(lambda: ['its provenance']):
     chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "bytes", alt="Bytes")
 chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "unstamped", alt="Bytes")
@@ -66,7 +66,7 @@ def test_the_page_shows_why_a_picture_failed() -> None:
 
     problems: dict[str, str] = {}
     with pytest.raises(report.InvalidInput):
-        picture_buttons._picture(fail, "png", False, problems, "key")
+        downloads._picture(fail, "png", False, problems, "key")
     assert problems == {"key": "no such figure"}
 
 
