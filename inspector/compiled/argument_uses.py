@@ -332,8 +332,6 @@ class _Reader(Forward[_Flow]):
         self, computation: Computation, instruction: Instruction, operands: list[Tree[_Flow]], value: object
     ) -> None:
         self._limit.count(1 + len(operands), len(instruction.operands_text))
-        if self._limit.exceeded:
-            raise TooLong
 
     def element(self, instruction: Instruction, whole: Tree[_Flow]) -> Tree[_Flow]:
         if isinstance(whole, _Flow):

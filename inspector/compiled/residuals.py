@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from inspector.hlo.accesses import updates_in_place
@@ -18,7 +18,7 @@ from inspector.hlo.asynchronous import begun
 from inspector.hlo.dataflow import CallFrame, Value
 from inspector.hlo.fused_values import FusedTraffic
 from inspector.hlo.live_values import DEVICE, HOST, Buffer, LiveValues
-from inspector.hlo.module import Computation, Instruction, TooLong
+from inspector.hlo.module import Computation, Instruction, TooLong, reach
 from inspector.hlo.op_name import BACKWARD, OpName, parse_op_name, phases_of, without_layer_numbers
 from inspector.hlo.opcodes import ANNOTATIONS, KEEPS_DATA, MOVES, RUNS, SAME_DATA, WITHOUT_DATA, WRITES, Does
 from inspector.hlo.shapes import Shape
@@ -240,11 +240,9 @@ class _Reader:
             self._names[key] = name
         return self._names[key]
 
-    def _fused(self, instruction: Instruction) -> Iterator[Computation]:
-        """Yield the computation of a fusion."""
-        for called in instruction.called if instruction.does == "fusion" else ():
-            if (computation := self._module.by_name.get(called.computation)) is not None:
-                yield computation
+    def _fused(self, instruction: Instruction) -> list[Computation]:
+        """Return the computation of a fusion."""
+        return self._module.callees(instruction) if instruction.does == "fusion" else []
 
     def _users(
         self, computation: Computation, instruction: Instruction
@@ -260,7 +258,7 @@ class _Reader:
         """Yield the buffer, if it is known, and its content."""
         waiting = [
             operand
-            for computation in self._executed(entry)
+            for computation in self._module.executed(entry, ("while", "call", "conditional"))
             for instruction in computation.instructions
             if begun(instruction).does not in _SAME and self._name(computation, instruction).phase in BACKWARD
             for operand in self._backward.operands(Value(CallFrame(computation), instruction))
@@ -269,7 +267,7 @@ class _Reader:
         while waiting:
             value = self._begun(waiting.pop())
             instruction = value.instruction
-            key = (value.frame.computation.name, instruction.name, value.path)
+            key = value.key()
             if key in seen or instruction.does in WITHOUT_DATA:
                 continue
             seen.add(key)
@@ -283,23 +281,6 @@ class _Reader:
                     yield self._buffer(value, kept), kept
                 elif phase == "unknown" and instruction.does not in ("fusion", "update"):
                     waiting += self._backward.operands(value)
-
-    def _executed(
-        self, entry: Computation, calls: Container[Does] = ("while", "call", "conditional")
-    ) -> Iterator[Computation]:
-        """Yield the entry and the computations that operations of these kinds run, each once."""
-        seen, waiting = {entry.name}, [entry]
-        while waiting:
-            computation = waiting.pop()
-            yield computation
-            for instruction in computation.instructions:
-                if instruction.does not in calls:
-                    continue
-                for called in instruction.called:
-                    callee = self._module.by_name.get(called.computation)
-                    if callee is not None and callee.name not in seen and called.role != "condition":
-                        seen.add(callee.name)
-                        waiting.append(callee)
 
     def _begun(self, value: Value) -> Value:
         """Return the operation that an asynchronous one begins, other values as they are."""
@@ -330,25 +311,25 @@ class _Reader:
 
     def _from_arguments(self, value: Value) -> bool:
         """Return whether a value is made from arguments and constants without arithmetic."""
-        waiting, seen = [value], set()
-        while waiting:
-            at = waiting.pop()
-            key = (at.frame.computation.name, at.instruction.name, at.path)
-            if key in seen:
-                continue
-            seen.add(key)
-            if at.instruction.does not in _FROM_ARGUMENTS or len(seen) > _MOST_STEPS:
+
+        def sources(at: Value) -> list[Value]:
+            does = at.instruction.does
+            if does in WITHOUT_DATA:
+                return []
+            return (
+                self._backward.operands(at)
+                if does == "custom"
+                else self._backward.sources(at, _FROM_ARGUMENTS)
+            )
+
+        for steps, at in enumerate(reach([value], sources, Value.key)):
+            does = at.instruction.does
+            if does not in _FROM_ARGUMENTS or steps == _MOST_STEPS:
                 return False
-            if at.instruction.does == "custom" and not self._passes_on(at.instruction):
+            if does == "custom" and not self._passes_on(at.instruction):
                 return False
-            if at.instruction.does in WITHOUT_DATA:
-                continue
-            custom = at.instruction.does == "custom"
-            sources = self._backward.operands(at) if custom else self._backward.sources(at, _FROM_ARGUMENTS)
-            entry = at.frame.computation.entry and at.instruction.does == "parameter"
-            if not sources and not entry and at.instruction.does == "parameter":
+            if does == "parameter" and not at.frame.computation.entry and not sources(at):
                 return False  # of several calls
-            waiting += sources
         return True
 
     def _array(self, value: Value) -> _Kept | None:
@@ -431,7 +412,7 @@ class _Reader:
         total: float | None = 0.0
         by_compiler, unnamed = 0, False
         count = WorkCount(self._analysis)
-        for computation in self._executed(entry, RUNS):
+        for computation in self._module.executed(entry, RUNS):
             times = self._analysis.runs[computation.name].count
             cloned = self._analysis.clones.get(computation.name, ())
             for instruction in computation.instructions:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from inspector.hlo.analysis import Analysis
@@ -35,9 +35,8 @@ def uses(analysis: Analysis) -> dict[Key, CollectiveUse]:
         if instruction.opcode == "while":
             body, condition = (module.callee(instruction, role) for role in ("body", "condition"))
             # In a loop whose body communicates, devices wait for each other in any case.
-            alone = next(_inside(module, body, set()), None) is None
-            for key in _inside(module, condition, set()):
-                found[key] = "loop-end" if alone else "condition"
+            alone = not _inside(module, body)
+            found |= dict.fromkeys(_inside(module, condition), "loop-end" if alone else "condition")
             if body is not None and any(i.opcode in _REDUCTIONS for i in body.instructions):
                 for key in _Accumulation(module).of(body):
                     found.setdefault(key, "accumulation")
@@ -59,16 +58,14 @@ def is_callback(instruction: Instruction) -> bool:
     return "callback" in target and target.startswith(("xla_python", "xla_ffi_python"))
 
 
-def _inside(module: Module, computation: Computation | None, seen: set[str]) -> Iterator[Key]:
-    if computation is None or computation.name in seen:
-        return
-    seen.add(computation.name)
-    for instruction in computation.instructions:
-        if instruction.does == "collective":
-            yield computation.name, instruction.name
-        elif instruction.does in RUNS and instruction.does != "while":
-            for called in module.callees(instruction):
-                yield from _inside(module, called, seen)
+def _inside(module: Module, start: Computation | None) -> list[Key]:
+    """Return the collectives that a computation runs outside of its loops."""
+    return [
+        (computation.name, instruction.name)
+        for computation in (() if start is None else module.executed(start, RUNS - {"while"}))
+        for instruction in computation.instructions
+        if instruction.does == "collective"
+    ]
 
 
 def _gathered(analysis: Analysis, source: Value) -> Key | None:

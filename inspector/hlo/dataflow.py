@@ -79,8 +79,6 @@ def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
             constant = instruction.operands_text if instruction.does == "constant" else ""
             names = () if constant else operand_names(instruction)
             limit.count(1 + len(names))
-            if limit.exceeded:
-                raise TooLong
             operands = tuple(values[n] if n in values else number(computation.name, n) for n in names)
             fused = module.callee(instruction, "call") if instruction.does == "fusion" else None
             whole, element = tuples.get(operands[0], ()) if operands else (), instruction.tuple_index
@@ -148,6 +146,10 @@ class Value(NamedTuple):
     frame: CallFrame
     instruction: Instruction
     path: Path = ()
+
+    def key(self) -> tuple[str, str, Path]:
+        """Return the computation, the instruction and the path, by whichever calls it was reached."""
+        return self.frame.computation.name, self.instruction.name, self.path
 
 
 class Backward:

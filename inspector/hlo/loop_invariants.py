@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from inspector.hlo.analysis import Analysis
-from inspector.hlo.module import Computation, Instruction, Module, Path, operand_names
+from inspector.hlo.module import Computation, Instruction, Module, Path, operand_names, reach
 from inspector.hlo.opcodes import RUNS, TABLE
 from inspector.records.snapshot import Collective
 
@@ -46,18 +46,14 @@ def needed(module: Module) -> frozenset[Key]:
     entry = module.by_name.get(module.entry or "")
     if entry is not None and entry.root is not None:
         waiting.append((entry, entry.root, ()))
-    seen: set[tuple[str, str, Path]] = set()
-    while waiting:
-        computation, instruction, path = value = waiting.pop()
-        key = (computation.name, instruction.name, path)
-        if key in seen:
-            continue
-        seen.add(key)
-        if instruction.does != "parameter":
-            waiting += _sources(module, *value)
-        elif computation.name in loops:
-            waiting.append((*loops[computation.name], path))
-    return frozenset(key[:2] for key in seen)
+
+    def sources(value: _Value) -> list[_Value]:
+        if value[1].does != "parameter":
+            return _sources(module, *value)
+        return [(*loops[value[0].name], value[2])] if value[0].name in loops else []
+
+    reached = reach(waiting, sources, lambda value: (value[0].name, value[1].name, value[2]))
+    return frozenset((computation.name, instruction.name) for computation, instruction, _ in reached)
 
 
 def _sources(module: Module, computation: Computation, instruction: Instruction, path: Path) -> list[_Value]:

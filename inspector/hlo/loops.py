@@ -112,7 +112,7 @@ class Loops:
     def _one_step(self, instruction: Instruction) -> Iterator[None]:
         """Count a step into the value of an instruction."""
         self._limit.count(1, len(instruction.operands_text) + len(instruction.attributes_text))
-        if self._limit.exceeded or self._depth >= _MAX_DEPTH:
+        if self._depth >= _MAX_DEPTH:
             raise TooLong
         self._depth += 1
         try:

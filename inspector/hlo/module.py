@@ -5,10 +5,11 @@ Fields are parsed on access, because most are never used.
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from inspector.files.source_files import is_library
 from inspector.hlo import opcodes, shapes, text
@@ -226,6 +227,17 @@ class Module:
         """Return the first of these computations; None if there is none."""
         return next(iter(self.callees(instruction, role)), None)
 
+    def executed(self, start: Computation, kinds: Container[Does]) -> Iterator[Computation]:
+        """Yield a computation and those that operations of these kinds run in it, but no condition."""
+
+        def run(computation: Computation) -> Iterator[Computation]:
+            for instruction in computation.instructions:
+                for called in instruction.called if instruction.does in kinds else ():
+                    if called.role != "condition" and called.computation in self.by_name:
+                        yield self.by_name[called.computation]
+
+        return reach([start], run, lambda computation: computation.name)
+
     @property
     def instructions(self) -> Iterator[tuple[Computation, Instruction]]:
         """Each instruction with its computation, in the order of the text."""
@@ -412,12 +424,38 @@ class StepLimit:
         self._left = least + per_instruction * instructions
 
     def count(self, steps: int = 0, characters: int = 0) -> None:
-        """Count steps, and the text that they read."""
-        self._left -= steps + characters // _CHARACTERS_PER_STEP
+        """Count steps, and the text that they read.
 
-    @property
-    def exceeded(self) -> bool:
-        return self._left < 0
+        Raises:
+          TooLong: they are more than the limit.
+        """
+        self._left -= steps + characters // _CHARACTERS_PER_STEP
+        if self._left < 0:
+            raise TooLong
+
+
+T = TypeVar("T")
+
+
+def reach(
+    starts: Iterable[T],
+    step: Callable[[T], Iterable[T]],
+    key: Callable[[T], Hashable] = lambda value: value,
+    seen: set[Any] | None = None,
+) -> Iterator[T]:
+    """Yield values and those that a step leads to, each once, the nearest first.
+
+    Args:
+      key: what only equal values share.
+      seen: the keys of values that are left out, and then also of those that were yielded.
+    """
+    waiting, seen = deque(starts), set() if seen is None else seen
+    while waiting:
+        value = waiting.popleft()
+        if key(value) not in seen:
+            seen.add(key(value))
+            yield value
+            waiting.extend(step(value))
 
 
 # Tiles in the layout of an array, such as {1,0:T(8,128)}. The text of CPUs has transposed groups, T(1,0).

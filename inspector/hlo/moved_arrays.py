@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.dataflow import Backward, CallFrame, Value
-from inspector.hlo.module import Module, Path, StepLimit, TooLong
+from inspector.hlo.module import Module, Path, StepLimit, TooLong, reach
 from inspector.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.records.collectives import BY_OPCODE
 from inspector.records.snapshot import ArgumentUse
@@ -148,24 +148,20 @@ class _Search:
                 yield number
 
     def _behind(self, start: Value, through: Container[str], seen: set[_Key]) -> Iterator[Value]:
-        """Yield all values from which this one is made, including itself, each once."""
-        waiting = [start]
-        while waiting:
-            value = waiting.pop()
-            key = _key(value)
-            if key in seen:
-                continue
-            seen.add(key)
-            yield value
+        """Return all values from which this one is made, including itself, each once."""
+
+        def sources_of(value: Value) -> list[Value]:
             sources = self._sources(value, through)
             if len(sources) > 1 and _is_next(sources[-1], value) and not self._keeps(value, through):
-                sources = sources[-1:]  # the value before the loop is that of its first iteration alone
-            waiting += sources
+                return sources[-1:]  # the value before the loop is that of its first iteration alone
+            return sources
+
+        return reach([start], sources_of, _key, seen)
 
     def _sources(self, value: Value, through: Container[str]) -> list[Value]:
         sources = self._backward.sources(value, through)
         self._limit.count(1 + len(sources))
-        if self._limit.exceeded or len(value.path) > _MAX_DEPTH:
+        if len(value.path) > _MAX_DEPTH:
             raise TooLong
         return sources
 
@@ -173,14 +169,13 @@ class _Search:
         """Return whether an element of the state of a loop is made from itself in each iteration."""
         key = state.frame.computation.name, state.path, through is _MOVES
         if key not in self._kept:
-            seen, waiting = set[_Key](), self._sources(state, through)[-1:]
-            while waiting and _key(state) not in seen:
-                value = waiting.pop()
-                if _key(value) not in seen:
-                    seen.add(_key(value))
-                    sources = self._sources(value, through)
-                    waiting += sources[-1:] if sources and _is_next(sources[-1], state) else sources
-            self._kept[key] = _key(state) in seen
+
+            def sources_of(value: Value) -> list[Value]:
+                sources = self._sources(value, through)
+                return sources[-1:] if sources and _is_next(sources[-1], state) else sources
+
+            made = reach(self._sources(state, through)[-1:], sources_of, _key)
+            self._kept[key] = any(_key(value) == _key(state) for value in made)
         return self._kept[key]
 
 

@@ -25,7 +25,7 @@ from inspector.hlo.dataflow import Forward, Tree, leaves, tree_of
 from inspector.hlo.flops import product
 from inspector.hlo.module import Computation, Instruction, Module, StepLimit, TooLong
 from inspector.hlo.op_name import phases_of
-from inspector.hlo.opcodes import WITHOUT_DATA
+from inspector.hlo.opcodes import RUNS, WITHOUT_DATA
 from inspector.hlo.shapes import Shape
 from inspector.hlo.work import WorkCount
 from inspector.records.snapshot import Collective, Pipeline
@@ -61,7 +61,9 @@ def pipelines(analysis: Analysis, collectives: Iterable[Collective]) -> tuple[Pi
         body = analysis.module.callee(loop, "body") if loop.opcode == "while" else None
         if body is None:
             continue
-        inside = {key for key in chains if key[0] in _once(analysis.module, body)}
+        # What one iteration runs, without inner loops.
+        once = {computation.name for computation in analysis.module.executed(body, RUNS - {"while"})}
+        inside = {key for key in chains if key[0] in once}
         for pairs in dict.fromkeys(_pairs(sends[key]) for key in sorted(inside)):
             own = {key for key in inside if _pairs(sends[key]) == pairs}
             # The last device can send to the first one in another collective.
@@ -195,19 +197,6 @@ def _pairs(send: Collective) -> _Pairs:
     return frozenset(send.source_target_pairs or ())
 
 
-def _once(module: Module, body: Computation) -> set[str]:
-    """Return the computations that one iteration runs, without those of inner loops."""
-    names, waiting = set[str](), [body]
-    while waiting:
-        computation = waiting.pop()
-        if computation.name not in names:
-            names.add(computation.name)
-            for instruction in computation.instructions:
-                if instruction.does in ("call", "conditional", "start", "fusion"):
-                    waiting += module.callees(instruction)
-    return names
-
-
 def _cycle(edges: list[tuple[int, int, int, bool]], part: int) -> tuple[int, int] | None:
     """Return the iterations and sends after which a part of the state comes back, read by a product.
 
@@ -335,8 +324,6 @@ class _Flow(Forward[int]):
 
     def call(self, callee: Computation, instruction: Instruction, operands: list[Tree[int]]) -> Tree[int]:
         self._limit.count(len(callee.instructions))
-        if self._limit.exceeded:
-            raise TooLong
         return super().call(callee, instruction, operands)
 
     def transfer(

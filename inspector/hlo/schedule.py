@@ -83,9 +83,10 @@ class ScheduledReads(Forward[Sources]):
 
     def loop(self, computation: Computation, instruction: Instruction, state: Tree[Sources]) -> Tree[Sources]:
         own = self.transfer(computation, instruction, [state])
-        kept = _unchanged(self._module.callee(instruction, "body"))
+        body = self._module.callee(instruction, "body")
         if not isinstance(state, tuple):
             return own
+        kept = () if body is None else body.unchanged
         return tuple(part if number in kept else own for number, part in enumerate(state))
 
     def branches(self, instruction: Instruction, operands: list[Tree[Sources]]) -> Tree[Sources]:
@@ -120,19 +121,6 @@ def _carried(given: Sequence[Tree[Sources]], result: Tree[Sources]) -> dict[int,
 
 def _positions(sources: Sources) -> tuple[int, ...]:
     return tuple(sorted(source for source in sources if source >= 0))
-
-
-def _unchanged(body: Computation | None) -> frozenset[int]:
-    """Return the elements of its state that a loop body returns as they are."""
-    if body is None or body.root is None or body.root.does != "tuple":
-        return frozenset()
-    return frozenset(
-        number
-        for number, name in enumerate(operand_names(body.root))
-        if (element := body.by_name.get(name or "")) is not None
-        if element.does == "element" and element.tuple_index == number
-        if (state := body.operand(element)) is not None and state.does == "parameter"
-    )
 
 
 # The largest schedule that is kept. A transformer with 32 unrolled layers has about 20,000 operations.

@@ -11,6 +11,8 @@ import stat
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from inspector.hlo.module import reach
+
 # Functions of `jax.lax` that run a collective, and the primitives of each.
 CALLS = {
     "psum": ("psum", "psum_invariant"),
@@ -154,12 +156,12 @@ def _statement(tree: ast.Module, line: int) -> ast.stmt | None:
 
 
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
-    """Yield a statement and its expressions, without the statements inside of it."""
-    waiting: list[ast.AST] = [statement]
-    while waiting:
-        node = waiting.pop(0)
-        yield node
-        waiting += (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt))
+    """Return a statement and its expressions, without the statements inside of it."""
+
+    def expressions(node: ast.AST) -> list[ast.AST]:
+        return [child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.stmt)]
+
+    return reach([statement], expressions)
 
 
 def _starts(node: ast.AST, line: int, column: int | None) -> bool:

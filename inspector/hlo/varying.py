@@ -283,8 +283,6 @@ class _Evaluation(Forward[Digits]):
         if computation is None or computation.root is None:
             raise TooLong
         self._limit.count(len(computation.instructions))
-        if self._limit.exceeded:
-            raise TooLong
         caller = self._operands, self._calls, self._under
         self._operands, self._calls, self._under = {}, [], under
         result = self.result_of(computation, arguments)

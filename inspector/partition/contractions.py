@@ -5,6 +5,7 @@ leads back to such a name through operations that keep its dimensions, into and 
 leads forward to one.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
+from inspector.hlo.module import reach
 from inspector.partition.origins import LogicalAxes
 from inspector.partition.shardings import SHARDING
 from inspector.partition.shardy import logical_axes
@@ -110,7 +112,7 @@ def _contraction(
         factor_of = tuple(factors[0] if factors else None for factors in mapping)
         start = _Path(value, tuple(range(len(factor_of))), _bytes(value))
         last = number == len(numbers)
-        end = _destination(start, given) if last else _source(start, given)
+        end = _first(start, _after if last else _before, given)
         dimensions = frozenset(factor for each in mapping for factor in each)
         if end is None:
             arrays.append(ProductArray(_bytes(value), dimensions, None))
@@ -146,7 +148,7 @@ def _resharding(
     value = operation.results[0]
     rank = len(given[value])
     start = _Path(operation.operands[0], tuple(range(rank)), _bytes(value))
-    end = _source(start, given)
+    end = _first(start, _before, given)
     if end is None:
         return
     known = given[end.value]
@@ -245,19 +247,12 @@ def _step(operation: ir.Operation, before: int, after: int, path: _Path, value: 
     return _Path(value, places, min(path.bytes, _bytes(value)))
 
 
-def _source(path: _Path, given: Mapping[Any, LogicalAxes]) -> _Path | None:
-    """Return the path from a value back to one whose logical axes are given."""
-    seen: set[Any] = set()
-    waiting = [path]
-    while waiting and len(seen) < _MOST_STEPS:
-        path = waiting.pop()
-        if path.value in given:
-            return path
-        if path.value in seen:
-            continue
-        seen.add(path.value)
-        waiting += reversed(list(_before(path)))
-    return None
+def _first(
+    path: _Path, step: Callable[[_Path], Iterator[_Path]], given: Mapping[Any, LogicalAxes]
+) -> _Path | None:
+    """Return the nearest path that leads to a value whose logical axes are given."""
+    reached = itertools.islice(reach([path], step, lambda path: path.value), _MOST_STEPS)
+    return next((path for path in reached if path.value in given), None)
 
 
 def _before(path: _Path) -> Iterator[_Path]:
@@ -294,31 +289,15 @@ def _before(path: _Path) -> Iterator[_Path]:
             yield _step(operation, after, number, path, operand)
 
 
-def _destination(path: _Path, given: Mapping[Any, LogicalAxes]) -> _Path | None:
-    """Return the path from a value on to one whose logical axes are given."""
-    seen: set[Any] = set()
-    waiting = [path]
-    while waiting and len(seen) < _MOST_STEPS:
-        path = waiting.pop(0)
-        if path.value in given:
-            return path
-        if path.value in seen:
-            continue
-        seen.add(path.value)
-        for use in path.value.uses:
-            operation = use.owner.operation
-            parent = operation.parent
-            if operation.name == "stablehlo.return" and parent is not None and parent.name == _LOOP:
-                argument = operation.block.arguments[use.operand_number]
-                waiting.append(replace(path, value=argument))
-                continue
-            if operation.name in _ENDS or RULE not in operation.attributes:
-                continue
-            if len(operation.results) != 1:
-                continue
+def _after(path: _Path) -> Iterator[_Path]:
+    for use in path.value.uses:
+        operation = use.owner.operation
+        parent = operation.parent
+        if operation.name == "stablehlo.return" and parent is not None and parent.name == _LOOP:
+            yield replace(path, value=operation.block.arguments[use.operand_number])
+        elif operation.name not in _ENDS and RULE in operation.attributes and len(operation.results) == 1:
             after = len(operation.operands)
-            waiting.append(_step(operation, use.operand_number, after, path, operation.results[0]))
-    return None
+            yield _step(operation, use.operand_number, after, path, operation.results[0])
 
 
 def loop_body(operation: ir.Operation) -> ir.Block:

@@ -158,12 +158,6 @@ def _is_scalar(instruction: Instruction) -> bool:
 
 def _inside(module: Module, fusion: Instruction) -> Iterator[Instruction]:
     """Yield all instructions of a fusion and of the fusions in it."""
-    waiting, seen = [fusion], set()
-    while waiting:
-        for called in waiting.pop().called:
-            computation = module.by_name.get(called.computation)
-            if computation is None or computation.name in seen:
-                continue
-            seen.add(computation.name)
-            yield from computation.instructions
-            waiting += [inner for inner in computation.instructions if inner.opcode == "fusion"]
+    fused = module.callee(fusion)
+    for computation in () if fused is None else module.executed(fused, ("fusion",)):
+        yield from computation.instructions
