@@ -95,12 +95,8 @@ def sentence(known: Activations) -> str:
 
 
 def compiler_sentences(known: Activations) -> list[str]:
-    """Return the copies of activations, whether the compiler follows a policy, and its own changes."""
+    """Return whether the compiler follows a policy, and its own changes."""
     said = list(_differences(known))
-    at_peak, bfloat16 = known.at_peak or 0, any(row.shape.startswith("bf16") for row in known.rows)
-    if known.compiled and known.emulated and bfloat16 and at_peak > known.amounts.device:
-        why = "XLA for CPUs computes bfloat16 in float32"
-        said.insert(0, f"With copies of them, {bytes_text(at_peak)} are in use at the peak: {why}.")
     if known.as_asked:
         cpus = " That of a chip can do otherwise." if known.emulated else ""
         said.append(f"The compiler did what the policy asks for.{cpus}")
@@ -151,7 +147,7 @@ _BYTES: _Columns = {
 }
 _LAST: _Columns = {
     "Values:count": lambda row: row.count,
-    "Shape on one device:code": lambda row: row.shape,
+    "Shape in HLO:code": lambda row: row.shape,
     "Source:code": lambda row: row.source or "",
 }
 

@@ -252,7 +252,8 @@ def host_memory(arrays: Sequence[Array]) -> tuple[Block, ...]:
             "Memory": memory_kind,
         },
     )
-    return (Section("host-memory", "Arrays outside device memory", (table,)),)
+    note = text("Moves between kinds of memory are not counted.", quiet=True)
+    return (Section("host-memory", "Arrays outside device memory", (table, note)),)
 
 
 def packed(arrays: Sequence[Array]) -> tuple[Block, ...]:

@@ -58,8 +58,8 @@ def of_assessment(assessment: Assessment, before: Assessment | None = None) -> F
             step += f", {known.interval}"
     sent = assessment.traffic
     traffic = "Traffic"
-    if assessment.of_cpu_partition:  # with the share, a tile would cut it off
-        traffic += " of the CPU partition"
+    if assessment.traffic_made:  # with the share, a tile would cut it off
+        traffic += f", {assessment.traffic_made}"
     elif sent is not None and sent.bytes:
         traffic += f", {_over_largest(sent)}"
     answers = (
@@ -230,8 +230,8 @@ def traffic_text(assessment: Assessment) -> str:
     sent = assessment.traffic
     if sent is None:
         return f"unknown: {assessment.unknown_traffic}" if assessment.unknown_traffic else "unknown"
-    of = " of the CPU partition" if assessment.of_cpu_partition else ""
-    return f"{sent.text}{of}, {_over_largest(sent)}" if sent.bytes else sent.text
+    made = f", {assessment.traffic_made}" if assessment.traffic_made else ""
+    return f"{sent.text}{made}, {_over_largest(sent)}" if sent.bytes else sent.text
 
 
 def _over_largest(sent: StepTraffic) -> str:

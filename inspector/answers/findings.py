@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from inspector import audit
 from inspector.answers.section import Folded, Inline, NoticeKind, Text, listing, text, with_code
 from inspector.audit import Fix
+from inspector.audit.programs import CONSTANT, DONATION_UNUSED
 from inspector.records.assessment import Stage
 from inspector.records.snapshot import Finding, Level, Snapshot
 from inspector.text.formatting import bytes_text, counted
@@ -39,9 +40,11 @@ def title(finding: Finding) -> str:
 
 
 def saving(finding: Finding) -> str:
-    """Return the most that a fix saves in the arrays of the finding, or an empty string."""
+    """Return what a fix saves at most, or the bytes of a constant or donation; "" if they are unknown."""
     if not finding.bytes:
         return ""
+    if finding.code in (CONSTANT, DONATION_UNUSED):
+        return f"{bytes_text(finding.bytes)} per device"
     arrays = "" if finding.count is None else f" in {counted(finding.count, 'array')}"
     return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
 

@@ -10,7 +10,6 @@ from inspector.answers.programs import named
 from inspector.answers.section import (
     Block,
     Cell,
-    Code,
     Column,
     Folded,
     Notice,
@@ -20,7 +19,6 @@ from inspector.answers.section import (
     Table,
     Text,
     columns,
-    more_text,
     text,
 )
 from inspector.compare.question import change_text
@@ -37,7 +35,6 @@ from inspector.sharding.meshes import on_cpu
 from inspector.text.formatting import bytes_text
 from inspector.text.program_names import noun, subject, title
 
-_MOST_DONATIONS = 5  # donated arguments that no output uses
 _MOST_VALUES = 40  # rows of the table of values
 _WIDEST_PX = 1040  # of a figure with little detail
 
@@ -260,7 +257,7 @@ def _values_at_peak(name: str, use: MemoryUse) -> Folded:
             "Padding:bytes": lambda row: sum(value.padding for value in row),
             "Values:count": lambda row: len(row),
             "Group": lambda row: USE_GROUPS[row[0].group],
-            "Shape on one device:code": lambda row: row[0].shape,
+            "Shape in HLO:code": lambda row: row[0].shape,
             "Source:code": lambda row: row[0].source or "",
         },
     )
@@ -304,25 +301,6 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
                 "over arguments of the same size, if these are donated."
             )
             blocks.append(text(name, said, quiet=True))
-        blocks += _unused(program)
-    return blocks
-
-
-def _unused(program: Breakdown) -> list[Text]:
-    """Return a sentence per donated argument whose memory no output uses, the largest first."""
-    ranked = sorted(program.unused, key=lambda donation: -(donation.bytes or 0))
-    blocks = [
-        text(
-            named(program.program, begins=True),
-            " writes no output over the donated argument ",
-            Code(donation.path),
-            f", {bytes_text(donation.bytes)} on each device: {donation.reason}.",
-            quiet=True,
-        )
-        for donation in ranked[:_MOST_DONATIONS]
-    ]
-    if len(ranked) > _MOST_DONATIONS:
-        blocks.append(text(more_text(len(ranked) - _MOST_DONATIONS, "argument"), quiet=True))
     return blocks
 
 

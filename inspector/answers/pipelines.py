@@ -129,5 +129,4 @@ def _evidence(pipeline: Pipeline) -> str:
 def of_collective(program: Program, name: str) -> str | None:
     """Return the sentence of the pipeline whose results a collective sends; None if it sends none."""
     own = [pipeline for pipeline in program.pipelines or () if pipeline.collective == name]
-    said = " ".join(sentences(program, own))
-    return f"It sends the results of each stage to the next one. {said}" if own else None
+    return " ".join(sentences(program, own)) or None

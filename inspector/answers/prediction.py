@@ -34,7 +34,7 @@ from inspector.prediction.evidence import HOST_MOVES, leaves_out_host, program_f
 from inspector.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.prediction.simulation import Simulated, Span, executions, seconds_by_module
 from inspector.prediction.step_parts import measured_spans
-from inspector.records.assessment import LayoutFigures, Step
+from inspector.records.assessment import BEFORE_COMPILE, LayoutFigures, Step
 from inspector.records.snapshot import Mesh, Program, Snapshot
 from inspector.sharding.traffic import traffic
 from inspector.text.formatting import (
@@ -190,7 +190,7 @@ def _latency(step: Step | None, program: Program) -> tuple[Block, ...]:
 
 
 def _bars(step: Step | None, predicted: Predicted) -> tuple[Block, ...]:
-    drawn = LayoutFigures(step=step, of_cpu_partition=predicted.before_compile is not None)
+    drawn = LayoutFigures(step=step, traffic_made=BEFORE_COMPILE if predicted.before_compile else "")
     return () if step is None or not step.parts else (verdict_bars.picture([drawn], BARS),)
 
 

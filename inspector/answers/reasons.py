@@ -78,9 +78,13 @@ def _shared(program: Program) -> tuple[Program, list[Shared], dict[_Part, str | 
             resolved[id(part)] = conflicts.get(key)
             unnamed = _reason(program, part, conflicts.get(key), False)
             alike[part.op, axes_text(part), unnamed, makes_results(part)].append(part)
-    rows = []
-    for members, sent in zip(alike.values(), sent_of_busiest([*alike.values()]), strict=True):
+    # What makes results and what does not can have one sentence, without the names of arrays.
+    merged: dict[tuple[str, str, str | None], list[Collective]] = defaultdict(list)
+    for (op, axes, *_), members in alike.items():
         sentence = _reason(program, members[0], resolved[id(members[0])], True, members)
+        merged[op, axes, sentence] += members
+    rows, busiest = [], sent_of_busiest([*merged.values()])
+    for ((*_, sentence), members), sent in zip(merged.items(), busiest, strict=True):
         least = sent if sent is not None else least_bytes(*members)
         rows.append(Shared(tuple(members), sentence, sent, wire_bytes_of_run(*members), least))
     of_parts = {

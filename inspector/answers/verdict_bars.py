@@ -38,7 +38,7 @@ def drawn(named: Sequence[tuple[str, Assessment]]) -> list[LayoutFigures]:
         step = step if step is not None and step.parts else None
         need = need if need is not None and need.parts else None
         if assessment.rejected is None and (step or need):
-            layouts.append(LayoutFigures(name, step, need, of_cpu_partition=assessment.of_cpu_partition))
+            layouts.append(LayoutFigures(name, step, need, traffic_made=assessment.traffic_made))
     return layouts
 
 
@@ -101,7 +101,7 @@ def _tables(layouts: Sequence[LayoutFigures], key: str, timed: str) -> Iterable[
                 for part in step.parts
             ]
             hidden = ["Hidden"] if hides else []
-            sent = "Sent, CPU partition" if layout.of_cpu_partition else "Sent"
+            sent = f"Sent, {layout.traffic_made}" if layout.traffic_made else "Sent"
             head = columns(f"{label}{timed}, {step.text}", "Seconds", "Share", *hidden, sent, "")
             yield Table(f"{key}_step", head, tuple(shown), wrap=True)
 

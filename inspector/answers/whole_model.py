@@ -241,7 +241,9 @@ class _Reader:
 
     def _stack_group(self, stack: str, members: Sequence[Array], tiles: tuple[Tile, ...]) -> TileGroup:
         (layers, *_) = self._dimensions(members[0])
-        return TileGroup(stack, layers.size, tiles, layers)
+        pipelines = (self._program.pipelines if self._program is not None else None) or ()
+        staged = layers.axes and any(pipeline.axes == layers.axes for pipeline in pipelines)
+        return TileGroup(stack, layers.size, tiles, layers, layers.parts if staged else 1)
 
     def _fewer(self, groups: list[TileGroup]) -> list[TileGroup]:
         """Return the largest groups, and count the arrays that are left out."""

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from inspector.audit.context import LEAST_SHARE, AuditContext, FindingFields, finding
 from inspector.hlo.op_name import parse_op_name
@@ -33,8 +35,7 @@ def donation_findings(context: AuditContext) -> Iterator[Finding]:
             yield finding("warning", DONATION_UNUSED, message, saved=donation.bytes, path=donation.path)
         if rest := ranked[_MOST_DONATIONS:]:
             message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
-            saved = sum(donation.bytes or 0 for donation in rest)
-            yield finding("warning", DONATION_UNUSED, message, saved=saved)
+            yield finding("warning", DONATION_UNUSED, message, saved=sum(one.bytes or 0 for one in rest))
 
 
 REFUSED = "sharding-type-error"
@@ -222,15 +223,22 @@ def _trip_counts(program: Program) -> set[int]:
 
 
 def work_findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield a note per program of which devices compute the same, or more than the program has."""
-    if context.snapshot.layout is not None:
-        return
-    known = [
-        (program, program.work.flops_once or 0.0) for program in context.snapshot.programs if program.work
-    ]
-    least = max(LEAST_SHARE * max((flops for _, flops in known), default=0.0), _LEAST_FLOPS)
-    for program, flops in known:
-        who = title(program.name)
+    """Yield a note per set of mesh axes along which programs repeat work."""
+    notes: dict[object, list[tuple[str, Finding]]] = defaultdict(list)
+    for program, note in _work_notes(context) if context.snapshot.layout is None else ():
+        notes[program.mesh, note.axes].append((title(program.name), note))
+    for (_, note), *others in notes.values():
+        more = f" Work of {and_text([name for name, _ in others])} is repeated, too." if others else ""
+        yield replace(note, message=note.message + more)
+
+
+def _work_notes(context: AuditContext) -> Iterator[tuple[Program, Finding]]:
+    """Yield a note per program of which devices compute the same, that with the most FLOPs first."""
+    programs = [program for program in context.snapshot.programs if program.work]
+    flops_of = {id(program): program.work.flops_once or 0.0 for program in programs if program.work}
+    least = max(LEAST_SHARE * max(flops_of.values(), default=0.0), _LEAST_FLOPS)
+    for program in sorted(programs, key=lambda program: -flops_of[id(program)]):
+        who, flops = title(program.name), flops_of[id(program)]
         share = repeated_share(program)
         repeated = (program.work.repeated if program.work else None) or ()
         if share is not None and share >= _LEAST_REPEATED_SHARE and share * flops >= least:
@@ -242,7 +250,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             message = f"{who}: {part_of_all} are repeated. {kinds}"
             if program.work.not_counted:
                 message += f" Not counted: {and_text(program.work.not_counted)}, whose FLOPs are unknown."
-            yield finding(
+            yield program, finding(
                 "note", REPEATED_WORK, message, ratio=1 / (1 - share),
                 axes=repeated[0].axes or (), source=repeated[0].source,
             )  # fmt: skip
@@ -252,14 +260,13 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
             message = (
                 f"{who}: the matrix products of all devices have {ratio:.2f} times the FLOPs of the program."
             )
-            yield finding("note", REPEATED_WORK, message, ratio=ratio)
+            yield program, finding("note", REPEATED_WORK, message, ratio=ratio)
             continue
         searches = [part for part in repeated if part.operation == "search" and part.flops >= _LEAST_SEARCHED]
         if searches:
             message = f"{who}: {' '.join(map(_repeated_text, searches))}"
-            yield finding(
-                "note", REPEATED_WORK, message, axes=searches[0].axes or (), source=searches[0].source
-            )
+            axes, source = searches[0].axes or (), searches[0].source
+            yield program, finding("note", REPEATED_WORK, message, axes=axes, source=source)
 
 
 def _repeated_text(part: RepeatedWork) -> str:

@@ -174,8 +174,8 @@ class _Uses:
         )
         read = frozenset(n for one, _, _ in self._pairs for n in one.follows)
         caches = frozenset(n for n in self._wrote & read if not trains and self._rank(n) >= 2)
-        # A batch meets computed values only in the backward pass, and no step returns it updated.
-        learnt = (any_pass | inputs | tables) & updated
+        # No step returns a batch updated, and none adds a gradient to positions that move along a force.
+        learnt = (any_pass | inputs | tables) & updated & self._learns
         weights = learnt if trains else frozenset()
         if not weights:
             weights = self._in_trees((forward | tables) - caches - updated)

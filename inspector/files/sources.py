@@ -119,7 +119,7 @@ SOURCES: dict[str, SourceKind] = {
     "local": SourceKind("run on the devices of this machine"),
     "tpu": SourceKind("compiled, not run"),
     "gpu": SourceKind("compiled, not run"),
-    "capture": SourceKind("captured from a running job", "a captured state"),
+    "capture": SourceKind("recorded while the program ran", "a captured state"),
     **{
         kind: SourceKind(f"imported from {READERS[kind].name}", READERS[kind].name, READERS[kind])
         for kind in IMPORT_KINDS

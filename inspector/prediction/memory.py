@@ -12,7 +12,7 @@ from inspector.machines.hardware import Chip
 from inspector.prediction.evidence import for_chip, platform_of
 from inspector.prediction.step_program import step_program
 from inspector.records.assessment import MemoryKind
-from inspector.records.snapshot import Array, MemoryUse, Mesh, Program, Snapshot, UnusedDonation
+from inspector.records.snapshot import Array, MemoryUse, Mesh, Program, Snapshot
 from inspector.records.statistics import sum_known
 from inspector.sharding import memory_kinds, totals
 from inspector.sharding.array_groups import ARRAY_GROUPS, USE_GROUPS
@@ -70,7 +70,6 @@ class Breakdown:
     constants: large constants that are in no other figure. Compilers for TPUs and GPUs count them as code.
     code: size of the program. code_on_device: whether it is in the device's memory.
     donatable: outputs with an argument of the same bytes.
-    unused: donated arguments whose memory no output uses.
     host: bytes in host memory, which are in no other figure of a compiler for TPUs or GPUs.
     """
 
@@ -85,7 +84,6 @@ class Breakdown:
     donatable: int | None
     use: MemoryUse | None = None
     host: int | None = None
-    unused: tuple[UnusedDonation, ...] = ()
     constants: int = 0
 
     @property
@@ -195,7 +193,6 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
         donatable=_donatable(snapshot, program),
         use=program.memory_use,
         host=figures.host,
-        unused=() if program.donation is None else program.donation.unused,
         constants=sum(constant.bytes for constant in constants),
     )
 

@@ -18,6 +18,7 @@ from inspector.text.formatting import bytes_text, seconds_text
 # From the weakest evidence to the strongest.
 Stage = Literal["planned", "partitioned", "compiled", "measured"]
 _WORDS: dict[Platform, str] = {"cpu": "CPUs", "gpu": "GPUs", "tpu": "TPUs"}
+BEFORE_COMPILE = "before a compile"
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Evidence(Record):
         if self.stage == "planned":
             return "planned"
         if self.stage == "partitioned":
-            return "partitioned before a compile"
+            return f"partitioned {BEFORE_COMPILE}"
         return "compiled" if self.chip is not None else f"compiled for {self.machine}"
 
     @property
@@ -67,7 +68,7 @@ class Evidence(Record):
         if self.stage == "compiled":
             return f"compiled for {self.machine}"
         passes = "" if self.platform == "cpu" else f", with the passes for {self.machine}"
-        return f"partitioned before a compile{passes}"
+        return f"partitioned {BEFORE_COMPILE}{passes}"
 
 
 FigureAnswer = Literal["better", "worse", "equal", "not comparable", "unknown"]
@@ -332,10 +333,12 @@ class Assessment(Record):
     evidence: Evidence | None = field(default=None, metadata=OMIT_NONE)
 
     @property
-    def of_cpu_partition(self) -> bool:
-        """Whether the traffic is that of XLA's partitioner on CPUs, which the chip's compiler can change."""
+    def traffic_made(self) -> str:
+        """How the program was made if the chip's compiler can change its traffic, otherwise ""."""
         known = self.evidence
-        return self.chip is not None and known is not None and (known.before_compile or known.chip is None)
+        if known is None or self.chip is None or (known.chip is not None and not known.before_compile):
+            return ""
+        return BEFORE_COMPILE if known.before_compile else known.made_text
 
     @property
     def stage(self) -> str:
@@ -401,7 +404,7 @@ class LayoutFigures:
       marks: How a figure compares with that of a baseline, by the name of the figure: `✓ −25% better` and
         `✓ −25%`.
       unknown: Why a figure is unknown, by the name of the figure.
-      of_cpu_partition: Whether what the step sends is of XLA's partitioner on CPUs.
+      traffic_made: How the program was made that sends this, if the chip's compiler can change it.
     """
 
     name: str = ""
@@ -410,4 +413,4 @@ class LayoutFigures:
     traffic: StepTraffic | None = None
     marks: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
-    of_cpu_partition: bool = False
+    traffic_made: str = ""

@@ -9,7 +9,7 @@ from inspector.records.snapshot import Group, UseGroup
 ARRAY_GROUPS: dict[str, str] = {
     "params": "parameters",
     "opt_state": "optimizer state",
-    "other": "other arrays",
+    "other": "unknown role",
     "batch": "batch",
     "cache": "caches",
     "output": "output",

@@ -11,8 +11,9 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector import audit
-from inspector.answers import collectives, partitioned_traffic, summary
+from inspector.answers import collectives, memory, partitioned_traffic, summary
 from inspector.recording.capture import capture
+from inspector.recording.inspected import inspect
 from inspector.records.snapshot import Collective, Snapshot
 from inspector.sharding import totals
 from inspector.sharding.meshes import number_of_devices
@@ -137,3 +138,23 @@ def test_the_share_of_the_largest_axes_is_only_named_beside_others(mesh) -> None
         text = str(collectives.of_program(both.programs[0], both))
         assert ("of it over" in text) == (len(several) > 1)
         assert "100% of it" not in text
+
+
+def test_a_shape_that_no_line_makes_is_one_of_hlo() -> None:
+    """XLA moves the dimensions of an operand, which the line returns in another order."""
+
+    def attend(w, x):
+        keys = jnp.einsum("btd,dhk->bthk", x, w)
+        return jnp.einsum("bthk,bshk->bhts", keys, keys)
+
+    function = jax.jit(attend)
+    arguments = jax.ShapeDtypeStruct((64, 8, 8), "float32"), jax.ShapeDtypeStruct((4, 32, 64), "float32")
+    (program,) = inspect(function, *arguments).programs
+    assert program.memory_use is not None
+    shapes = {value.shape for value in program.memory_use.values}
+    compiled = function.lower(*arguments).compile().as_text()
+    assert all(shape in compiled for shape in shapes)
+    traced = [one.aval for equation in jax.make_jaxpr(attend)(*arguments).eqns for one in equation.outvars]
+    assert not shapes <= {f"f32{[*value.shape]}".replace(" ", "") for value in (*arguments, *traced)}
+    said = str(memory.section(inspect(function, *arguments), None))
+    assert "Shape in HLO" in said

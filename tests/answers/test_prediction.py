@@ -10,6 +10,7 @@ from inspector.answers.prediction import blocks, interval_text, operations, sent
 from inspector.answers.section import plain
 from inspector.media.markdown import render
 from inspector.prediction.predicted import CLAIMED, before_compile, predicted
+from inspector.records.assessment import BEFORE_COMPILE
 from inspector.records.snapshot import ScheduledOperation
 from inspector.text.formatting import seconds_text
 from tests.accuracy import test_fitting
@@ -53,13 +54,13 @@ def test_an_unknown_interval_comes_from_no_runs() -> None:
     assert interval_text(predicted).startswith("The interval comes from")
 
 
-def test_bytes_before_a_compile_are_of_the_partition_on_cpus() -> None:
-    (compiled, partitioned) = (
-        replace(test_fitting.program(1, 1e16, 10**6), stage=s) for s in ("compiled", "partitioned")
-    )
-    for program, of_cpus in ((compiled, False), (partitioned, True)):
-        found = predicted(program, test_fitting.MESH, test_fitting.CHIP)
-        assert ("CPU partition" in render(blocks(found, program, test_fitting.MESH))) == of_cpus
+def test_bytes_name_their_stage_and_no_machine_that_they_are_not_for() -> None:
+    program = test_fitting.program(1, 1e16, 10**6)
+    for stage, platform in (("compiled", "tpu"), ("partitioned", "tpu"), ("partitioned", None)):
+        changed = replace(program, stage=stage, platform=platform)
+        found = predicted(changed, test_fitting.MESH, test_fitting.CHIP)
+        written = render(blocks(found, changed, test_fitting.MESH))
+        assert (BEFORE_COMPILE in written) == (stage == "partitioned") and "CPU" not in written
 
 
 def test_the_joined_names_of_merged_operations_are_cut_in_the_table() -> None:

@@ -192,6 +192,12 @@ def test_the_collectives_of_all_layers_are_one_row() -> None:
     assert sent == sorted(sent, reverse=True) and sum(sent) == 64 * len(program.collectives)
 
 
+def test_no_two_rows_have_the_same_sentence() -> None:
+    made = replace(ONE, name="sum.2", parts=(CollectivePart(64, outputs=("step/output",)),))
+    (row,) = shared(Program("step", collectives=(ONE, made)))
+    assert [*row.collectives] == [ONE, made] and row.sent == 128
+
+
 def test_a_star_in_a_path_is_no_number() -> None:
     paths = ("params/a*b", "params/a1b", "params/a2b")
     members = [replace(ONE, op="all-gather", name=path, arrays=(path,)) for path in paths]

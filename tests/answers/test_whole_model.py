@@ -26,6 +26,7 @@ from inspector.records.snapshot import (
     Finding,
     Mesh,
     Origin,
+    Pipeline,
     Program,
     Snapshot,
 )
@@ -486,3 +487,22 @@ def test_degrees_of_sharding_and_of_copies_look_different() -> None:
     strengths = [float(tints[0]) for _, _, tints, _ in cut if tints]
     assert len(strengths) == 2 and strengths[0] < strengths[1]
     assert [sheets for _, _, _, sheets in copied] == [2, 4, 8, 10]
+
+
+@pytest.mark.parametrize("axes", [("stage",), ("data",)])
+def test_each_stage_of_a_pipeline_has_a_box(axes: tuple[str, ...]) -> None:
+    mesh = samples.mesh(stage=4, data=2)
+    spec = (("stage",), None, None)
+    arrays = [samples.array(f"params/stages/{name}", (4, 64, 64), spec, mesh) for name in ("up", "down")]
+    step = Program("train_step", collectives=(), pipelines=(Pipeline(4, 8, "permute.1", axes),))
+    model = whole_model.of_snapshot(replace(samples.planned(mesh, *arrays), programs=(step,)))
+    assert model is not None
+    (group,) = model.groups
+    assert group.stages == (4 if axes == ("stage",) else 1)
+
+    def boxes(drawn: WholeModel) -> int:
+        return sum(
+            one.get("rx") == "8" for one in ElementTree.fromstring(draw(drawn).text).iter(f"{_SVG}rect")
+        )
+
+    assert boxes(model) - boxes(replace(model, groups=(replace(group, stages=1),))) == group.stages - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inspector import audit
 from inspector.compiled import program_text
 from inspector.recording.inspected import inspect
 from inspector.records.snapshot import Finding, Snapshot
@@ -196,3 +198,12 @@ def test_an_import_of_the_lowered_text_counts_alike() -> None:
     old = program_text.ideal_work(replicated)
     assert old is not None
     assert old.flops == 8 * 2 * 4**3
+
+
+def test_programs_that_repeat_work_along_the_same_axes_have_one_note() -> None:
+    snapshot = inspect(jax.jit(product), W, X)
+    (program,), (alone,) = snapshot.programs, repeated(snapshot)
+    both = replace(snapshot, programs=(program, replace(program, name="evaluate")), findings=())
+    (finding,) = repeated(audit.audited(both))
+    assert alone.message in finding.message and "evaluate" in finding.message
+    assert (finding.axes, finding.ratio) == (alone.axes, alone.ratio)

@@ -11,9 +11,11 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from inspector import audit
+from inspector.answers import memory
 from inspector.recording.capture import capture, capture_compiled
 from inspector.recording.inspected import inspect
 from inspector.records.snapshot import Snapshot
+from inspector.sharding.array_groups import ARRAY_GROUPS
 
 DEPTH = 64
 
@@ -113,6 +115,37 @@ def test_a_batch_is_not_called_a_weight(mesh) -> None:
 
     result = groups(inspect(step, placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")))
     assert result == {"w": "params", "x": "batch"}
+
+
+def test_positions_that_move_along_a_force_are_no_weights_of_a_step_that_trains(mesh) -> None:
+    def step(state, x):
+        gradients = jax.grad(lambda weights: jnp.mean(forward(weights, x) ** 2))(state["net"])
+        net = jax.tree.map(lambda p, g: p - 0.1 * g, state["net"], gradients)
+        at = state["at"]
+        return {"net": net, "at": at + 0.01 * jnp.tanh(at @ at.T) @ at}
+
+    state = {"net": model(mesh), "at": placed(mesh, (16, DEPTH), "fsdp")}
+    result = groups(inspect(step, state, placed(mesh, (16, DEPTH), "fsdp")))
+    assert result["state/at"] == "other" and result["state/net/last/kernel"] == "params"
+
+
+def test_the_weight_of_a_stage_is_proved_by_its_backward_pass_alone(mesh) -> None:
+    """A stage of two jitted functions: only the second one trains the weight that both take."""
+
+    def ahead(w, x):
+        return jnp.tanh(x @ w)
+
+    def back(w, x, upstream):
+        (change,) = jax.vjp(lambda w: ahead(w, x), w)[1](upstream)
+        return w - 0.1 * change
+
+    w, x = placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")
+    for function, arguments, group in ((ahead, (w, x), "other"), (back, (w, x, x), "params")):
+        snapshot = inspect(function, *arguments)
+        assert groups(snapshot)["w"] == group
+        said = str(memory.section(snapshot, None))
+        assert (ARRAY_GROUPS["params"] in said) == (group == "params") and ARRAY_GROUPS["other"] in said
+    assert "unknown" in ARRAY_GROUPS["other"]
 
 
 def test_without_proof_a_role_is_unknown(mesh) -> None:

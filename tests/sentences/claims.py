@@ -651,8 +651,14 @@ def mesh_cell(evidence: Evidence, *, mesh: str, n: str, **_rest: str) -> bool:
     )
 
 
-def bfloat16(evidence: Evidence, **_rest: str) -> bool:
-    return "bf16" in evidence.lowered
+def sends_wider(evidence: Evidence, **_rest: str) -> bool:
+    """Accept a collective of float32 whose operand has been rounded to bfloat16, or whose result is then."""
+    return any(
+        one.payload and re.search(rf"%?{re.escape(one.name)} = \(?f32", module.text)
+        for module in evidence.modules
+        for one in module.collectives
+        if any(re.search(r"= bf16\S* convert\(", line) for line in module.around(one))
+    )
 
 
 def differs(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
@@ -847,12 +853,6 @@ def saved(evidence: Evidence, *, size: str, **_rest: str) -> bool:
 def compiled_again(evidence: Evidence, *, program: str, **_rest: str) -> bool:
     """Accept a function that XLA compiled several times."""
     return len(modules_of(evidence, program)) >= 2
-
-
-def widened(evidence: Evidence, *, size: str, **_rest: str) -> bool:
-    """Accept bytes that XLA allocates, in a module that casts bfloat16 to float32."""
-    casts = any(re.search(r"= f32\S* convert\(", module.text) for module in evidence.modules)
-    return casts and bfloat16(evidence) and largest_part(evidence, size=size)
 
 
 def far(evidence: Evidence, **_rest: str) -> bool:

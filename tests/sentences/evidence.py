@@ -190,6 +190,15 @@ class Module:
                 )
         return tuple(found)
 
+    def around(self, collective: Collective) -> list[str]:
+        """Return the lines that make the operands of a collective or read its result, fused ones too."""
+        lines = self.computations[collective.computation]
+        own = _operands(self._line(collective.computation, collective.name))
+        near = [self._line(collective.computation, name) for name in own]
+        near += [line for line in lines if collective.name in _operands(line)]
+        called = (name for line in near for name in re.findall(r"calls=%?([\w.<>-]+)", line))
+        return [*near, *(line for name in called for line in self.computations.get(name, ()))]
+
     def _line(self, computation: str, name: str) -> str:
         begin = re.compile(rf"  (?:ROOT )?%?{re.escape(name)} = ")
         return next((line for line in self.computations.get(computation, ()) if begin.match(line)), "")

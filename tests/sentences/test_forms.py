@@ -15,13 +15,14 @@ import sys
 import tomllib
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from inspector.media.terminal import main
 from tests.paths import ROOT
 from tests.sentences import claims
-from tests.sentences.evidence import Evidence
+from tests.sentences.evidence import Evidence, Module
 from tests.sentences.sentences import FIELDS, pattern, sentences
 from tests.xla_flags import FAST_COMPILES
 
@@ -137,3 +138,8 @@ def test_checks_find_what_is_false(corpus: Path) -> None:
     assert not claims.sums(evidence, **{**true, "axes": "data, model"})
     assert not claims.sums(evidence, **{**true, "op": "neg"})
     assert not claims.calls(evidence, call="psum", axes="model")
+    # A cast to bfloat16 that is not next to the collective.
+    rounded = "ENTRY %main () -> f32[4] {\n  %x = bf16[4] convert(%y)\n  %w = bf16[4] convert(%a)\n"
+    reduced = "  %a = f32[4] all-reduce(%b), replica_groups={{0,1}}, to_apply=%add\n"
+    for text, wider in ((rounded + reduced, True), (rounded.replace("(%a)", "(%c)") + reduced, False)):
+        assert claims.sends_wider(SimpleNamespace(modules=(Module("m", text),))) == wider

@@ -45,6 +45,7 @@ _LONGEST_PX = (
     (36, 60),
 )
 _FRAME_PX = 8  # inside of a frame
+_STAGES_PX = 10  # by which the boxes of stages stand out behind the first one
 _NAME_PX, _TEXT_PX, _SMALL_PX, _LINE_PX = 12.5, 12, 12, 15
 _MOST_RADIUS_PX, _ROW_RADIUS_PX, _LEAST_RADIUS_PX = 11.0, 6.0, 1.5
 _MOST_ROWS = 5
@@ -277,8 +278,10 @@ def _draw_line(sheet: _Sheet, line: list[_Column], y: float) -> float:
     for group, left, right in groups:
         if group.title and sheet.head:
             x, width = left - _FRAME_PX, right - left + 2 * _FRAME_PX - 4
-            canvas.rect(x, top, width, bottom - top, rx=8, fill_opacity=0.03,
-                        stroke=INK, stroke_opacity=0.18, pointer_events="none")  # fmt: skip
+            for stage in range(group.stages):  # a box behind the other for each
+                beside = _STAGES_PX * stage / group.stages
+                canvas.rect(x + beside, top - beside, width, bottom - top, rx=8, fill_opacity=0.03,
+                            stroke=INK, stroke_opacity=0.18, pointer_events="none")  # fmt: skip
         elif group.title:
             canvas.line(left, top, right - 6, top, INK, stroke_opacity=0.4)
         if group.title:
@@ -297,7 +300,8 @@ def _fitting_title(group: TileGroup, room: float) -> tuple[str, float]:
     title = group.title
     if group.layers is not None and group.layers.axes:
         over = mesh_axes_text(group.layers.axes)
-        title += f" × {group.count}, cut into {group.layers.parts} by {over}"
+        parts = counted(group.stages, "stage") if group.stages > 1 else f"{group.layers.parts}"
+        title += f" × {group.count}, cut into {parts} by {over}"
     elif group.count > 1:
         title += f" × {group.count}"
     together = ", summed" if group.count > 1 else ""

@@ -130,6 +130,7 @@ class TileGroup:
       title: Its name, empty for single arrays.
       count: Number of layers.
       layers: The layers as a dimension if one array has all of them. None otherwise.
+      stages: Number of stages of a pipeline, if they are these layers. 1 otherwise.
       activation: The activations in it; None if they are unknown.
       moves: The moves of its activations.
     """
@@ -138,6 +139,7 @@ class TileGroup:
     count: int
     tiles: tuple[Tile, ...]
     layers: Dimension | None = None
+    stages: int = 1
     activation: Tile | None = None
     moves: tuple[Move, ...] = ()
 

@@ -133,7 +133,7 @@ class Finding(Record):
       code: The kind of finding, such as replicated-parameter or indivisible.
       message: The finding in one sentence.
       array: Path of the array. None if the finding concerns no array or several.
-      bytes: Bytes that a fix would save.
+      bytes: Bytes that a fix would save, or that a constant or an unused donation takes.
       per_device: Whether `bytes` are those of one device. Otherwise they depend on the code.
       arrays: Paths of the arrays that it is about, similar ones folded: params/block_{0…3}/W2. None if it is
         about none.

@@ -38,7 +38,7 @@ def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
     names = {
         "params": "parameters",
         "opt_state": "optimizer state",
-        "other": "other arrays",
+        "other": "unknown role",
     }
     for array in snapshot.arrays:
         name = names[array.group]

@@ -369,7 +369,7 @@ def test_screenshot_mode_shows_the_provenance(page_of) -> None:
     (about,) = [one.value for one in page.caption if one.value.startswith(":small[")]
     about = about.replace("\\", "")
     assert "2026-01-01" in about
-    assert "captured from a running job" in about and "data 2 × model 4" in about
+    assert "recorded while the program ran" in about and "data 2 × model 4" in about
     page.button(key="leave_screenshot_mode").click()
     checked(page.run())
     assert "screenshot" not in page.query_params
