@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9331,
+    "answers": 9357,
     "assessment": 1499,
     "audit": 4389,
     "compare": 5073,
@@ -22,7 +22,7 @@ MOST_LINES = {
     "layout": 3087,
     "learn": 2086,
     "machines": 2482,
-    "media": 14945,
+    "media": 14925,
     "model": 429,
     "partition": 4666,
     "prediction": 3845,

@@ -1,22 +1,25 @@
-"""The sections of one Snapshot: a table that `show` and the reports read.
+"""The sections of one Snapshot: a table that all media read.
 
-A new section needs one entry here. `show --section KEY` prints it, and `show --all` prints all of them.
+A new section needs one entry here, which says where it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from inspector.answers import (
+    activations,
     arrays,
     assessed,
     collectives,
     expert_load,
+    exposed,
     improvements,
     memory,
     partitioned_traffic,
+    pipelines,
     program_run,
     reshards,
     sharding_errors,
@@ -24,7 +27,7 @@ from inspector.answers import (
     time,
     verdict_bars,
 )
-from inspector.answers.section import Block
+from inspector.answers.section import Block, Section
 from inspector.assessment import assess
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
@@ -42,21 +45,74 @@ class Subject:
       chip: its chip, or the chosen one. None if there is none.
       snapshot: the Snapshot with the programs that count on the chip.
       run: the record of the program that `run` started. None for other Snapshots.
+      maps: the number of large shard maps of a report.
     """
 
     recorded: Snapshot
     chip: Chip | None
     snapshot: Snapshot
     run: ProgramRun | None = None
+    maps: int = 0
 
     @classmethod
-    def of(cls, snapshot: Snapshot, chip: Chip | None, run: ProgramRun | None = None) -> Subject:
+    def of(
+        cls, snapshot: Snapshot, chip: Chip | None, run: ProgramRun | None = None, maps: int = 0
+    ) -> Subject:
         """Return a Snapshot, with `chip` for one without."""
         chip = targets.chip_for(snapshot, chip)
-        return cls(snapshot, chip, for_chip(snapshot, chip), run)
+        return cls(snapshot, chip, for_chip(snapshot, chip), run, maps)
 
 
 _Make: TypeAlias = Callable[[Subject], Iterable[Block]]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A section, and where it is.
+
+    Attributes:
+      make: returns its blocks, none if it has nothing to say.
+      report: returns the sections of the HTML report if those of `make` are others.
+      facts: returns its keys in `show --json`; a key without a value is left out.
+      tab: the tab of the dashboard that ends with its blocks; "" if none does.
+    """
+
+    make: _Make
+    report: Callable[[Subject], Iterable[Section]] | None = None
+    facts: Callable[[Subject], Mapping[str, object]] = lambda _: {}
+    tab: str = ""
+
+
+def blocks(about: Subject, keys: Iterable[str] = ()) -> list[Block]:
+    """Return these sections, all if none is named."""
+    return [block for key in keys or SECTIONS for block in SECTIONS[key].make(about)]
+
+
+def of_tab(tab: str, about: Subject) -> list[Block]:
+    """Return the sections with which a tab of the dashboard ends."""
+    return [block for entry in SECTIONS.values() if entry.tab == tab for block in entry.make(about)]
+
+
+def reported(about: Subject, keys: Iterable[str] = ()) -> list[Section]:
+    """Return these sections of a report, all if none is named. The picture of the whole model is none."""
+    made = [SECTIONS[key].report or SECTIONS[key].make for key in keys or SECTIONS]
+    return [part for make in made for part in make(about) if isinstance(part, Section)]
+
+
+def facts(about: Subject) -> dict[str, object]:
+    """Return what the sections add to `show --json`."""
+    every = [entry.facts(about) for entry in SECTIONS.values()]
+    return {key: value for known in every for key, value in known.items() if value}
+
+
+def _answers(about: Subject) -> Iterable[Block]:
+    yield assessed.facts(about.recorded, about.chip)
+    yield from verdict_bars.blocks(assess(about.recorded, about.chip), "verdict")
+
+
+def _summary(about: Subject) -> Iterable[Section]:
+    inside = assessed.facts(about.recorded, about.chip), summary.facts(about.snapshot)
+    yield Section("summary", "Summary", inside)
 
 
 def _arrays(about: Subject) -> Iterable[Block]:
@@ -67,41 +123,50 @@ def _arrays(about: Subject) -> Iterable[Block]:
         yield from arrays.packed(every)
 
 
-def _findings(about: Subject) -> Iterable[Block]:
-    if about.snapshot.findings or about.snapshot.effects is not None:
-        yield improvements.section(about.snapshot, about.chip)
+def _drawn_arrays(about: Subject) -> Iterable[Section]:
+    yield arrays.tree(about.snapshot)
+    yield arrays.maps(about.snapshot, about.maps)
+    yield arrays.folded_table(about.snapshot)
 
 
-def _answers(about: Subject) -> Iterable[Block]:
-    yield assessed.facts(about.recorded, about.chip)
-    yield from verdict_bars.blocks(assess(about.recorded, about.chip), "verdict")
-
-
-def _with_programs(section: _Make) -> _Make:
-    return lambda about: section(about) if about.snapshot.programs else ()
+def _findings(about: Subject) -> list[Section]:
+    return [improvements.section(about.snapshot, about.chip)]
 
 
 def _on_chip(section: Callable[[Subject], Block]) -> _Make:
     return lambda about: [section(about)] if about.snapshot.programs or about.chip is not None else []
 
 
-def blocks(about: Subject, keys: Iterable[str] = ()) -> list[Block]:
-    """Return these sections, all if none is named."""
-    return [block for key in keys or SECTIONS for block in SECTIONS[key](about)]
-
-
-# The blocks of each section by its name; none if it has nothing to say.
-SECTIONS: dict[str, _Make] = {
-    "programs": lambda about: [] if about.run is None else [program_run.section(about.run)],
-    "source": lambda about: [summary.facts(about.snapshot)],
-    "answers": _answers,
-    "errors": lambda about: sharding_errors.sections(about.snapshot),
-    "arrays": _arrays,
-    "communication": _with_programs(lambda about: [collectives.section(about.snapshot, listed=True)]),
-    "experts": _with_programs(lambda about: expert_load.section(about.snapshot)),
-    "agreement": _with_programs(lambda about: partitioned_traffic.sections(about.recorded)),
-    "reshards": lambda about: reshards.sections(about.snapshot, about.chip),
-    "memory": _on_chip(lambda about: memory.section(about.snapshot, about.chip)),
-    "time": _on_chip(lambda about: time.section(about.recorded, about.chip)),
-    "findings": _findings,
+# Each section by its name.
+SECTIONS: dict[str, Entry] = {
+    "programs": Entry(lambda about: [] if about.run is None else [program_run.section(about.run)]),
+    "source": Entry(lambda about: [summary.facts(about.snapshot)]),
+    "answers": Entry(_answers, _summary),
+    "errors": Entry(lambda about: sharding_errors.sections(about.snapshot)),
+    "findings": Entry(
+        lambda about: _findings(about) if about.snapshot.findings or about.snapshot.effects else [], _findings
+    ),
+    "arrays": Entry(_arrays, _drawn_arrays),
+    "communication": Entry(
+        lambda about: [collectives.section(about.snapshot)] if about.snapshot.programs else [],
+        facts=lambda about: exposed.json_of(about.recorded, about.chip),
+    ),
+    "experts": Entry(
+        lambda about: expert_load.section(about.snapshot),
+        facts=lambda about: expert_load.json_of(about.recorded),
+    ),
+    "agreement": Entry(lambda about: partitioned_traffic.sections(about.recorded), tab="Communication"),
+    "reshards": Entry(
+        lambda about: reshards.sections(about.snapshot, about.chip),
+        facts=lambda about: {"reshards": reshards.plain(about.recorded, about.chip)},
+        tab="Communication",
+    ),
+    "memory": Entry(
+        _on_chip(lambda about: memory.section(about.snapshot, about.chip)),
+        facts=lambda about: {"activations": activations.to_json(about.recorded, about.chip)},
+    ),
+    "time": Entry(
+        _on_chip(lambda about: time.section(about.recorded, about.chip)),
+        facts=lambda about: {"pipelines": pipelines.of_snapshot(about.recorded, about.chip)},
+    ),
 }

@@ -55,18 +55,15 @@ _MOST_REASONS = 4  # with the figures, the table fits on the first screen
 _MOST_SOURCES = 2
 
 
-def section(snapshot: Snapshot, listed: bool = False) -> Section:
-    """Return the collectives of every program by mesh axes, those of a step first and with figures.
-
-    listed: whether to add a table of the largest collectives of each program.
-    """
+def section(snapshot: Snapshot) -> Section:
+    """Return the collectives of every program by mesh axes and the largest, those of a step with figures."""
     missing = unknown.no_programs(snapshot, _SUBJECT, partitioned=True)
     blocks: list[Block] = [] if missing is None else [missing]
     alike: dict[object, list[Program]] = {}
     for program in once(snapshot):
         alike.setdefault(_sent_by(program), []).append(program)
     for number, (program, *others) in enumerate(alike.values()):
-        inside = of_program(program, snapshot, figures=number == 0, listed=listed)
+        inside = (*of_program(program, snapshot, figures=number == 0), *largest(program))
         names = [heading(same, snapshot) for same in (program, *others)]
         blocks.append(Section(f"collectives-{program.name}", ", ".join(names), inside))
     return Section("collectives", "Collectives", tuple(blocks))
@@ -84,13 +81,11 @@ def _sent_by(program: Program) -> object:
 
 
 def of_program(
-    program: Program, snapshot: Snapshot, figures: bool = True, listed: bool = False, computing: bool = False
+    program: Program, snapshot: Snapshot, figures: bool = True, computing: bool = False
 ) -> tuple[Block, ...]:
     """Return one sentence about a program's collectives, the largest moves, and figures with a table.
 
-    Args:
-      listed: whether to add the table of the largest collectives.
-      computing: whether conflicts are not known yet, which make some reasons more precise.
+    computing: whether conflicts are not known yet, which make some reasons more precise.
     """
     collectives = program.collectives
     if collectives is None:
@@ -118,8 +113,6 @@ def of_program(
     blocks.append(_figures(program, collectives, rows, snapshot, by_axes) if figures else by_axes)
     if disagreeing is not None:
         blocks.append(disagreeing)
-    if listed:
-        blocks += largest(program)
     return tuple(blocks)
 
 

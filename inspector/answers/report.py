@@ -4,20 +4,12 @@ from collections.abc import Sequence
 
 from inspector.answers import (
     arrays,
-    assessed,
-    collectives,
     comparison,
     glance,
-    improvements,
-    memory,
-    partitioned_traffic,
     provenance,
     reshards,
     screen,
-    sharding_errors,
     subject,
-    summary,
-    time,
     whole_model,
 )
 from inspector.answers.catalogue import Subject
@@ -59,30 +51,6 @@ def whole(snapshot: Snapshot, chip: Chip | None) -> tuple[Block, ...]:
     """Return the picture of the whole model."""
     chip = targets.chip_for(snapshot, chip)
     return whole_model.blocks(for_chip(snapshot, chip), chip)
-
-
-def of_snapshot(snapshot: Snapshot, chip: Chip | None, maps: int) -> tuple[Section, ...]:
-    """Return all sections of one Snapshot, without the picture of the whole model.
-
-    Args:
-      chip: None for the chip of the Snapshot, if it is known.
-      maps: number of large shard maps.
-    """
-    chip = targets.chip_for(snapshot, chip)
-    before, snapshot = snapshot, for_chip(snapshot, chip)
-    return (
-        Section("summary", "Summary", (assessed.facts(before, chip), summary.facts(snapshot))),
-        *sharding_errors.sections(snapshot),
-        improvements.section(snapshot, chip),
-        arrays.tree(snapshot),
-        arrays.maps(snapshot, maps),
-        collectives.section(snapshot),
-        *partitioned_traffic.sections(before),
-        *reshards.sections(snapshot, chip),
-        memory.section(snapshot, chip),
-        time.section(before, chip),
-        arrays.folded_table(snapshot),
-    )
 
 
 def short(named: Named, chip: Chip | None) -> list[Block]:

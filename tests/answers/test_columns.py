@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from inspector.answers import arrays, collectives, report
+from inspector.answers import arrays, catalogue, collectives
+from inspector.answers.catalogue import Subject
 from inspector.answers.section import Block, Columns, Folded, Section, Table, columns
 from tests.compare import glances
 from tests.figures import samples
@@ -33,7 +34,7 @@ def test_a_kind_is_one_that_is_known_and_a_name_can_have_a_colon() -> None:
 def test_bytes_come_after_what_names_the_row() -> None:
     compiled = glances.compiled(1000, glances.sent(("data",), 8), glances.sent(("model",), 4))
     for snapshot in (samples.snapshot(), compiled):
-        every = [*tables(report.of_snapshot(snapshot, None, 0))]
+        every = [*tables(catalogue.reported(Subject.of(snapshot, None)))]
         every += [collectives.each(program, program.collectives or ()) for program in snapshot.programs]
         assert any(table.key == "array_table" for table in every)
         for table in every:

@@ -23,6 +23,7 @@ from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
 from inspector.answers import provenance, report, subject
+from inspector.answers.catalogue import Subject, reported
 from inspector.answers.section import NUMBERS, Block, Drawing, Picture, Section, cell_text, inline
 from inspector.figures import frame, stamp
 from inspector.machines.hardware import Chip
@@ -194,12 +195,12 @@ def page(
     parts = _parts(report.compared(named, chip), stamped)
     for number, (name, snapshot) in enumerate(named, start=1):
         anchor = f"snapshot-{number}"
-        sections = report.of_snapshot(snapshot, chip, _MAPS.get(len(named), 0))
+        sections = reported(Subject.of(snapshot, chip, maps=_MAPS.get(len(named), 0)))
         if len(named) == 1:
             parts += _parts(sections, replace(whole, prefix=f"{anchor}-"))
             continue
         own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
-        sections = (Section("whole-model", "The whole model", report.whole(snapshot, chip)), *sections)
+        sections = [Section("whole-model", "The whole model", report.whole(snapshot, chip)), *sections]
         parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2, False))
     plotly, drawing = _scripts()
     against = names[0] if len(names) == 1 else f"{names[0]} against {', '.join(names[1:])}"

@@ -22,6 +22,7 @@ from inspector.answers import (
     summary,
     whole_model,
 )
+from inspector.answers.catalogue import Subject, blocks, reported
 from inspector.answers.section import Block, Folded
 from inspector.machines import targets
 from inspector.media.html.page import Page, safe_json
@@ -130,21 +131,13 @@ def as_html(snapshot: Snapshot) -> list[Block]:
         table = arrays.table(snapshot.arrays)
         folded = [Folded("Shards", (shards,))] if shards is not None else []
         return [table, *array.maps(single, snapshot), *folded]
-    chip = targets.chip_of(snapshot)
-    blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
-    if snapshot.findings:
-        blocks.append(improvements.section(snapshot))
+    about = Subject.of(snapshot, None, maps=_MAPS)
+    shown: list[Block] = [*blocks(about, ("source", "errors", "findings"))]
     if snapshot.arrays:
-        blocks += [
-            *whole_model.blocks(snapshot, chip),
-            arrays.tree(snapshot),
-            arrays.maps(snapshot, _MAPS),
-        ]
+        shown += [*whole_model.blocks(about.snapshot, about.chip), *reported(about, ("arrays",))]
     if snapshot.programs:
-        blocks += [collectives.section(snapshot), memory.section(snapshot, chip)]
-    if snapshot.arrays:
-        blocks.append(arrays.folded_table(snapshot))
-    return blocks
+        shown += reported(about, ("communication", "memory"))
+    return shown
 
 
 def as_text(snapshot: Snapshot) -> list[Block]:
@@ -153,17 +146,9 @@ def as_text(snapshot: Snapshot) -> list[Block]:
         (single,) = snapshot.arrays
         shards = [array.shards(single, snapshot)] if array.shard_rows(single, snapshot) else []
         return [*arrays.tree_texts(snapshot, snapshot.arrays), *shards]
-    blocks: list[Block] = [summary.facts(snapshot), *sharding_errors.sections(snapshot)]
-    if snapshot.arrays:
-        blocks += arrays.tree_texts(snapshot, snapshot.arrays)
-    if snapshot.programs:
-        blocks += [
-            collectives.section(snapshot),
-            memory.section(snapshot, targets.chip_of(snapshot)),
-        ]
-    if snapshot.findings:
-        blocks.append(improvements.section(snapshot))
-    return blocks
+    return blocks(
+        Subject.of(snapshot, None), ("source", "errors", "arrays", "communication", "memory", "findings")
+    )
 
 
 def _in_notebook() -> bool:

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from inspector.answers import activations, catalogue, expert_load, exposed, pipelines, reshards, screen
+from inspector.answers import catalogue, screen
 from inspector.answers import program_run as program_run_section
 from inspector.answers.catalogue import SECTIONS, Subject
 from inspector.answers.section import Block, text
 from inspector.assessment import assess
 from inspector.compiled.assumed import Assumed, with_assumed
-from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, verb
@@ -54,16 +53,12 @@ def show(options: argparse.Namespace) -> Output:
 
 
 def facts_of(snapshot: Snapshot, chip: Chip | None) -> dict[str, Any]:
-    """Return source, layout and assessment as JSON, and the reshards of a run."""
+    """Return source, layout and assessment as JSON, and the facts of the sections."""
     return {
         "source": typed_json.encode(snapshot.source),
         "layout": snapshot.layout,
         "assessment": typed_json.encode(assess(snapshot, chip)),
-        **({"reshards": reshards.plain(snapshot, chip)} if snapshot.reshards else {}),
-        **({"pipelines": found} if (found := pipelines.of_snapshot(snapshot, chip)) else {}),
-        **exposed.json_of(snapshot, targets.chip_for(snapshot, chip)),
-        **({"activations": kept} if (kept := activations.to_json(snapshot, chip)) else {}),
-        **expert_load.json_of(snapshot),
+        **catalogue.facts(Subject.of(snapshot, chip)),
     }
 
 
@@ -81,7 +76,7 @@ def _shown(options: argparse.Namespace, assumed: Assumed, brief: bool) -> list[B
 
 def answers(about: Subject, following: Sequence[Block] = ()) -> list[Block]:
     """Return the answers for one screen, what to do next, and the sections with the rest."""
-    known = [key for key, make in SECTIONS.items() if any(make(about))]
+    known = [key for key, entry in SECTIONS.items() if any(entry.make(about))]
     more = text(f"More: --section {', '.join(known)}; all sections: --all.", quiet=True)
     return [*screen.of_snapshot(about), *following, more]
 

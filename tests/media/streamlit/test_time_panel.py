@@ -10,7 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from inspector import layout as layouts
-from inspector.answers import catalogue, report, time
+from inspector.answers import catalogue, time
 from inspector.answers.catalogue import Subject
 from inspector.answers.section import Block, Folded, Picture, Section
 from inspector.compiling.run_layout import run_layout
@@ -72,7 +72,7 @@ def test_show_and_reports_have_the_times_of_the_page(
     page = {
         key for key in charts(shown(found, chip=chip and chip.name)) if key.startswith(("measured", "op"))
     }
-    for blocks in (catalogue.blocks(Subject.of(found, chip)), report.of_snapshot(found, chip, 0)):
+    for blocks in (catalogue.blocks(Subject.of(found, chip)), catalogue.reported(Subject.of(found, chip))):
         assert page and page <= pictures(blocks)
 
 

@@ -14,10 +14,8 @@ from inspector.answers import (
     exposed,
     measured,
     memory,
-    partitioned_traffic,
     pipelines,
     prediction,
-    reshards,
     time,
     train_state,
     unknown,
@@ -55,7 +53,7 @@ def show_collectives(snapshot: Snapshot, _: Layout | None, computing: bool = Fal
     snapshot = for_chip(snapshot, chip_choice.chosen_chip())
     missing = unknown.no_programs(snapshot, "collectives are", partitioned=True)
     if missing is not None:
-        render.show([missing, *reshards.sections(snapshot, targets.chip_of(snapshot))])
+        render.show([missing])
         return
     names = [program.name for program in snapshot.programs]
     name = chip_choice.choose(names, chip_choice.KEYS["Communication"])
@@ -69,8 +67,7 @@ def show_collectives(snapshot: Snapshot, _: Layout | None, computing: bool = Fal
     render.show(collectives.of_program(program, snapshot, computing=computing), {f"conflicts:{name}": pick})
     if program.collectives:
         _show_each(snapshot, program, program.collectives)
-    render.show([*expert_load.section(snapshot, [program]), *partitioned_traffic.sections(snapshot)])
-    render.show(reshards.sections(snapshot, targets.chip_of(snapshot)))
+    render.show(expert_load.section(snapshot, [program]))
 
 
 def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]) -> None:

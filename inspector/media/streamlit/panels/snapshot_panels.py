@@ -5,7 +5,8 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.answers import provenance, whole_model
+from inspector.answers import catalogue, provenance, whole_model
+from inspector.answers.catalogue import Subject
 from inspector.assessment import assess
 from inspector.layout import Layout
 from inspector.media.streamlit.panels import arrays_panels, improve_panel, program_panels
@@ -118,4 +119,5 @@ def show(
             st.session_state[_SHOWN] = shown
             with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
                 draw(snapshot, layout)
+                render.show(catalogue.of_tab(name, Subject.of(snapshot, chip_choice.chosen_chip())))
     _count_problems(snapshot)
