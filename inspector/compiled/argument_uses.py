@@ -113,7 +113,8 @@ def argument_uses(analysis: Analysis, arguments: Sequence[str], results: Sequenc
     shape = entry.root.shape
     shapes = [shape] if shape is None or shape.parts is None else list(shape.parts)
     given = {parameter.number or 0: parameter.shape for parameter in parameters}
-    decided = _Uses(reader, given, flows, shapes, arguments)
+    returned_gradients = [shape for shape, path in zip(shapes, results, strict=False) if path in gradients]
+    decided = _Uses(reader, given, flows, shapes, arguments, returned_gradients)
     uses = decided.by_number()
     return ArgumentUses(
         {arguments[number]: use for number, use in uses.items()},
@@ -132,6 +133,7 @@ class _Uses:
         returned: Sequence[_Flow],
         shapes: Sequence[Shape | None],
         paths: Sequence[str],
+        gradients: Sequence[Shape | None],
     ) -> None:
         # Each operand of a product with the other one, and whether it is in the backward pass.
         self._pairs = [
@@ -142,6 +144,7 @@ class _Uses:
         self._looked_up, self._statistics = reader.looked_up, reader.statistics
         self._given = given
         self._paths = paths
+        self._gradients = {None if shape is None else shape.dimensions for shape in gradients}
         # Result number → arguments of the same type that it follows from.
         self._from = {
             place: frozenset(n for n in flow.follows if _alike(given.get(n), shapes[place]))
@@ -223,13 +226,17 @@ class _Uses:
         )
 
     def _data(self, uses: dict[int, ArgumentUse], updated: frozenset[int]) -> dict[int, ArgumentUse]:
-        """Return arrays that are multiplied with a weight or look up its rows, next to no state."""
+        """Return arrays that are multiplied with a weight or look up its rows, next to no state.
+
+        An array whose gradient is returned can be the result of another stage.
+        """
         weights = {number for number, use in uses.items() if use == "weight"}
         of_gradients = {n for one, _, backward in self._pairs if backward for n in _argument(one)}
         given = {n for one, by, _ in self._pairs if _argument(by) & weights for n in _argument(one)}
         given = given & of_gradients | {n for table, at in self._looked_up if table in weights for n in at}
         state = {self._root(number) for number in (*uses, *updated, *self._wrote)}
-        return {n: "data" for n in sorted(given) if self._root(n) not in state and self._rank(n) > 0}
+        given = {n for n in given if self._root(n) not in state and self._rank(n) > 0}
+        return {n: "data" for n in sorted(given) if self._dimensions(n) not in self._gradients}
 
     def _in_trees(self, weights: frozenset[int]) -> frozenset[int]:
         """Return those that share an argument of the function with another one.
@@ -280,8 +287,11 @@ class _Uses:
         return self._keys(number)[0]
 
     def _rank(self, number: int) -> int:
+        return len(self._dimensions(number))
+
+    def _dimensions(self, number: int) -> tuple[int | None, ...]:
         shape = self._given.get(number)
-        return 0 if shape is None else len(shape.dimensions)
+        return () if shape is None else shape.dimensions
 
     def _is_floating(self, number: int) -> bool:
         shape = self._given.get(number)

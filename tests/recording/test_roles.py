@@ -140,9 +140,20 @@ def test_the_weight_of_a_stage_is_proved_by_its_backward_pass_alone(mesh) -> Non
         return w - 0.1 * change
 
     w, x = placed(mesh, (DEPTH, DEPTH)), placed(mesh, (16, DEPTH), "fsdp")
-    for function, arguments, group in ((ahead, (w, x), "other"), (back, (w, x, x), "params")):
-        snapshot = inspect(function, *arguments)
+
+    def back_to_last(w, x, upstream):
+        change, before = jax.vjp(ahead, w, x)[1](upstream)
+        return w - 0.1 * change, before
+
+    # The results of the stage before are data only if their gradient is not returned.
+    for function, group, data in (
+        (ahead, "other", False),
+        (back, "params", True),
+        (back_to_last, "params", False),
+    ):
+        snapshot = inspect(function, w, x, *([x] if function is not ahead else []))
         assert groups(snapshot)["w"] == group
+        assert (groups(snapshot)["x"] == "batch") == data
         said = str(memory.section(snapshot, None))
         assert (ARRAY_GROUPS["params"] in said) == (group == "params") and ARRAY_GROUPS["other"] in said
     assert "unknown" in ARRAY_GROUPS["other"]
