@@ -11,7 +11,7 @@ MOST_LINES = {
     "assessment": 1499,
     "audit": 4389,
     "compare": 5073,
-    "compiled": 3250,
+    "compiled": 3260,
     "compiling": 1157,
     "figures": 7522,
     "files": 752,

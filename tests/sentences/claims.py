@@ -765,9 +765,10 @@ def exists_over(evidence: Evidence, *, axes: str, collective: str, n: str = "", 
 
 
 def source_lines(evidence: Evidence, *, line: str, line2: str, n: str, **_rest: str) -> bool:
-    """Accept lines that compiled collectives have, with at least as many others."""
-    known = frozenset().union(*(one.lines for one in evidence.collectives))
-    return {line, line2} <= known and len(known) >= int(n)
+    """Accept lines that operations of a module with a collective have, with at least as many others."""
+    modules = [module for module in evidence.modules if module.collectives]
+    known = {place for module in modules for own in module.frames.values() for place in own}
+    return {line, line2} <= known and len(known) >= int(n) + 2
 
 
 def same_programs(
