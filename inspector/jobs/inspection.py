@@ -55,7 +55,7 @@ from inspector.text.errors import InvalidInput
 
 
 @dataclass(frozen=True)
-class Work:
+class JobKind:
     """The jobs of one name among those of the producers.
 
     Attributes:
@@ -73,19 +73,19 @@ class Work:
     parses: bool = False
 
 
-WORK = {
-    "abstract": Work(lanes.SHAPES, 60.0, AbstractState),  # 1,024 layers in a Python loop take about ten
-    "partition": Work(lanes.SHAPES, 120.0, PartitionedPrograms, 128),  # 32 scanned layers take one
-    "effects": Work(lanes.EFFECTS, 1800.0, Effects),  # experts in four layers in a loop take about 40
-    "run": Work(lanes.RUNS, 900.0),  # the default layout takes three
-    "compile": Work(lanes.RUNS, 3600.0),  # an 8B model for 64 TPUs takes about half a minute
-    "time_together": Work(lanes.RUNS, 3600.0),  # two default layouts in 15 rounds take about ten
-    "assemble": Work(lanes.RUNS, 120.0, Assembled),  # at most 4,096 elements take less than one
-    "exchange": Work(lanes.RUNS, 120.0, Exchanged),  # four processes that import JAX
-    "tutorial": Work(lanes.RUNS, 300.0, TutorialRun, 32),  # 64 devices take about ten; 100 kB each
-    "board": Work(lanes.FILES, 300.0, parses=True),
-    "rules": Work(lanes.FILES, 60.0, RuleFile, 8, parses=True),  # the largest file takes about five
-    "import": Work(lanes.FILES, 300.0, parses=True),  # 128 MiB of HLO text take about 30
+JOB_KINDS = {
+    "abstract": JobKind(lanes.SHAPES, 60.0, AbstractState),  # 1,024 layers in a Python loop take about ten
+    "partition": JobKind(lanes.SHAPES, 120.0, PartitionedPrograms, 128),  # 32 scanned layers take one
+    "effects": JobKind(lanes.EFFECTS, 1800.0, Effects),  # experts in four layers in a loop take about 40
+    "run": JobKind(lanes.RUNS, 900.0),  # the default layout takes three
+    "compile": JobKind(lanes.RUNS, 3600.0),  # an 8B model for 64 TPUs takes about half a minute
+    "time_together": JobKind(lanes.RUNS, 3600.0),  # two default layouts in 15 rounds take about ten
+    "assemble": JobKind(lanes.RUNS, 120.0, Assembled),  # at most 4,096 elements take less than one
+    "exchange": JobKind(lanes.RUNS, 120.0, Exchanged),  # four processes that import JAX
+    "tutorial": JobKind(lanes.RUNS, 300.0, TutorialRun, 32),  # 64 devices take about ten; 100 kB each
+    "board": JobKind(lanes.FILES, 300.0, parses=True),
+    "rules": JobKind(lanes.FILES, 60.0, RuleFile, 8, parses=True),  # the largest file takes about five
+    "import": JobKind(lanes.FILES, 300.0, parses=True),  # 128 MiB of HLO text take about 30
 }
 
 
@@ -93,7 +93,7 @@ def _timeout(kind: str, payload: dict[str, Any]) -> float:
     """Return the seconds that a job may take, with those to import the module of a user's model."""
     layout = payload.get("layout")
     entry = CATALOGUE.get(layout.get("model", "")) if isinstance(layout, dict) else None
-    return WORK[kind].seconds + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
+    return JOB_KINDS[kind].seconds + (IMPORT_TIMEOUT if entry is not None and entry.own else 0.0)
 
 
 # Only shapes are read here, so one worker with one device serves every mesh.
@@ -120,7 +120,7 @@ class Inspection:
         self.requester = LOCAL
         self.pool = lanes.pool(run_workers, on_event)
         self._memory = memory
-        self._known = {kind: LRUCache[str, Any](work.kept) for kind, work in WORK.items()}
+        self._known = {kind: LRUCache[str, Any](work.kept) for kind, work in JOB_KINDS.items()}
         self._lock = threading.Lock()  # guards the results and the durations
         self._durations: LRUCache[str, float] = LRUCache(1024)
 
@@ -425,7 +425,7 @@ class Inspection:
         key = key or canonical(payload)
 
         def decode(answer: dict[str, Any]) -> Any:
-            result = typed_json.decode(WORK[kind].record, answer, "the worker's answer")
+            result = typed_json.decode(JOB_KINDS[kind].record, answer, "the worker's answer")
             if lasting(result):
                 with self._lock:
                     self._known[kind][key] = result
@@ -455,8 +455,8 @@ class Inspection:
         return self.pool.submit(
             *(kind, payload, environment, _timeout(kind, payload), self.requester, subject_of(payload)),
             topic=topic,
-            memory=of_parsing() if WORK[kind].parses and not own_profile else None,
-            lane=lane or WORK[kind].lane,
+            memory=of_parsing() if JOB_KINDS[kind].parses and not own_profile else None,
+            lane=lane or JOB_KINDS[kind].lane,
             otherwise=otherwise,
         )
 

@@ -192,4 +192,4 @@ def test_a_job_has_time_to_import_the_module_of_a_users_model(monkeypatch) -> No
 
     # The import of MaxText's modules alone has taken 124 s.
     assert seconds("mlp") < 124 < seconds("theirs:build")
-    assert inspection._timeout("board", {"path": "x"}) == inspection.WORK["board"].seconds
+    assert inspection._timeout("board", {"path": "x"}) == inspection.JOB_KINDS["board"].seconds
