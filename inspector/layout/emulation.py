@@ -16,9 +16,9 @@ USABLE_SHARE = 0.8
 
 def state_bytes_in_a_step(plan: Snapshot) -> int:
     """Return the bytes on all devices for the train state before and after a step, and the gradients."""
-    total = 0
+    total, devices = 0, plan.mesh.size if plan.mesh else 1
     for array in plan.arrays:
-        held = (array.bytes_per_device or 0) * (plan.mesh.size if plan.mesh else 1)
+        held = (array.bytes_per_device or 0) * devices
         if array.group in ("params", "opt_state", "other"):
             total += held * STATES_DURING_A_STEP
         if array.group == "params":

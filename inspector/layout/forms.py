@@ -4,6 +4,7 @@ Sidebar, URL, command line and JSON all read layouts by `parse`, so they report 
 field, add an attribute to `Layout` and an entry to `FIELDS`.
 """
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -194,6 +195,7 @@ FIELDS = (
 RESERVED_NAMES = frozenset({field.name for field in FIELDS} | {"sizes"})
 
 
+@functools.lru_cache(maxsize=64)
 def fields_of(model: ModelEntry) -> tuple[LayoutField, ...]:
     """Return the fields of layouts of this model, its sizes last."""
     sizes = (_field_of_size(size, ("model",), optional=False) for size in model.sizes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ class Layout:
         """Return the program of a step, which decides between layouts: `init` if there is no other."""
         return next((name for name in STEPS if name in self.programs), next(iter(self.programs), "init"))
 
-    @property
+    @functools.cached_property
     def machine(self) -> Target | None:
         """Return the machine that it is compiled for; None for devices of this machine and plans."""
         return targets.parse(self.target) if targets.is_target(self.target) else None
@@ -159,9 +160,13 @@ class Layout:
 
     def key(self, *fields: str) -> str:
         """Return text that two layouts share only if they are equal, in these fields or in all."""
-        plain = self.to_json()
+        plain = self._plain
         chosen = {name: plain[name] for name in fields if name in plain} if fields else plain
         return json.dumps(chosen, sort_keys=True)
+
+    @functools.cached_property
+    def _plain(self) -> dict[str, Any]:
+        return self.to_json()
 
 
 def _plain(spec: Spec | Fsdp) -> str | list[list[str] | None]:

@@ -3,6 +3,7 @@
 A preset fits the models that have all logical axes of its rules.
 """
 
+import functools
 import math
 from dataclasses import dataclass, replace
 
@@ -211,6 +212,7 @@ MOE_PRESETS = (
 )
 
 
+@functools.lru_cache(maxsize=64)
 def fitting(entry: ModelEntry) -> tuple[Preset, ...]:
     """Return the presets that fit this model, with unique names."""
     everything = (*MLP_PRESETS, *TRANSFORMER_PRESETS, *MOE_PRESETS)

@@ -16,6 +16,7 @@ from inspector.machines.compiler_options import NO_CUDA_FOLDER
 from inspector.machines.hardware import CHIPS, Chip, Kind, chip_of_device
 from inspector.machines.slices import Slice
 from inspector.records.snapshot import Snapshot
+from inspector.sharding.once import once_per_snapshot
 from inspector.text.errors import InvalidInput, require_one_of, shown
 from inspector.text.formatting import counted
 
@@ -159,6 +160,7 @@ def compiled_for(snapshot: Snapshot) -> Target | None:
         return None
 
 
+@once_per_snapshot
 def chip_of(snapshot: Snapshot) -> Chip | None:
     """Return the chip that the Snapshot is planned or compiled for or ran on; None if that is unknown."""
     target = compiled_for(snapshot) or _planned_for(snapshot)

@@ -61,7 +61,7 @@ class PipelineSizes:
     outside: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a key of what is computed once for a model, by identity
 class ModelEntry:
     """A model in the catalogue, described without importing JAX.
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, Snapshot
+from inspector.sharding.once import once_per_snapshot
 from inspector.sharding.sharding_text import mesh_text
 from inspector.text.formatting import counted, devices_text
 
@@ -144,6 +145,7 @@ def devices_of(snapshot: Snapshot) -> str:
     return counted(devices, "emulated device" if emulated else "device")
 
 
+@once_per_snapshot
 def number_of_devices(snapshot: Snapshot) -> int | None:
     """Return the number of devices of all meshes together; None without a mesh."""
     if snapshot.mesh is None:

@@ -448,10 +448,10 @@ class Editor:
 
     def _mesh_axis_names(self) -> tuple[str, ...]:
         """Return the mesh axes for rules: the typed names if they are valid, else the last valid ones."""
-        fields = current_layout.fields()
+        state = st.session_state
         try:
-            most = layouts.most_devices(fields["target"])
-            return layouts.parse_axes(fields["axes"], layouts.parse_mesh(fields["mesh"], most))
+            most = layouts.most_devices(state["field:target"])
+            return layouts.parse_axes(state["field:axes"], layouts.parse_mesh(state["field:mesh"], most))
         except InvalidInput:
             return current_layout.last_layout().axis_names
 
