@@ -71,7 +71,8 @@ def wrapped_px(text: str, room_px: float, size_px: float) -> list[str]:
     for word in text.split():
         if lines[-1] and arial_px(f"{lines[-1]} {word}", size_px) > room_px:
             lines.append("")
-        for character in f" {word}" if lines[-1] else word:
+        text = f" {word}" if lines[-1] else word
+        for character in [text] if arial_px(text, size_px) <= room_px else text:
             if lines[-1] and arial_px(lines[-1] + character, size_px) > room_px:
                 lines.append("")
             lines[-1] += character

@@ -103,7 +103,7 @@ class Mesh(Record):
     )
     cores: tuple[NonNegativeInt, ...] | None = field(default=None, metadata=OMIT_NONE, hash=False)
 
-    @property
+    @functools.cached_property
     def shape(self) -> tuple[int, ...]:
         return tuple(axis.size for axis in self.axes)
 
@@ -111,7 +111,7 @@ class Mesh(Record):
     def axis_names(self) -> tuple[str, ...]:
         return tuple(axis.name for axis in self.axes)
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
         return math.prod(self.shape)
 
