@@ -159,7 +159,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
     repeated = [array for array in repeated if array.path in context.state_paths] or repeated
     if using and all(map(context.is_replicated, repeated)):
         return None  # arrays that are replicated on all devices have separate findings
-    saved = sum(_saved(context, array, axis.name) for array in repeated)
+    savings = {array.path: _saved(context, array, axis.name) for array in repeated}
+    saved = sum(savings.values())
     if not using and known and not unclear:
         return _unused(context, axis, saved, len(repeated))
     if saved < max(context.least, _LEAST_REPEATED_SHARE * context.state_bytes):
@@ -176,7 +177,8 @@ def _of_axis(context: AuditContext, axis: MeshAxis, gradients: Set[str]) -> Find
         unknown += (
             f" {counted(len(unclear), 'array')} without a PartitionSpec on this mesh could not be checked."
         )
-    return _repeated(context, axis, saved, repeated, unknown)
+    divisible = [array for array in repeated if savings[array.path]]  # the others, such as scalars, stay
+    return _repeated(context, axis, saved, divisible, unknown)
 
 
 def _unused(context: AuditContext, axis: MeshAxis, saved: int, count: int) -> Finding:

@@ -288,8 +288,12 @@ class _Reader:
         return value if instruction is value.instruction else Value(value.frame, instruction, value.path[1:])
 
     def _buffer(self, value: Value, kept: _Kept) -> Buffer | None:
-        written = self._buffers.get((value.frame.computation.name, value.instruction.name), ())
-        return next((buffer for buffer in written if buffer.bytes >= kept.bytes), None)
+        name = value.instruction.name
+        written = self._buffers.get((value.frame.computation.name, name), ())
+        others = {number for number in range(len(written)) if value.path and number != value.path[0]}
+        large = (buffer for buffer in written if buffer.bytes >= kept.bytes)
+        own = [buffer for buffer in large if buffer.value != name or buffer.part not in others]
+        return max(own, key=lambda buffer: buffer.value == name, default=None)
 
     def _sources(self, value: Value) -> list[Value]:
         """Return the values that this one is, or has the elements of."""

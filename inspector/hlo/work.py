@@ -133,24 +133,25 @@ def repeated_work(
             # A search and a sort compare: they take longer than their FLOPs.
             key = alike, kernel_costs.searches(instruction)
             totals[key] += run.times * value
-            parts[key][instruction.opcode, module.source(instruction.metadata)] += run.times * value
-            first = largest.get((*key, instruction.opcode), (0, instruction))
+            kind = instruction.target or instruction.opcode
+            parts[key][kind, module.source(instruction.metadata)] += run.times * value
+            first = largest.get((*key, kind), (0, instruction))
             own = run.times * value, instruction
-            largest[*key, instruction.opcode] = max(first, own, key=itemgetter(0))
+            largest[*key, kind] = max(first, own, key=itemgetter(0))
 
     def repeated(alike: Digits, searched: bool) -> RepeatedWork:
-        flops, of_lines, by_opcode = totals[alike, searched], parts[alike, searched], Counter[str]()
-        for (opcode, _), number in of_lines.items():
-            by_opcode[opcode] += number
-        ((opcode, most),), ((_, line), of_line) = by_opcode.most_common(1), of_lines.most_common(1)[0]
-        named = 2 * most >= flops
+        flops, of_lines, by_kind = totals[alike, searched], parts[alike, searched], Counter[str]()
+        for (kind, _), number in of_lines.items():
+            by_kind[kind] += number
+        ((kind, most),), ((_, line), of_line) = by_kind.most_common(1), of_lines.most_common(1)[0]
+        named, example = 2 * most > flops, largest[alike, searched, kind][1]
         return RepeatedWork(
             flops=float(flops),
             devices=places.ways(alike),
             axes=places.axes_of(alike),
-            operation="search" if searched else opcode if named else "several",
-            op_name=largest[alike, searched, opcode][1].metadata.get("op_name") if named else None,
-            source=line if 2 * of_line >= flops else None,
+            operation="search" if searched else example.opcode if named else "several",
+            op_name=example.metadata.get("op_name") if named else None,
+            source=line if 2 * of_line > flops else None,
         )
 
     ranked = sorted(totals, key=lambda key: -totals[key])

@@ -562,10 +562,11 @@ def _inputs(
     return inputs
 
 
-def _own_sharding(argument: PyTree) -> str:
-    if not isinstance(argument, jax.Array):
-        return "not a jax.Array"
-    return f"{_sharding_text(argument.sharding)}{'' if argument.committed else ', not committed'}"
+def _own_sharding(argument: PyTree) -> str | None:
+    """Return the sharding that JAX keeps a compile for. All arguments that are not committed share one."""
+    if not isinstance(argument, jax.Array) or not argument.committed:
+        return "not committed"
+    return _sharding_text(argument.sharding)
 
 
 def _sharding_text(sharding: Any) -> str | None:

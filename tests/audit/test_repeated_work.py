@@ -141,6 +141,20 @@ def test_a_branch_may_never_be_taken(inside: bool) -> None:
     assert counted == pytest.approx(PRODUCT if inside else 2 * PRODUCT, rel=0.05)
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_most_of_the_work_is_over_half_of_it(again: bool) -> None:
+    """A QR factorization is two custom calls with equal FLOPs; a second `geqrf` makes it most of them."""
+
+    def step(x: Any) -> Any:
+        q, r = jnp.linalg.qr(x)
+        return q, r + jnp.linalg.qr(2 * x, mode="r") if again else r
+
+    whole = jax.ShapeDtypeStruct((2048, 16), "float32", sharding=NamedSharding(MESH, P()))
+    (program,) = inspect(jax.jit(step), whole).programs
+    named = {part.op_name.rsplit("/", 1)[-1] for part in program.work.repeated if part.op_name}
+    assert named == ({"geqrf"} if again else set())
+
+
 def test_a_pmap_repeats_nothing() -> None:
     """Data parallelism: each device has rows of its own, and the mean of the gradients is one sum."""
 

@@ -297,6 +297,24 @@ def test_a_value_on_the_host_needs_no_name() -> None:
     ] * 2
 
 
+def test_each_element_of_a_combined_collective_is_kept() -> None:
+    """Two towers with a product over a sharded dimension, whose sums one all-reduce combines."""
+    mesh = Mesh(np.array(jax.devices()[:2]), ("tp",), axis_types=(AxisType.Auto,))
+    columns, rows = (NamedSharding(mesh, P(*spec)) for spec in ((None, "tp"), ("tp", None)))
+
+    def loss(weights: Any, one: Any, two: Any) -> Any:
+        first, second = (side @ weight for side, weight in zip((one, two), weights, strict=True))
+        return jnp.sum(jnp.sin(first) * jnp.cos(second))
+
+    weight = jax.ShapeDtypeStruct((64, 32), "float32", sharding=rows)
+    side = jax.ShapeDtypeStruct((16, 64), "float32", sharding=columns)
+    (program,) = inspector.inspect(jax.jit(jax.grad(loss)), [weight, weight], side, side).programs
+    assert program.collectives is not None and program.residuals is not None
+    assert [(one.op, one.payload_bytes) for one in program.collectives] == [("all-reduce", 2 * 16 * 32 * 4)]
+    sums = [kept for kept in program.residuals.kept if kept.primitive == "dot_general"]
+    assert sum(kept.bytes for kept in sums) == 2 * 16 * 32 * 4
+
+
 def test_a_program_without_a_backward_pass_keeps_nothing() -> None:
     matrix = jnp.ones((8, 8))
     compiled = jax.jit(lambda x: jnp.tanh(x @ matrix)).lower(matrix).compile()

@@ -297,10 +297,10 @@ class RepeatedWork(Record):
       flops: Floating-point operations of one device.
       devices: Number of devices that compute the same.
       axes: The mesh axes along which they are. None if unknown.
-      operation: The operation with at least half of these FLOPs, as HLO names it; search for a top-k or a
-        sort, and several if none has half of them.
+      operation: The operation with most of these FLOPs, as HLO names it; search for a top-k or a sort, and
+        several if none has over half of them.
       op_name: Its operation of the model. None if unknown.
-      source: The file and line, such as file.py:31, of at least half of these FLOPs. None if there is none.
+      source: The file and line, such as file.py:31, of over half of these FLOPs. None if there is none.
     """
 
     flops: Amount

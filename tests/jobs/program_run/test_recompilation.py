@@ -105,6 +105,33 @@ def test_other_devices_and_another_static_part_of_a_pytree_are_reasons(tmp_path:
     ]  # fmt: skip
 
 
+# Arguments that are not committed share a compile, whoever made them; a weak type and a commitment do not.
+UNCOMMITTED = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+x = jax.device_put(np.ones((8, 8), np.float32), NamedSharding(mesh, P("data")))
+scale = jax.jit(lambda x, t: x * t)
+arguments = np.float32(1), jnp.float32(1), 1.0, jax.device_put(np.float32(1), NamedSharding(mesh, P()))
+compiles = []
+jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: compiles.append(name))
+for t in arguments:
+    scale(x, t)
+print(compiles.count("/jax/core/compile/backend_compile_duration"))
+"""
+
+
+@pytest.mark.close_to_jax
+def test_arguments_that_are_not_committed_differ_in_nothing(tmp_path: Path) -> None:
+    (tmp_path / "weak.py").write_text(UNCOMMITTED)
+    ran = call(tmp_path, *RUN, "weak.py")
+    programs = program_run.read(tmp_path / "recorded").programs
+    assert int(ran.stdout) == 3 == len(programs)
+    kinds = [[(reason.kind, reason.argument) for reason in program.reasons] for program in programs]
+    assert kinds == [[], [("weak type", "t")], [("sharding", "t")]]
+
+
 def test_shardings_that_jax_calls_equivalent_are_no_reason() -> None:
     mesh = jax.make_mesh((4, 1, 2), ("data", "one", "model"), axis_types=(AxisType.Auto,) * 3)
     entries = (None, "data", "one", ("data",), ("data", "model"), ("model", "data"), ("one", "data"), ())
