@@ -104,7 +104,7 @@ def test_a_written_file_is_read_back_without_changes(found: Snapshot) -> None:
 def test_a_changed_array_changes_one_line(found: Snapshot, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(found.arrays) - 1))
     old = found.arrays[place]
-    new = data.draw(arrays(old.path))
+    new = dataclasses.replace(data.draw(arrays(old.path)), group=old.group)  # a role is no fact of a layout
     changed = dataclasses.replace(found, arrays=(*found.arrays[:place], new, *found.arrays[place + 1 :]))
     before, after = lock_file.locked(found), lock_file.locked(changed)
     texts = [lock_file.dumps(one).splitlines() for one in (before, after)]

@@ -30,6 +30,7 @@ from inspector.records.snapshot import (
     Program,
     Seconds,
     Shard,
+    Spec,
     Trace,
 )
 from inspector.sharding.traffic import traffic
@@ -54,19 +55,25 @@ MESHES = st.sampled_from(
 )
 
 
+def _uses_each_axis_once(spec: Spec) -> bool:
+    used = [axis for axes in spec for axis in axes or ()]
+    return len(set(used)) == len(used)
+
+
 @st.composite
 def arrays(draw: st.DrawFn) -> Array:
     rank = draw(st.integers(0, 3))
     shape = draw(st.none() | st.tuples(*[st.integers(0, 6)] * rank))
     entries = st.none() | st.lists(NAMES, max_size=2).map(tuple)
     index = st.tuples(*[st.tuples(st.integers(0, 4), st.integers(0, 6))] * draw(st.integers(0, 3)))
+    specs = st.lists(entries, max_size=4).map(tuple).filter(_uses_each_axis_once)  # no file has others
     shards = st.lists(st.builds(Shard, st.integers(0, 9), index, st.integers(0, 2)), max_size=8).map(tuple)
     return Array(
         path=draw(TEXTS),
         group=draw(st.sampled_from(["params", "opt_state", "other", "batch", "unheard-of"])),
         shape=shape,
         dtype=draw(st.sampled_from(["float32", "unknown", "int2"])),
-        spec=draw(st.none() | st.lists(entries, max_size=4).map(tuple)),
+        spec=draw(st.none() | specs),
         shard_shape=draw(st.none() | st.just(shape)),
         bytes=draw(SIZES),
         bytes_per_device=draw(SIZES),
