@@ -158,12 +158,13 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
 
 
 def altered(effects: Effects, effect: Change, assessed: Assessment | None = None) -> list[str]:
-    """Return the effects of a valid change, one text for each figure: `step −1.2 ms (−10%)`."""
+    """Return the effects of a change of at least 1%, one text for each figure: `step −1.2 ms (−10%)`."""
     assert effect.cost is not None
     return [
         f"{measure.noun} {measure.words(effects.current, effect.cost, _is_compiled(assessed))}"
         for measure in _measures(effects)
         if measure.change(effects.current, effect.cost)
+        and change_text(measure.of(effects.current) or 0, measure.of(effect.cost) or 0)
     ]
 
 

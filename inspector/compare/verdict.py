@@ -365,7 +365,7 @@ def _flops_clause(before: float, after: float, equal: bool) -> str:
 def _times_text(ratio: float, much: str, more: str, less: str) -> str:
     """Return `6.9 times as much`, or `25% less` below twice as much."""
     if ratio >= 2:
-        return f"{ratio:.2g} times as {much}"
+        return f"{ratio:,.0f} times as {much}" if ratio >= 10 else f"{ratio:.2g} times as {much}"
     return f"{abs(ratio - 1):.{0 if abs(ratio - 1) > 0.01 else 1}%} {more if ratio > 1 else less}"
 
 

@@ -193,21 +193,22 @@ def less_of_everything(was: Needs, now: Needs, greatest: float) -> bool:
 
 
 def decider(was: Needs, now: Needs, ends: Box) -> Decider | None:
-    """Return the condition that decides a trade: the one that is nearest to the prediction.
+    """Return the condition that decides a trade, with all others as predicted.
 
-    Return None if nothing does alone, with all others as predicted.
+    It is the nearest one to the prediction, and inside of the box if one is. Return None if nothing does.
     """
     more = {kind: now.exposed[kind] - was.exposed[kind] for kind in KINDS}
-    found: list[tuple[float, Decider]] = []
+    found: list[tuple[bool, float, Decider]] = []
     for kind, own in more.items():
         times = (own - sum(more.values())) / own if own else 0.0
-        if not ends[kind][0] < times < ends[kind][1]:
+        if times <= 0:
             continue
         condition = f"{KINDS[kind]} take less than {times:.2g} times as long as predicted"
         if kind == "starts" and (messages := was.messages + now.messages):
             each = times * (was.whole[kind] + now.whole[kind]) / messages
             condition = f"a collective starts in less than {seconds_text(each)}"
-        found.append((abs(math.log(times)), Decider(condition, own > 0)))
+        outside = not ends[kind][0] < times < ends[kind][1]
+        found.append((outside, abs(math.log(times)), Decider(condition, own > 0)))
     work, sent = (sum(now.whole[kind] - was.whole[kind] for kind in kinds) for kinds in (_WORK, _SENT))
     if sent and 0 < (share := -work / sent) < 1:
         waits, transfers = (
@@ -216,8 +217,8 @@ def decider(was: Needs, now: Needs, ends: Box) -> Decider | None:
         )
         condition = f"less than {share_text(share, 0)} of the communication is exposed"
         far = abs(math.log(share * transfers / waits)) if waits else math.inf
-        found.append((far, Decider(condition, sent > 0)))
-    return min(found)[1] if found else None
+        found.append((False, far, Decider(condition, sent > 0)))
+    return min(found)[2] if found else None
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,31 @@ def test_a_trade_names_the_start_of_collectives_that_decides_it() -> None:
     assert found.condition == "a collective starts in less than 10.0 µs"
 
 
+@given(steps(), steps(), st.sampled_from(list(CHIPS)))
+def test_at_the_condition_of_a_trade_both_steps_are_equal(first, second, chip) -> None:
+    """The layout that needs more of the part in the condition is better below it."""
+    was, now = Needs.of(first), Needs.of(second)
+    more = {kind: now.exposed[kind] - was.exposed[kind] for kind in KINDS}
+    assume(abs(sum(more.values())) > 0.01 * was.seconds)
+    found = decider(was, now, box(chip))
+    # What is as long as needed to make up for all the others is possible only if it has not their sign.
+    possible = {kind: 1 - sum(more.values()) / own for kind, own in more.items() if own}
+    if found is None:
+        assert all(times <= 0 for times in possible.values())
+    elif "predicted" in found.condition:
+        times = float(found.condition.split("less than ")[1].split()[0])
+        kinds = [kind for kind, at in possible.items() if at == pytest.approx(times, rel=0.06)]
+        assert any((more[kind] > 0) == found.candidate for kind in kinds)
+
+
+def test_a_trade_that_no_single_efficiency_decides_names_the_nearest() -> None:
+    # 25 µs more of starts against 19 µs less of everything else: starts must be 1.76 times as long.
+    was = Needs.of((StepPart("memory", 100e-6), StepPart("inside", 60e-6, latency=50e-6, messages=5)))
+    now = Needs.of((StepPart("memory", 66e-6), StepPart("inside", 75e-6, latency=75e-6, messages=5)))
+    found = decider(was, now, dict.fromkeys(KINDS, (0.99, 1.01)))
+    assert found == ("a collective starts in less than 22.0 µs", True)
+
+
 def test_steps_without_parts_or_published_pairs_have_no_interval() -> None:
     step = Step(1.0, 0.5, 2.0, "predicted", outside="it is short")
     one = Assessment("v5e", 8, "partitioned", "train_step", step, None, None, None, None)
