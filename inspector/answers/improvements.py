@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from inspector import audit
-from inspector.answers import effects, findings
+from inspector.answers import effects
 from inspector.answers.section import (
     Block,
     Folded,
@@ -17,6 +17,7 @@ from inspector.answers.section import (
     Section,
     Strong,
     Text,
+    listing,
     more_text,
     notice,
     text,
@@ -24,9 +25,11 @@ from inspector.answers.section import (
 )
 from inspector.assessment import assess
 from inspector.audit import Fix, gathering_constraints, replicated, uneven_shards
+from inspector.audit.programs import CONSTANT, DONATION_UNUSED
 from inspector.layout.changes import SMALL
 from inspector.machines.hardware import Chip
-from inspector.records.snapshot import Change, Effects, Finding, Snapshot
+from inspector.records.assessment import Stage
+from inspector.records.snapshot import Change, Effects, Finding, Level, Snapshot
 from inspector.text.formatting import and_text, bytes_text, counted
 
 _MOST = 40
@@ -190,9 +193,9 @@ def of_finding(finding: Finding) -> Improvement:
     """Return the words of a finding."""
     return Improvement(
         finding.level,
-        findings.KINDS[finding.level],
-        findings.title(finding),
-        findings.saving(finding),
+        KINDS[finding.level],
+        title(finding),
+        saving(finding),
         finding.message,
         finding=finding,
     )
@@ -201,7 +204,7 @@ def of_finding(finding: Finding) -> Improvement:
 def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> Section:
     """Return the ranked list, with the findings of identical layers as one, and the effects folded below."""
     rows = ranked(snapshot, audit.merged_by_logical_axis(snapshot.findings), chip)
-    blocks: list[Block] = [summary(rows, snapshot, chip), *findings.not_checked(snapshot)]
+    blocks: list[Block] = [summary(rows, snapshot, chip), *not_checked(snapshot)]
     if rows:
         blocks.append(Listing(tuple(map(sentence, rows[:most]))))
     if len(rows) > most:
@@ -222,7 +225,7 @@ def summary(
     """
     assessed = assess(snapshot, chip)
     if not rows:
-        return notice("info", findings.nothing_found(snapshot, assessed.basis))
+        return notice("info", nothing_found(snapshot, assessed.basis))
     return text(Strong(f"{', '.join(_counts(rows))}."), f" {COMPUTING}" if computing else "")
 
 
@@ -230,7 +233,7 @@ def _counts(rows: Sequence[Improvement]) -> list[str]:
     labels: Counter[str] = Counter()
     for row in rows:
         labels[row.label] += max(len(row.findings), 1)
-    words = [counted(labels[level], level) for level in findings.LEVELS if labels[level]]
+    words = [counted(labels[level], level) for level in LEVELS if labels[level]]
     if changes := labels["change"]:
         verb = "improves" if changes == 1 else "improve"
         words.append(f"{counted(changes, 'change')} that {verb} the layout")
@@ -259,9 +262,9 @@ def audited(
     fixes: the fix of each finding by its identity.
     """
     if not rows:
-        said = text(findings.nothing_found(snapshot, assess(snapshot).basis))
-        return (said, *findings.not_checked(snapshot))
-    blocks: list[Block] = [*findings.not_checked(snapshot)]
+        said = text(nothing_found(snapshot, assess(snapshot).basis))
+        return (said, *not_checked(snapshot))
+    blocks: list[Block] = [*not_checked(snapshot)]
     for number, row in enumerate(rows):
         if row.finding is None:
             heading, message = f"{row.label}: {row.title}", f"{row.gain}. {row.message}".strip()
@@ -270,12 +273,80 @@ def audited(
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(*with_code(message))]
         words = {
-            fix.words: findings.fix(fix, row.findings)
+            fix.words: fix_text(fix, row.findings)
             for finding in row.findings
             if (fix := fixes.get(id(finding))) is not None
         }
-        inside += [text(*fix) for fix in words.values()]
+        inside += [text(*said) for said in words.values()]
         if not words and row.finding is not None and row.finding.remedy is not None:
             inside.append(text("Fix: ", *with_code(row.finding.remedy)))
         blocks.append(Section(f"finding-{number}", heading, tuple(inside)))
     return tuple(blocks)
+
+
+KINDS: dict[Level, NoticeKind] = {"error": "error", "warning": "warning", "note": "info"}
+# The evidence of the checks.
+_SEEN: dict[Stage, str] = {
+    "planned": "the arrays",
+    "partitioned": "the arrays and partitioned programs",
+    "compiled": "the arrays and compiled programs",
+    "measured": "the arrays, compiled programs and times of whole steps",
+}
+LEVELS: tuple[Level, ...] = ("error", "warning", "note")
+
+
+def not_checked(snapshot: Snapshot) -> tuple[Text, ...]:
+    """Return what a check of this Snapshot leaves out, because facts are unknown; empty if nothing."""
+    return tuple(text(sentence, quiet=True) for sentence in audit.gaps(snapshot))
+
+
+def nothing_found(snapshot: Snapshot, stage: Stage) -> str:
+    """Return the number of checks without findings, by evidence."""
+    if not audit.questions(snapshot):
+        return "No check applies."
+    checks = counted(len(audit.questions(snapshot)), "check")
+    return f"{checks} of {_SEEN[stage]} found nothing."
+
+
+def title(finding: Finding) -> str:
+    """Return the code of a finding as a title: `Replicated parameter`."""
+    return finding.code.replace("-", " ").capitalize()
+
+
+def saving(finding: Finding) -> str:
+    """Return what a fix saves at most, or the bytes of a constant or donation; "" if they are unknown."""
+    if not finding.bytes:
+        return ""
+    if finding.code in (CONSTANT, DONATION_UNUSED):
+        return f"{bytes_text(finding.bytes)} per device"
+    arrays = "" if finding.count is None else f" in {counted(finding.count, 'array')}"
+    return f"saves up to {bytes_text(finding.bytes)} per device{arrays}"
+
+
+def fix_text(change: Fix, mistake: Sequence[Finding] = ()) -> tuple[Inline, ...]:
+    """Return the smallest change that fixes a finding, and its saving.
+
+    mistake: the findings whose card has the number of arrays, and the most that a fix can save.
+    """
+    most = sum(finding.bytes or 0 for finding in mistake)
+    if change.saves is None:
+        saved = "The saving is unknown, because JAX rejects the layout as it is."
+    elif not change.saves:
+        saved = "The train state needs as much memory as before."
+    elif change.saves < 0:
+        saved = f"The train state needs {bytes_text(-change.saves)} more per device (planned)."
+    elif abs(change.saves - most) <= 0.01 * most:
+        saved = "Saves all of that (planned)."
+    elif change.saves < most:
+        saved = f"Saves {bytes_text(change.saves)} of that (planned)."
+    else:
+        arrays = "" if most else f" in {counted(change.arrays, 'array')}"
+        saved = f"Saves {bytes_text(change.saves)} of train state per device{arrays} (planned)."
+    repeated = "".join(f" Then: {finding.message}" for finding in change.repeated_work)
+    return ("Fix: ", *with_code(change.words), f". {saved}{repeated}")
+
+
+def checked() -> Folded:
+    """Return the questions of the audit and its threshold."""
+    note = "Waste below 1% of the train state per device is not reported. Identical layers are one finding."
+    return Folded("Checks", (listing(*audit.questions()), text(note, quiet=True)))

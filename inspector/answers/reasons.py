@@ -12,7 +12,7 @@ import cachetools
 
 from inspector.compiled.causes import CONSTRAINT, omitted_axes, replicating_constraint
 from inspector.compiled.collective_roles import makes_results
-from inspector.compiled.matched_conflicts import PartKey, numbered_parts, parts_of_conflict
+from inspector.compiled.matched_origins import PartKey, numbered_parts, parts_of_conflict
 from inspector.hlo.op_name import BACKWARD, PRODUCTS, READS, RETURN, UPDATES, parse_op_name, phases_of
 from inspector.hlo.source_calls import PRIMITIVES, functions_of
 from inspector.records.collectives import OPERATIONS, REDUCTIONS, CollectiveRules

@@ -8,7 +8,6 @@ from inspector import audit
 from inspector.answers import (
     assessed,
     collectives,
-    findings,
     improvements,
     measured,
     program_run,
@@ -236,7 +235,8 @@ def matter(found: Sequence[Finding], about: Subject) -> list[Finding]:
         if finding.level == "error" or (finding.level == "warning" if share is None else share >= LEAST)
     ]
     return [
-        finding for finding, _ in sorted(kept, key=lambda one: (findings.LEVELS.index(one[0].level), -one[1]))
+        finding
+        for finding, _ in sorted(kept, key=lambda one: (improvements.LEVELS.index(one[0].level), -one[1]))
     ]
 
 
@@ -286,7 +286,7 @@ def _finding(mistake: Sequence[Finding], about: Subject) -> tuple[Inline, ...]:
     change = layout and audit.smallest_change(about.recorded, first, layout)
     fix: tuple[Inline, ...] = ()
     if change:
-        fix = (" ", *findings.fix(change, row.findings))
+        fix = (" ", *improvements.fix_text(change, row.findings))
     elif first.remedy is not None:
         fix = (" Fix: ", *with_code(beginning(first.remedy, _MOST_WORDS)))
     message = beginning(row.message, _MOST_WORDS)

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from inspector.compiled.matched_conflicts import numbered_parts, parts_of_conflict
+from inspector.compiled.matched_origins import numbered_parts, parts_of_conflict
 from inspector.records.snapshot import Array, Collective, Conflict, ConflictSide, Origin, Program, Snapshot
 from inspector.records.statistics import by_key
 from inspector.sharding.rules import rule_behind

@@ -32,8 +32,7 @@ from inspector.layout import Layout, from_json
 from inspector.layout.plan import NOT_PARTITIONED
 from inspector.machines.hardware import Kind
 from inspector.partition import shardy
-from inspector.partition.causes import CollectiveCauses
-from inspector.partition.conflicts import conflict, conflicts_of
+from inspector.partition.conflicts import CollectiveCauses, conflict, conflicts_of
 from inspector.partition.history import History, intermediates
 from inspector.partition.large_mesh import on_axes_of, on_large_mesh, smaller
 from inspector.partition.numbers import purposes_of

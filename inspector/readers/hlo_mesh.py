@@ -14,8 +14,7 @@ from inspector.hlo.module import Module
 from inspector.hlo.shapes import jax_dtype
 from inspector.hlo.shardings import HloSharding, NamedMesh, shards_of
 from inspector.readers import limits
-from inspector.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, Stored
-from inspector.readers.saved_sharding import SavedSharding
+from inspector.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, SavedSharding, Stored
 from inspector.records.snapshot import Array, Finding, Group, Mesh, MeshAxis, ProgramArray, Spec
 from inspector.sharding.array_groups import group_of_path
 from inspector.text.errors import InvalidInput

@@ -13,8 +13,7 @@ from typing import Any
 
 from inspector.readers import content, limits
 from inspector.readers.content import Report, Sample, no_report
-from inspector.readers.imported_array import ImportedArrays, Stored
-from inspector.readers.saved_sharding import Meshes, SavedSharding, mesh_axes, spec_of
+from inspector.readers.imported_array import ImportedArrays, Meshes, SavedSharding, Stored, mesh_axes, spec_of
 from inspector.records.snapshot import Finding, Snapshot
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted

@@ -18,7 +18,7 @@ from typing import Any
 from inspector.files import strict_json
 from inspector.readers import content, limits, orbax_folder, sharding_file
 from inspector.readers.content import Report, Sample, no_report
-from inspector.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, Stored
+from inspector.readers.imported_array import UNKNOWN_DTYPE, ImportedArrays, SavedSharding, Stored
 from inspector.readers.orbax_folder import (
     ARRAY_FILES,
     COMMITTED,
@@ -29,7 +29,6 @@ from inspector.readers.orbax_folder import (
     TREE,
     CheckpointFolders,
 )
-from inspector.readers.saved_sharding import SavedSharding
 from inspector.records.snapshot import Finding, Snapshot
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import bytes_text, counted

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inspector.files import strict_json
-from inspector.readers import content, limits, orbax_folder, saved_sharding
+from inspector.readers import content, imported_array, limits, orbax_folder
 from inspector.readers.content import Report, Sample, no_report
-from inspector.readers.imported_array import ImportedArrays, Stored
+from inspector.readers.imported_array import ImportedArrays, Meshes, SavedSharding, Stored
 from inspector.readers.orbax_folder import SHARDING
-from inspector.readers.saved_sharding import Meshes, SavedSharding
 from inspector.records.snapshot import Finding, Snapshot
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted
@@ -126,6 +125,6 @@ def _entry(key: str, value: object, what: str, meshes: Meshes) -> tuple[str, Sav
     if not isinstance(value, str):
         raise InvalidInput(f"{where} has {shown(value)}, but must have JSON as text")
     try:
-        return path, saved_sharding.read_text(value, where, meshes)
+        return path, imported_array.read_text(value, where, meshes)
     except InvalidInput as refused:
         return path, SavedSharding(problem=f"a sharding that cannot be read: {refused}")

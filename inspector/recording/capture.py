@@ -25,8 +25,7 @@ from inspector.records.snapshot import Array, Finding, Group, Program, Snapshot,
 from inspector.sharding.array_roles import with_roles
 from inspector.text.errors import InvalidInput, require_one_of, shown
 from inspector.text.formatting import counted, numbered
-from inspector.tracing.arrays.leaves import Leaf, Names, group_of, unboxed
-from inspector.tracing.arrays.records import entries_of, spec_of
+from inspector.tracing.arrays.leaves import Leaf, Names, entries_of, group_of, spec_of, unboxed
 
 # Find the captured arrays among the inputs and outputs of a compiled program.
 #

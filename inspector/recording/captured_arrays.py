@@ -16,8 +16,9 @@ from inspector.records import snapshot
 from inspector.records.snapshot import Array, ArrayFacts, Finding, Group, Shard
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted
-from inspector.tracing.arrays.leaves import Leaf, Names
-from inspector.tracing.arrays.records import (
+from inspector.tracing.arrays.leaves import (
+    Leaf,
+    Names,
     array_facts,
     entries_of,
     largest_shape,

@@ -31,8 +31,8 @@ from inspector.records.job_report import JobReport
 from inspector.records.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
 from inspector.sharding.array_roles import with_roles
 from inspector.text.errors import InvalidInput, compiler_text
+from inspector.tracing.arrays.leaves import memory_of, mesh_record, spec_of
 from inspector.tracing.arrays.live_arrays import with_spec
-from inspector.tracing.arrays.records import memory_of, mesh_record, spec_of
 from inspector.tracing.mlir.kernel_bodies import with_costs
 from inspector.tracing.model.abstract import versions
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector import audit
-from inspector.answers import findings, improvements, screen
+from inspector.answers import improvements, screen
 from inspector.answers.catalogue import Subject
 from inspector.records.snapshot import Finding, Level, Source
 from tests.compare import glances
@@ -29,9 +29,9 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
     known = glances.planned()
     plan = replace(known, programs=())
     checkpoint = replace(plan, source=Source("orbax", None, "2026-01-01T00:00:00Z"))
-    assert findings.not_checked(known) == ()
+    assert improvements.not_checked(known) == ()
     for snapshot in (plan, checkpoint):
-        (said,) = findings.not_checked(snapshot)
+        (said,) = improvements.not_checked(snapshot)
         assert said in improvements.section(snapshot).blocks and said in improvements.audited(
             snapshot, [], {}
         )
@@ -45,4 +45,4 @@ def test_what_is_not_checked_is_named_until_the_programs_are_known() -> None:
         improvements.audited(nothing, [], {}) + improvements.section(nothing).blocks
     )
     # Only a plan can be partitioned or run.
-    assert findings.not_checked(plan) != findings.not_checked(checkpoint)
+    assert improvements.not_checked(plan) != improvements.not_checked(checkpoint)

@@ -22,7 +22,7 @@ from inspector.model.built_in import training
 from inspector.model.built_in.watching import Watched, listening
 from inspector.records.snapshot import Snapshot, from_json
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays import live_arrays, records
+from inspector.tracing.arrays import leaves, live_arrays
 from inspector.tracing.arrays.leaves import Leaf
 from inspector.tracing.model import build
 from inspector.tracing.model.abstract import abstract_state
@@ -226,7 +226,7 @@ def test_constrained_activations_have_the_specs_of_linen() -> None:
     assert len(activations) == 4
     for array in activations:
         expected = nn.logical_to_mesh_axes(array.logical_axes, rules)
-        assert array.spec == records.spec_of(expected, 2)
+        assert array.spec == leaves.spec_of(expected, 2)
 
 
 @pytest.mark.first_jax_is_enough
@@ -255,7 +255,7 @@ def test_facts_equal_those_of_the_arrays(default: Snapshot) -> None:
         ("embed",),
     )
     assert default.array("step").facts.fully_replicated
-    alone = records.array_facts(jax.numpy.zeros(3))
+    alone = leaves.array_facts(jax.numpy.zeros(3))
     assert (alone.committed, alone.placement, alone.devices) == (False, "single device", 1)
 
 

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from inspector.figures import host_local, mesh_map
+from inspector.figures import mesh_map, pieces
 from inspector.guides import processes
 from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
 from inspector.records.snapshot import Array, Mesh
@@ -136,7 +136,7 @@ def test_local_arrays_have_the_colors_of_their_processes() -> None:
     wanted = processes.parse({}).unwrap()
     views = exchanged(wanted).views
     for returned in (False, True):
-        figure = host_local.local_figure(wanted, views, returned=returned)
+        figure = pieces.local_figure(wanted, views, returned=returned)
         assert texts(figure) == [[str(2 * row), str(2 * row + 1)] for row in range(8)]
         assert colors(figure) == [0] * 8 + [1] * 8
         assert labels_of(figure) == ["process 0", "process 1"]
@@ -155,7 +155,7 @@ def test_local_arrays_have_the_colors_of_their_processes() -> None:
 def test_the_global_array_names_the_addressing_processes(fields: dict, labels: list, owners: list) -> None:
     wanted = processes.parse(fields).unwrap()
     result = exchanged(wanted)
-    figure = host_local.global_figure(result)
+    figure = pieces.global_figure(result)
     assert labels_of(figure) == labels
     assert colors(figure) == [owner for row in owners for owner in row]
     # Each number is the one that the first device holding it has.
@@ -170,7 +170,7 @@ def test_the_global_array_names_the_addressing_processes(fields: dict, labels: l
 def test_the_largest_array_is_a_small_figure() -> None:
     wanted = processes.parse({"processes": "4", "local": "16x16"}).unwrap()
     result = exchanged(wanted)
-    for figure in (host_local.local_figure(wanted, result.views), host_local.global_figure(result)):
+    for figure in (pieces.local_figure(wanted, result.views), pieces.global_figure(result)):
         assert len(texts(figure)) == 4 * 16  # the first and the last number of each row
         assert drawn.size_bytes(figure) < 400_000
         assert figure.layout.height < 1300

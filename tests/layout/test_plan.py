@@ -15,7 +15,7 @@ from inspector.layout.plan import plan
 from inspector.records.snapshot import Snapshot
 from inspector.sharding import placement as sharding
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays import records
+from inspector.tracing.arrays import leaves
 from inspector.tracing.arrays.leaves import leaves_of
 from inspector.tracing.model import build
 from inspector.tracing.model.abstract import abstract_state
@@ -129,7 +129,7 @@ def test_plan_equals_linen_leaf_by_leaf_for_any_rules(rules: list, scan: bool, b
     assert mine.keys() == expected.keys()
     for path, array in mine.items():
         theirs = expected[path]
-        assert array.spec == records.spec_of(theirs.spec, len(array.shape))
+        assert array.spec == leaves.spec_of(theirs.spec, len(array.shape))
         try:
             shard_shape = theirs.shard_shape(array.shape)
         except ValueError:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.layout.reasons import reasons
+from inspector.answers.array import reasons
 from inspector.records.snapshot import Array
 from inspector.sharding.rules import ledger, partition_spec
 from tests.sharding.rules.test_rule_entries import MESH

@@ -28,7 +28,7 @@ from inspector.prediction.memory import Breakdown, GroupBytes
 from inspector.records.snapshot import Array, Memory, Program, ProgramArray, Shard, Snapshot, Source
 from inspector.records.statistics import sum_known
 from inspector.sharding.placement import shards
-from inspector.tracing.arrays import records
+from inspector.tracing.arrays import leaves
 from inspector.tracing.model.abstract import abstract_state
 from tests.compare import glances
 from tests.figures import samples
@@ -153,7 +153,7 @@ def test_arguments_of_any_size(dtype: str, shapes: list[list[int]], split: bool)
 
     executable = jax.jit(negate, keep_unused=True).lower(*values).compile()
     snapshot = Snapshot(Source("cpu", "cpu", "now"), None, samples.mesh(x=4), tuple(arrays))
-    program = Program("p", memory=records.memory_of(executable), shardings=tuple(used))
+    program = Program("p", memory=leaves.memory_of(executable), shardings=tuple(used))
     breakdown = memory.breakdown(snapshot, program)
     assert breakdown.arguments == (GroupBytes("batch", len(shapes), program.memory.arguments),)
 

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inspector.readers import limits, saved_sharding, sharding_file
-from inspector.readers.imported_array import ImportedArrays, Stored
-from inspector.readers.saved_sharding import Meshes
+from inspector.readers import imported_array, limits, sharding_file
+from inspector.readers.imported_array import ImportedArrays, Meshes, Stored
 from inspector.text.errors import InvalidInput
 
 DEVICES = [[{"id": 4 * row + column} for column in range(4)] for row in range(2)]
@@ -64,7 +63,7 @@ def test_a_cached_grid_gives_the_same_sharding_as_the_whole_text(grid: Any, more
     text = json.dumps(plain, separators=(comma, ":" + comma[1:]))
     meshes = Meshes()
     for _ in range(2):
-        assert saved_sharding.read_text(text, "it", meshes) == saved_sharding.read(plain)
+        assert imported_array.read_text(text, "it", meshes) == imported_array.read(plain)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +71,7 @@ def test_a_cached_grid_gives_the_same_sharding_as_the_whole_text(grid: Any, more
 )
 def test_invalid_json_is_an_error(text: str) -> None:
     with pytest.raises(InvalidInput, match="it is not JSON"):
-        saved_sharding.read_text(text, "it", Meshes())
+        imported_array.read_text(text, "it", Meshes())
 
 
 def test_devices_of_all_meshes_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,12 +81,12 @@ def test_devices_of_all_meshes_have_a_limit(tmp_path: Path, monkeypatch: pytest.
         str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]} for size in (9, 8, 9, 7, 8)
     }
     by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
-    assert [saved_sharding.mesh is None for saved_sharding in by_key.values()] == [False, False, True]
+    assert [imported_array.mesh is None for saved_sharding in by_key.values()] == [False, False, True]
     assert "more than 20 devices together" in (by_key["7"].problem or "")
 
 
 def test_a_spec_with_fewer_entries_than_dimensions_leaves_the_others_unsharded() -> None:
-    saved = saved_sharding.read(NAMED | {"partition_spec": ["data"], "memory_kind": "pinned_host"})
+    saved = imported_array.read(NAMED | {"partition_spec": ["data"], "memory_kind": "pinned_host"})
     arrays = ImportedArrays([saved])
     arrays.add("a", Stored((8, 4, 2)), saved)
     (array,) = arrays.arrays
@@ -100,7 +99,7 @@ def test_shards_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(limits, "MOST_SHARDS", 20)
     arrays = ImportedArrays()
     for name in "abc":
-        arrays.add(name, Stored((8, 4)), saved_sharding.read(NAMED))
+        arrays.add(name, Stored((8, 4)), imported_array.read(NAMED))
     assert [array.shards and len(array.shards) for array in arrays.arrays] == [8, 8, None]
     assert [finding.array for finding in arrays.findings] == ["c"]
 
@@ -118,4 +117,4 @@ def test_shards_are_listed_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_device_ids_of_plugins(text: str, device: int | None) -> None:
     plain = {"sharding_type": "SingleDeviceSharding", "device_str": text}
-    assert saved_sharding.read(plain).device == device
+    assert imported_array.read(plain).device == device

@@ -12,7 +12,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from inspector.files import strict_json
-from inspector.readers import saved_sharding, sharding_file
+from inspector.readers import imported_array, sharding_file
 from inspector.records import snapshot
 from inspector.text.errors import InvalidInput
 from tests.readers import given, own_checkpoints
@@ -179,11 +179,11 @@ def test_an_invalid_entry_does_not_affect_the_others(place: Path, entry: Any) ->
 )
 def test_the_device_name_gives_the_id(text: str, device: int) -> None:
     plain = {"sharding_type": "SingleDeviceSharding", "device_str": text}
-    assert saved_sharding.read(plain).device == device
+    assert imported_array.read(plain).device == device
 
 
 def test_without_device_ids_devices_are_numbered() -> None:
-    saved = saved_sharding.read({key: NAMED[key] for key in NAMED if key != "device_mesh"})
+    saved = imported_array.read({key: NAMED[key] for key in NAMED if key != "device_mesh"})
     assert saved.mesh.devices == (0, 1, 2, 3) and not saved.numbered
 
 
@@ -196,7 +196,7 @@ json_values = st.recursive(
 
 @for_all(st.dictionaries(st.sampled_from([*NAMED, "memory_kind", "device_str"]), json_values))
 def test_any_entry_is_read_or_has_a_problem(changed: dict[str, Any]) -> None:
-    saved = saved_sharding.read(NAMED | changed)
+    saved = imported_array.read(NAMED | changed)
     known = saved.spec is not None or saved.device is not None
     assert known == (saved.problem is None)
     if saved.spec is not None:

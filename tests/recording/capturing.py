@@ -14,9 +14,8 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.recording.capture import capture, capture_compiled
-from inspector.tracing.arrays.leaves import leaves_of
+from inspector.tracing.arrays.leaves import leaves_of, mesh_record
 from inspector.tracing.arrays.live_arrays import gathered, live_arrays
-from inspector.tracing.arrays.records import mesh_record
 
 JOBS = {"captured": f"{__name__}:captured"}
 MEET = "inspector.tracing.arrays.live_arrays:meet"

@@ -24,7 +24,7 @@ from inspector.text.printable import one_line
 _MODULES = {
     "inspect": "make_verbs",
     "run": "run_verb",
-    "same": "same_verb",
+    "same": "run_verb",
     "import": "make_verbs",
     "show": "show_verb",
     "shards": "read_verbs",
@@ -39,7 +39,7 @@ _MODULES = {
     "check": "compare_verbs",
     "code": "make_verbs",
     "library": "library_verb",
-    "dashboard": "dashboard_verb",
+    "dashboard": "serve_verb",
     "serve": "serve_verb",
     "mcp": "mcp_verb",
 }

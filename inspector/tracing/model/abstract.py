@@ -23,8 +23,15 @@ from inspector.records.snapshot import Group, Program
 from inspector.sharding.abstract import AbstractArray, AbstractState
 from inspector.sharding.rules import nnx
 from inspector.text.errors import InvalidInput, shown
-from inspector.tracing.arrays.leaves import Leaf, all_leaves, leaves_of, structure_of
-from inspector.tracing.arrays.records import dimension_axes, spec_of, whole_names
+from inspector.tracing.arrays.leaves import (
+    Leaf,
+    all_leaves,
+    dimension_axes,
+    leaves_of,
+    spec_of,
+    structure_of,
+    whole_names,
+)
 from inspector.tracing.model.build import (
     abstract_batch,
     abstract_key,

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from inspector.media.terminal import dashboard_verb, main
+from inspector.media.terminal import main, serve_verb
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_models_go_to_the_app_and_other_options_to_streamlit(
     monkeypatch.setattr(os, "execve", lambda program, command, variables: commands.append(command))
     assert main(["dashboard", *arguments]) == 0
     (command,) = commands
-    script = command.index(str(dashboard_verb.SCRIPT))
+    script = command.index(str(serve_verb.SCRIPT))
     assert command[script + 1 :] == [*others, *models]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from inspector.answers import provenance
-from inspector.figures import host_local as figures
+from inspector.figures import pieces
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
 from inspector.guides.array_fields import MAX_MESH_AXES
@@ -115,11 +115,11 @@ def _show_outcome(request: HostLocal, exchanged: Exchanged) -> None:
 
 def _show_figures(request: HostLocal, exchanged: Exchanged) -> None:
     """Draw the host-local arrays, the global array, the arrays that came back, and the mesh."""
-    drawn = {"given": figures.local_figure(request, exchanged.views, width_px=COLUMN_PX)}
+    drawn = {"given": pieces.local_figure(request, exchanged.views, width_px=COLUMN_PX)}
     if exchanged.array is not None:
-        drawn["global"] = figures.global_figure(exchanged, width_px=COLUMN_PX)
+        drawn["global"] = pieces.global_figure(exchanged, width_px=COLUMN_PX)
     if all(view.returned is not None for view in exchanged.views):
-        drawn["returned"] = figures.local_figure(request, exchanged.views, returned=True, width_px=COLUMN_PX)
+        drawn["returned"] = pieces.local_figure(request, exchanged.views, returned=True, width_px=COLUMN_PX)
     guide_form.draw_figures(drawn, "processes:{}_figure", COLUMN_PX)
     if exchanged.array is not None:
         st.caption(f"One color per process; hover for devices. Sharding: `{exchanged.sharding}`")

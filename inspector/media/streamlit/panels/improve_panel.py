@@ -7,9 +7,8 @@ import streamlit as st
 
 from inspector import audit
 from inspector import layout as layouts
-from inspector.answers import assessed
+from inspector.answers import assessed, improvements
 from inspector.answers import effects as effects_section
-from inspector.answers import findings as findings_section
 from inspector.answers import improvements as section
 from inspector.answers.improvements import Improvement
 from inspector.answers.section import Facts, more_text, with_code
@@ -69,7 +68,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
     with listed:
         computing = changeable is not None and snapshot.effects is None
         said = section.summary(rows, snapshot, chip, computing)
-        render.show([said, *findings_section.not_checked(snapshot)])
+        render.show([said, *improvements.not_checked(snapshot)])
         footnotes = [row.message for row in rows if row.is_remark and row.finding and not row.finding.remedy]
         cards = [row for row in rows if row.message not in footnotes]
         for number, improvement in enumerate(cards[:_MAX_SHOWN]):
@@ -84,7 +83,7 @@ def show(snapshot: Snapshot, layout: Layout | None) -> None:
         if drawer.open:  # a hidden figure would cost the browser as much as a visible one
             with drawer:
                 _draw_all(snapshot, snapshot.effects, changeable, chip)
-    render.show([findings_section.checked()])
+    render.show([improvements.checked()])
 
 
 def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
@@ -138,7 +137,7 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
     if rejected is not None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             fix = _fix(snapshot, fixable[0], layout) if fixable else None
-            words = "" if fix is None else f"  \n{render.markdown(findings_section.fix(fix))}"
+            words = "" if fix is None else f"  \n{render.markdown(improvements.fix_text(fix))}"
             st.error(f"{plain(assessed.rejection(rejected))}{words}", icon=render.ICONS["error"])
             if fix is not None:
                 _draw_apply("fix_rejected", section.of_finding(fixable[0]), snapshot, layout)
@@ -204,7 +203,7 @@ def _draw(
             f"{render.markdown(with_code(message))} {render.markdown(with_code(remedy))}"
         )
         if fix is not None:
-            left.caption(render.markdown(findings_section.fix(fix, improvement.findings)))
+            left.caption(render.markdown(improvements.fix_text(fix, improvement.findings)))
         with right, st.container(horizontal=True, gap="small", horizontal_alignment="right"):
             may_fix = finding and layout and not in_full and audit.may_fix(finding, layout)
             if layout is not None and (expressible or may_fix):

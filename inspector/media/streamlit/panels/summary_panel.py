@@ -8,7 +8,7 @@ import streamlit as st
 from cachetools import LRUCache
 
 from inspector import layout as layouts
-from inspector.answers import assessed, findings, sharding_errors, subject, summary, unknown, verdict_bars
+from inspector.answers import assessed, improvements, sharding_errors, subject, summary, unknown, verdict_bars
 from inspector.answers.section import Block, Facts, Folded, Picture, more_text, with_code
 from inspector.assessment import assess
 from inspector.audit import CODES
@@ -277,14 +277,14 @@ def _show_findings(snapshot: Snapshot) -> None:
     """Draw errors, and notes of the reader. Findings of the audit are ranked, with their sum, in the tabs."""
     ranked = sorted(
         (finding for finding in snapshot.findings if finding.level == "error" or finding.code not in CODES),
-        key=lambda finding: findings.LEVELS.index(finding.level),
+        key=lambda finding: improvements.LEVELS.index(finding.level),
     )
     errors = [finding for finding in ranked if finding.level == "error"]
     others = ranked[len(errors) :]
     for finding in errors[:_MAX_FINDINGS]:
         st.error(render.markdown(with_code(finding.message)), icon=render.ICONS["error"])
     lines = [
-        f"{render.ICONS[findings.KINDS[remark.level]]} {render.markdown(with_code(remark.message))}"
+        f"{render.ICONS[improvements.KINDS[remark.level]]} {render.markdown(with_code(remark.message))}"
         for remark in others[:_MAX_FINDINGS]
     ]
     if len(lines) == 1:

@@ -15,8 +15,8 @@ from tests.machines import torus
 SCRIPT = """
 import streamlit as st
 from inspector.records import snapshot
-from inspector.media.streamlit.panels import shard_map_panel
-shard_map_panel.show_torus(snapshot.read(st.session_state["path"]))
+from inspector.media.streamlit.panels import arrays_panels
+arrays_panels.show_torus(snapshot.read(st.session_state["path"]))
 """
 
 MESH = torus.on_torus((4, 4, 4), (True, True, True), (16, 4))
