@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from inspector.answers.section import Block, Cell, Column, Section, Strong, Table, listing, more_text, text
+from inspector.answers.section import Block, Cell, Column, Section, Strong, Table, listing, more, text
 from inspector.assessment.activations import Activation, Activations, Place, activations
 from inspector.machines.hardware import Chip, si_text
 from inspector.prediction.evidence import for_chip
@@ -69,8 +69,7 @@ def _blocks(known: Activations) -> Iterator[Block]:
             columns = {**_FIRST, **(_FLOPS if rows is again else _BYTES), **_LAST}
             yield text(Strong(heading))
             yield Table.of(f"activations_{kind}_{known.program}", rows[:_MOST_ROWS], columns)
-        if len(rows) > _MOST_ROWS:
-            yield text(more_text(len(rows) - _MOST_ROWS, "row"), quiet=True)
+        yield from more(len(rows) - _MOST_ROWS, "row")
 
 
 def sentence(known: Activations) -> str:

@@ -12,7 +12,7 @@ from inspector.answers.section import (
     Section,
     Strong,
     Table,
-    more_text,
+    more,
     text,
 )
 from inspector.compiled.causes import Conflicts, Dependents, conflicts_of, wire_bytes_of_conflicts
@@ -159,8 +159,7 @@ def of_rule(dependents: Dependents) -> Section:
             )
         )
     hidden = max(len(arrays) - _MOST_ROWS, 0) + max(len(dependents.collectives) - _MOST_ROWS, 0)
-    if hidden:
-        blocks.append(text(more_text(hidden, "row"), quiet=True))
+    blocks += more(hidden, "row")
     return Section(f"rule-{dependents.rule}", f"What depends on {dependents.rule}", tuple(blocks))
 
 

@@ -20,7 +20,7 @@ from inspector.answers.section import (
     Section,
     Strong,
     Table,
-    more_text,
+    more,
     text,
     with_code,
 )
@@ -139,8 +139,7 @@ def moves(
         },
         wrap=True,
     )
-    more = len(ranked) - len(shown)
-    return (table, text(more_text(more, "reason"), quiet=True)) if more else (table,)
+    return (table, *more(len(ranked) - len(shown), "reason"))
 
 
 def _alike_text(row: reasons.Shared) -> tuple[Inline, ...]:
@@ -307,8 +306,7 @@ def largest(program: Program) -> tuple[Block, ...]:
             "Operation": lambda collective: _operation(collective),
         },
     )
-    more = len(ranked) - _MOST_LISTED
-    return (table, text(more_text(more, "collective"), quiet=True)) if more > 0 else (table,)
+    return (table, *more(len(ranked) - _MOST_LISTED, "collective"))
 
 
 def _operation(collective: Collective) -> str:

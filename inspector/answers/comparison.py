@@ -21,7 +21,7 @@ from inspector.answers.section import (
     Table,
     Text,
     listing,
-    more_text,
+    more,
     text,
 )
 from inspector.compare import difference
@@ -218,8 +218,7 @@ def specs(named: Named, rows: Sequence[SpecDifference]) -> Section:
     blocks: list[Block] = [text("All PartitionSpecs are equal.")]
     if changed:
         blocks = [spec_table("specs", named, changed[:_MAX_SPECS])]
-    if len(changed) > _MAX_SPECS:
-        blocks.append(text(more_text(len(changed) - _MAX_SPECS, "row"), quiet=True))
+    blocks += more(len(changed) - _MAX_SPECS, "row")
     if same:
         arrays = counted(sum(len(row.paths) for row in same), "array")
         table = spec_table("equal-specs", named, same[:_MAX_SPECS])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inspector.answers.programs import once
-from inspector.answers.section import Block, Section, Table, more_text, text, unknown, with_code
+from inspector.answers.section import Block, Section, Table, more, text, unknown, with_code
 from inspector.compiled.collective_roles import EXPERTS, by_role
 from inspector.records.collectives import OPERATIONS
 from inspector.records.snapshot import Collective, ExpertLoad, Program, Snapshot
@@ -141,8 +141,7 @@ def _known(known: Exchange, load: ExpertLoad) -> tuple[Block, ...]:
             "× equal share": lambda number: f"{rows[number] / mean:.2f}",
         },
     )
-    more = len(rows) - _MOST_ROWS
-    return (*parts, table, *([text(more_text(more, what), quiet=True)] if more > 0 else ()))
+    return (*parts, table, *more(len(rows) - _MOST_ROWS, what))
 
 
 def _waits(known: Exchange) -> str:

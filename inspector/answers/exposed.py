@@ -13,7 +13,7 @@ from inspector.answers.section import (
     Section,
     Table,
     Text,
-    more_text,
+    more,
     text,
     with_code,
 )
@@ -82,8 +82,7 @@ def blocks(known: Exposed) -> tuple[Block, ...]:
         },
         wrap=True,
     )
-    hidden = len(rows) - _MOST_ROWS
-    return (said, table, *([text(more_text(hidden, "row"), quiet=True)] if hidden > 0 else []))
+    return (said, table, *more(len(rows) - _MOST_ROWS, "row"))
 
 
 def _named(group: Sequence[ExposedCollective]) -> Cell:

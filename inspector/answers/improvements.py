@@ -18,7 +18,7 @@ from inspector.answers.section import (
     Strong,
     Text,
     listing,
-    more_text,
+    more,
     notice,
     text,
     with_code,
@@ -207,8 +207,7 @@ def section(snapshot: Snapshot, chip: Chip | None = None, most: int = _MOST) -> 
     blocks: list[Block] = [summary(rows, snapshot, chip), *not_checked(snapshot)]
     if rows:
         blocks.append(Listing(tuple(map(sentence, rows[:most]))))
-    if len(rows) > most:
-        blocks.append(text(more_text(len(rows) - most, "improvement"), quiet=True))
+    blocks += more(len(rows) - most, "improvement")
     if snapshot.effects is not None and snapshot.effects.changes:
         assessed = assess(snapshot, chip)
         inside = effects.details(snapshot.effects, assessed)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from inspector.answers.section import Block, Column, Folded, Section, Table, more_text, text
+from inspector.answers.section import Block, Column, Folded, Section, Table, more, text
 from inspector.machines.hardware import Chip, least_seconds
 from inspector.records import typed_json
 from inspector.records.snapshot import Mesh, Reshard, ReshardedArrays, Snapshot
@@ -29,8 +29,7 @@ def sections(snapshot: Snapshot, chip: Chip | None) -> tuple[Section, ...]:
     moved = "The program moved committed arrays to other devices or shardings"
     said = text(f"{moved} {times}, outside of compiled programs.")
     blocks: list[Block] = [said, _table(every[:_MOST_ROWS], snapshot, chip)]
-    if len(every) > _MOST_ROWS:
-        blocks.append(text(more_text(len(every) - _MOST_ROWS, "move"), quiet=True))
+    blocks += more(len(every) - _MOST_ROWS, "move")
     if chip is not None:
         blocks.append(text(_model_text(chip), quiet=True))
     blocks.append(Folded("Moved arrays", (_arrays_table(every),)))

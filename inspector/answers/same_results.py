@@ -9,7 +9,7 @@ from inspector.answers.section import (
     Section,
     Strong,
     Table,
-    more_text,
+    more,
     notice,
     text,
 )
@@ -184,8 +184,7 @@ def _results(program: ComparedProgram, number: int) -> list[Block]:
         },
         wrap=True,
     )
-    rest = len(program.differing) - len(rows)
-    return [table, *([text(more_text(rest, "result"), quiet=True)] if rest else [])]
+    return [table, *more(len(program.differing) - len(rows), "result")]
 
 
 def _type_text(value: ComparedValue) -> str:

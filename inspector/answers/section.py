@@ -302,6 +302,11 @@ def listing(*items: str) -> Listing:
     return Listing(tuple((item,) for item in items))
 
 
+def more(count: int, noun: str) -> tuple[Text, ...]:
+    """Return that a list was cut, as a block below it; nothing if it was not."""
+    return (text(more_text(count, noun), quiet=True),) if count > 0 else ()
+
+
 def more_text(count: int, noun: str) -> str:
     """Return the line below a list that was cut: `3 more findings are not shown.`"""
     return f"{count:,} more {noun} is not shown." if count == 1 else f"{count:,} more {noun}s are not shown."

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
-from inspector.answers import findings as section
+from inspector.answers import improvements as section
 from inspector.answers.section import plain
 from inspector.audit import Fix, audit, replanned, smallest_change
 from inspector.layout import Layout
