@@ -147,7 +147,7 @@ def test_a_fix_saves_more_than_the_finding_only_in_more_arrays(fields: dict[str,
     assert more
     for one, change in more:
         assert change.arrays > one.count
-        bounds = section.saving(one), plain(section.fix(change))
+        bounds = section.saving(one), plain(section.fix_text(change))
         assert f"{one.count} array" in bounds[0] and f"{change.arrays} array" in bounds[1]
 
 
@@ -198,7 +198,7 @@ def test_a_fix_that_makes_devices_repeat_work_says_so() -> None:
     change = smallest_change(snapshot, snapshot.findings[0], layout)
     assert change is not None and layout_after(change).sizes == layout.sizes
     assert {"unused-mesh-axis"} <= {finding.code for finding in change.repeated_work}
-    assert "compute the same" in plain(section.fix(change))
+    assert "compute the same" in plain(section.fix_text(change))
 
 
 def test_planning_from_a_snapshot_equals_planning_with_jax() -> None:

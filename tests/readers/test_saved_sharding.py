@@ -81,7 +81,7 @@ def test_devices_of_all_meshes_have_a_limit(tmp_path: Path, monkeypatch: pytest.
         str(size): plain | {"shape": [size, 1], "partition_spec": ["data"]} for size in (9, 8, 9, 7, 8)
     }
     by_key = sharding_file.read_entries(write(tmp_path / "it", entries), "it").by_key
-    assert [imported_array.mesh is None for saved_sharding in by_key.values()] == [False, False, True]
+    assert [saved.mesh is None for saved in by_key.values()] == [False, False, True]
     assert "more than 20 devices together" in (by_key["7"].problem or "")
 
 

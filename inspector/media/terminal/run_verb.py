@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -29,13 +29,14 @@ from inspector.layout.emulation import why_not_emulated
 from inspector.layout.script import script
 from inspector.machines import targets
 from inspector.media.terminal import options as shared
-from inspector.media.terminal import profiled_steps, render
+from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, argument, one_of, verb
-from inspector.media.terminal.profiled_steps import ProfiledSteps
-from inspector.records import typed_json
+from inspector.records import program_run, typed_json
 from inspector.records.program_run import ProgramRun
+from inspector.records.snapshot import Program, Snapshot
+from inspector.records.statistics import statistics
 from inspector.text.errors import InvalidInput, shown
-from inspector.text.formatting import counted
+from inspector.text.formatting import counted, seconds_text
 from inspector.text.printable import one_line
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ _UPDATE_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0  # for the dashboard to end
 _SILENT_SECONDS = 3.0  # of the analysis after the program
 _MOST_DEVICES = 4096
+STEPS = 3  # that are profiled, without a number
+_VALUES = frozenset({"-o", "--output", "--devices", "--target"})  # options with a value
+_OPTION = "--profile"
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +59,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     # The option must not take the script for its number.
     known = parser.parse_known_args
     parser.parse_known_args = lambda args, namespace: known(  # type: ignore[method-assign, assignment]
-        profiled_steps.with_number(args), namespace
+        with_number(args), namespace
     )
     shared.add_program(parser, "a script")
 
@@ -75,7 +79,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     argument(
         "--profile",
         metavar="STEPS",
-        help=f"also profile about this many steps ({profiled_steps.STEPS}), and no others",
+        help=f"also profile about this many steps ({STEPS}), and no others",
     ),
     argument("-o", "--output", metavar="FOLDER", help="default: the name of the program and -run"),
     argument("--open", action="store_true", help="show the run in a dashboard until the program ends"),
@@ -86,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
     command = command_of(options)
     variables, target = _environment(options)
-    steps = profiled_steps.parse(options.profile)
+    steps = parse(options.profile)
     name = command[1] if options.module is not None else Path(command[0]).stem
     compiler = None if target is None else _compiler(target)
     folder = RunFolder(
@@ -137,8 +141,8 @@ def _profile_ended(
         folder.end(ended, seconds, causes)
         return ""
     kept = profiles.keep()
-    folder.end(ended, seconds, causes, None if kept is None else lambda: profiled_steps.measured(kept))
-    said = profiles.why_none() if kept is None else profiled_steps.summary(folder.programs)
+    folder.end(ended, seconds, causes, None if kept is None else lambda: measured(kept))
+    said = profiles.why_none() if kept is None else summary(folder.programs)
     profiles.forget_signs()
     return f"; {said}"
 
@@ -392,3 +396,101 @@ def _program_of_layout(options: argparse.Namespace, path: Path) -> _Program:
     path_variable = {"PYTHONPATH": start.variables().get("PYTHONPATH", "")}
     variables = {**path_variable, **emulated(layout.devices)}
     return _Program(subject, command, variables, is_layout=True)
+
+
+def with_number(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of `run`, in which `--profile` and its number are one.
+
+    >>> with_number(["--profile", "train.py", "--profile", "7"])
+    ['--profile=3', 'train.py', '--profile', '7']
+    >>> with_number(["--devices", "8", "--profile", "5", "train.py"])
+    ['--devices', '8', '--profile=5', 'train.py']
+    """
+    place = 0
+    written = list(arguments)
+    while place < len(written) and written[place].startswith("-") and written[place] not in ("-m", "--"):
+        if written[place] == _OPTION:
+            number = written[place + 1 : place + 2]
+            own = bool(number) and number[0].lstrip("+-").replace(".", "").isdigit()
+            written[place : place + 1 + own] = [f"{_OPTION}={number[0] if own else STEPS}"]
+        place += 2 if written[place] in _VALUES else 1
+    return written
+
+
+def parse(text: str | None) -> int | None:
+    """Return the number of steps to profile, None without the option.
+
+    Raises:
+      InvalidInput: it is not a number from 1 up.
+    """
+    return None if text is None else shared.number(text, _OPTION, "a number of steps from 1 to 1000", 1, 1000)
+
+
+class ProfiledSteps:
+    """The profiles that a running program writes.
+
+    Args:
+      folder: that of the run.
+      steps: the least number of complete runs of a program in a profile.
+    """
+
+    def __init__(self, folder: Path, steps: int) -> None:
+        self._folder = folder
+        self._steps = steps
+        self._read = 0
+        self._runs: dict[Path, int] = {}
+
+    def check(self) -> None:
+        """Read the profiles that are new, and ask for no further one if the last has enough runs."""
+        from inspector.readers import profile
+
+        while (path := self._folder / "raw" / program_run.PROFILE.format(self._read + 1)).exists():
+            self._read += 1
+            with contextlib.suppress(InvalidInput):
+                self._runs[path] = profile.complete_runs(path)
+                if self._runs[path] >= self._steps:
+                    (self._folder / program_run.ENOUGH).touch()
+
+    def keep(self) -> Path | None:
+        """Move the last profile with enough runs, or else that with the most, to its folder; None without."""
+        self.check()
+        ran = [path for path, runs in self._runs.items() if runs]
+        if not ran:
+            return None
+        chosen = max(ran, key=lambda path: (min(self._runs[path], self._steps), path.name))
+        folder = self._folder / program_run.PROFILE_FOLDER
+        folder.mkdir(exist_ok=True)
+        return chosen.replace(folder / program_run.PROFILE_FILE)
+
+    def why_none(self) -> str:
+        """Return why nothing was profiled, and what to do."""
+        if (self._folder / program_run.PROFILE_TAKEN).exists():
+            return (
+                "no steps were profiled, because the program profiles itself: "
+                "`sharding-inspector import profile FOLDER` reads its profile"
+            )
+        return "no steps were profiled, because no compiled program ran long enough: run more steps"
+
+    def forget_signs(self) -> None:
+        """Delete the files with which this process and the program agree."""
+        for name in (program_run.ENOUGH, program_run.PROFILE_TAKEN):
+            (self._folder / name).unlink(missing_ok=True)
+
+
+def measured(path: Path) -> Snapshot:
+    """Return the Snapshot of a profile, read by a worker process."""
+    with shared.workers() as service:
+        return service.file(path, path.name, "profile").start().wait().answer()
+
+
+def summary(programs: Sequence[Program]) -> str:
+    """Return the steps that were profiled, of the program that took the most time."""
+    profiled = [program for program in programs if program.trace is not None]
+    if not profiled:
+        return "the profile has none of the recorded programs"
+    longest = max(profiled, key=lambda program: program.trace.seconds if program.trace else 0.0)
+    assert longest.trace is not None and longest.seconds is not None
+    steps = statistics(longest.seconds.steps)
+    median = "median " if steps and steps.count > 1 else ""
+    took = f", {median}{seconds_text(steps.median)}" if steps else ""
+    return f"profiled {counted(longest.trace.steps, 'run')} of {shown(longest.name, 60)}{took}"

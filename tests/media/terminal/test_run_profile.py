@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inspector.media.terminal.profiled_steps import with_number
+from inspector.media.terminal.run_verb import with_number
 from inspector.readers import profile
 from inspector.records import snapshot
 from inspector.records.snapshot import Trace

@@ -22,7 +22,7 @@ from inspector.hlo import replica_groups
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.loop_invariants import simplified
 from inspector.partition import large_mesh
-from inspector.recording import written_shardings
+from inspector.recording import imported_module
 from inspector.recording.lowered_module import partitioned_module
 from inspector.records.snapshot import Collective, Mesh, MeshAxis
 from inspector.text.errors import InvalidInput
@@ -176,9 +176,9 @@ def test_shardings_of_jax_before_shardy(names: Any, mesh: jax.sharding.Mesh) -> 
     assert "mhlo.sharding" in str(module) and "sdy.mesh" not in str(module)
     mesh_in_text = None
     if names is not None:
-        mesh_in_text = written_shardings.NamedMesh(tuple(zip(names, (2, 4), strict=True)))
+        mesh_in_text = imported_module.NamedMesh(tuple(zip(names, (2, 4), strict=True)))
     with module.context:
-        rewritten = written_shardings.with_sdy(module, mesh_in_text)
+        rewritten = imported_module.with_sdy(module, mesh_in_text)
         found_names = names or ("axis_0", "axis_1")
         record = Mesh(
             tuple(MeshAxis(n, s) for n, s in zip(found_names, (2, 4), strict=True)), tuple(range(8))

@@ -11,13 +11,7 @@ from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
 from inspector.machines import targets
-from inspector.media.streamlit.compare import (
-    board_comparison,
-    board_maps,
-    board_pins,
-    board_programs,
-    paired_times_section,
-)
+from inspector.media.streamlit.compare import board_comparison, board_maps, board_pins, board_programs
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.parts import chart, keep_button, share_menu
@@ -146,7 +140,7 @@ def _show_arrays(board: Board) -> None:
 SECTIONS: dict[str, Callable[[Board], None]] = {
     "Side by side": _compare,
     "Arrays": _show_arrays,
-    _TIMES: lambda board: paired_times_section.show(board.named, board.baseline),
+    _TIMES: lambda board: board_comparison.show_times(board.named, board.baseline),
 }
 
 

@@ -18,9 +18,9 @@ from tests.media.streamlit.scripted_page import PATIENCE
 SCRIPT = """
 import streamlit as st
 from inspector.records import snapshot
-from inspector.media.streamlit.compare import paired_times_section
+from inspector.media.streamlit.compare import board_comparison
 pins = [(name, snapshot.read(path)) for name, path in st.session_state["pins"]]
-paired_times_section.show(pins, st.session_state["baseline"])
+board_comparison.show_times(pins, st.session_state["baseline"])
 """
 NAMES = ["one", "<b>other</b>", "for a TPU"]
 Opened = Callable[..., AppTest]
