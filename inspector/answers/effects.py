@@ -59,8 +59,8 @@ _MEMORY = _Measure("Memory of a device", "memory of a device", lambda cost: cost
 def section(effects: Effects, assessed: Assessment | None = None) -> Section:
     """Return the changes that improve the layout, then the effects of all."""
     improvements = tuple(
-        (Strong(effect.label), f": {'; '.join(altered(effects, effect, assessed))}.")
-        for effect in (change.effect for change in improving(effects, assessed))
+        (Strong(change.effect.label), f": {'; '.join(altered(effects, change.effect, assessed))}.")
+        for change in improving(effects, assessed)
     )
     best = Listing(improvements) if improvements else text("None of them improves the layout.")
     blocks = (text(*tried(effects)), best, *details(effects, assessed)) if effects.changes else ()
@@ -140,8 +140,7 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
     too_large = need is not None and need.fits is False
     improved = []
     for effect in effects.changes:
-        cost = effect.cost
-        if cost is None or effect.kind == "chips":
+        if (cost := effect.cost) is None or effect.kind == "chips":
             continue
         held = _STATE if None in (current.peak_bytes, cost.peak_bytes) else _MEMORY
         seconds, wire, memory = (saved(measure.of, cost) for measure in (_SECONDS, _WIRE, held))

@@ -200,8 +200,7 @@ def decider(was: Needs, now: Needs, ends: Box) -> Decider | None:
     more = {kind: now.exposed[kind] - was.exposed[kind] for kind in KINDS}
     found: list[tuple[bool, float, Decider]] = []
     for kind, own in more.items():
-        times = (own - sum(more.values())) / own if own else 0.0
-        if times <= 0:
+        if not own or (times := 1 - sum(more.values()) / own) <= 0:
             continue
         condition = f"{KINDS[kind]} take less than {times:.2g} times as long as predicted"
         if kind == "starts" and (messages := was.messages + now.messages):
