@@ -198,13 +198,13 @@ def _partitioned(found: Snapshot | None) -> _Propagated:
     if found is None or program is None or found.mesh is None:
         return _Propagated()
     chip = hardware.chip(CHIP)
-    memory = fit(found, chip)
+    need = fit(found, chip).need
     prediction = predicted(program, found.mesh, chip)
     return _Propagated(
         prediction.totals,
         step_parts(prediction, None),
         boundary_seconds(program, chip),
-        None if memory.needed is None else memory.needed <= capacity_of(chip),
+        None if need is None else need.peak_bytes <= capacity_of(chip),
         totals.totals(found, ("params",)).per_device,
     )
 

@@ -27,7 +27,9 @@ from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.prediction import memory
 from inspector.prediction.evidence import for_chip
-from inspector.prediction.memory import UNEXPLAINED, Breakdown, Fit
+from inspector.prediction.memory import UNEXPLAINED, Basis, Breakdown, Fit
+from inspector.prediction.step_program import step_program
+from inspector.records.assessment import MemoryNeed
 from inspector.records.snapshot import LiveValue, MemoryUse, Snapshot
 from inspector.records.statistics import sum_known
 from inspector.sharding.array_groups import USE_GROUPS
@@ -63,64 +65,64 @@ def fit_sentence(fit: Fit, snapshot: Snapshot, chip: Chip | None) -> str:
     """Return whether the layout fits into one device of the chip, with the amounts, in a sentence."""
     if fit.message is not None:
         return f"{fit.message}."
-    if fit.needed is None:
+    need = fit.need
+    if need is None:
         return (
             "The memory that this needs on one device is unknown, because the bytes per device of its arrays "
             "are."
         )
-    if chip is None or fit.capacity is None:
-        return _need_sentence(fit, snapshot)
-    program = fit.program or "a program"
-    amounts = f"{bytes_text(fit.needed)} of the {bytes_text(fit.capacity)} of {_device_of(chip)}"
-    excess = fit.needed - fit.capacity
+    if chip is None or need.capacity_bytes is None:
+        return _need_sentence(fit.basis, need, snapshot)
+    program = need.program or "a program"
+    amounts = f"{bytes_text(need.peak_bytes)} of the {bytes_text(need.capacity_bytes)} of {_device_of(chip)}"
+    excess = need.peak_bytes - need.capacity_bytes
     if fit.basis == "estimate":
-        assert fit.low is not None and fit.high is not None
-        interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
+        interval = f"{bytes_text(need.low)} to {bytes_text(need.high)}"
         answer = {True: "it probably fits", False: "it probably does not fit", None: "it may fit"}
         return (
             f"Estimated before a compile, {noun(program)} needs about {amounts} "
-            f"(80% interval {interval}): {answer[fit.fits]}. Only the compiler decides."
+            f"(80% interval {interval}): {answer[need.fits]}. Only the compiler decides."
         )
     if fit.basis in ("state", "alive"):
         rest = (
             f"{bytes_text(excess)} too much"
-            if fit.fits is False
+            if need.fits is False
             else "whether temporaries also fit is unknown until it is compiled for the chip"
         )
-        return f"{_held(fit, snapshot)} alone need at least {amounts}: {rest}."
+        return f"{_held(fit.basis, snapshot)} alone need at least {amounts}: {rest}."
     if fit.basis == "compiler":
         return (
             f"It fits: the compiler for {chip.title} accepted every program, although {noun(program)} "
             f"needs {amounts} by the figures below."
         )
     rest = f"{bytes_text(excess)} too much" if excess > 0 else f"it fits, with {bytes_text(-excess)} to spare"
-    return f"{_needs(fit, snapshot, amounts)}: {rest}."
+    return f"{_needs(fit.basis, need, snapshot, amounts)}: {rest}."
 
 
-def _need_sentence(fit: Fit, snapshot: Snapshot) -> str:
+def _need_sentence(basis: Basis, need: MemoryNeed, snapshot: Snapshot) -> str:
     """Return the memory that the layout needs if no chip is known."""
-    program, needed = fit.program or "a program", bytes_text(fit.needed)
-    if fit.basis == "estimate":
-        interval = f"{bytes_text(fit.low)} to {bytes_text(fit.high)}"
+    program, needed = need.program or "a program", bytes_text(need.peak_bytes)
+    if basis == "estimate":
+        interval = f"{bytes_text(need.low)} to {bytes_text(need.high)}"
         return (
             f"Estimated before a compile, {noun(program)} needs about {needed} on one device (80% interval "
             f"{interval})."
         )
-    if fit.basis in ("state", "alive"):
-        return f"{_held(fit, snapshot)} alone need at least {needed} on one device."
-    return f"{_needs(fit, snapshot, needed)} on one device."
+    if basis in ("state", "alive"):
+        return f"{_held(basis, snapshot)} alone need at least {needed} on one device."
+    return f"{_needs(basis, need, snapshot, needed)} on one device."
 
 
-def _needs(fit: Fit, snapshot: Snapshot, amounts: str) -> str:
+def _needs(basis: Basis, need: MemoryNeed, snapshot: Snapshot, amounts: str) -> str:
     """Return what a program needs. A compiler can reserve more than what is in use at the peak."""
-    program, on = fit.program or "a program", _emulated(snapshot)
-    if fit.basis == "peak":
+    program, on = need.program or "a program", _emulated(snapshot)
+    if basis == "peak":
         return f"At its peak, {noun(program)}{on} uses {amounts}"
     return f"{subject(program)}{on} needs {amounts}"
 
 
-def _held(fit: Fit, snapshot: Snapshot) -> str:
-    if fit.basis == "alive":
+def _held(basis: Basis, snapshot: Snapshot) -> str:
+    if basis == "alive":
         return "The arrays that were alive at one time"
     return "Arguments and results" if snapshot.layout is None else "State and batch"
 
@@ -169,20 +171,19 @@ def _over_time(breakdowns: Sequence[Breakdown], chip: Chip | None) -> Iterator[B
 
 def _before_compile(snapshot: Snapshot, chip: Chip | None) -> Section | None:
     """Return the estimate of the memory of the main program; None if it is unknown."""
-    estimate = memory.estimate(snapshot)
-    program = None if estimate is None else snapshot.program(estimate.program)
-    if estimate is None or program is None or program.memory_use is None:
+    program = step_program(snapshot)
+    interval = None if program is None else memory.estimated_interval(snapshot, program)
+    if program is None or interval is None or program.memory_use is None:
         return None
-    use = program.memory_use
-    low, high = memory.estimated_interval(snapshot, program) or (estimate.low, estimate.high)
+    use, (low, high) = program.memory_use, interval
     sentence = (
         f"Estimated before a compile: {_peak_sentence(use)} The compiler's peak is between "
         f"{bytes_text(low)} and {bytes_text(high)} in 80% of cases. The order is that of the "
         "model; a compiler fuses and reorders its operations."
     )
-    picture = _over_program(estimate.program, use, sentence, chip, "estimated before a compile")
-    blocks = (picture, text(sentence), _values_at_peak(estimate.program, use))
-    return Section("memory_over_program", f"Memory over {noun(estimate.program)}, estimated", blocks)
+    picture = _over_program(program.name, use, sentence, chip, "estimated before a compile")
+    blocks = (picture, text(sentence), _values_at_peak(program.name, use))
+    return Section("memory_over_program", f"Memory over {noun(program.name)}, estimated", blocks)
 
 
 def over_program(program: Breakdown, chip: Chip | None) -> tuple[Block, ...]:

@@ -78,7 +78,7 @@ def _assessed(snapshot: Snapshot, chip: Chip | None, findings: FindingCounts) ->
         basis=evidence.stage,
         program=None if program is None else program.name,
         step=step,
-        memory=memory_need(snapshot, chip),
+        memory=memory.fit(snapshot, chip).need,
         traffic=sent,
         state_bytes_per_device=state_totals(snapshot).per_device,
         findings=findings,
@@ -108,19 +108,14 @@ def assess_candidate(
     if chip is not None:
         step, unknown_step = _as_step(predicted(program, mesh, chip), sent)
     need = None
-    known = state_bytes if peak_bytes is None else peak_bytes
-    if known is not None:
-        capacity = None if chip is None else memory.capacity_of(chip)
+    capacity = None if chip is None else memory.capacity_of(chip)
+    if peak_bytes is not None:
+        need = memory.estimated_need(program, peak_bytes, state_bytes or 0, capacity)
+    elif state_bytes is not None:
+        parts: dict[MemoryKind, int] = {"state": state_bytes}
         need = MemoryNeed(
-            known, known, high=None, capacity_bytes=capacity, fits=None, program=None, parts={"state": known}
+            state_bytes, state_bytes, high=None, capacity_bytes=capacity, fits=None, parts=parts
         )
-        if peak_bytes is not None:
-            low, high = memory.peak_interval(peak_bytes, state_bytes or 0)
-            fits = memory.probably_fits(low, high, capacity)
-            parts = memory.parts_of_estimate(program, state_bytes or 0, known)
-            need = MemoryNeed(
-                known, low, high=high, capacity_bytes=capacity, fits=fits, program=program.name, parts=parts
-            )
     return Assessment(
         chip=None if chip is None else chip.name,
         devices=mesh.size,
@@ -146,26 +141,6 @@ def step_of(predicted: Predicted, program: Program, mesh: Mesh | None) -> Step |
 def traffic_of(program: Program, mesh: Mesh | None) -> StepTraffic | None:
     """Return the bytes that a device sends in one run of a program; None if not all are known."""
     return _sent(program, mesh)[0]
-
-
-def memory_need(snapshot: Snapshot, chip: Chip | None) -> MemoryNeed | None:
-    """Return the memory of one device; None if the bytes of its arrays and programs are unknown."""
-    fit = memory.fit(snapshot, chip)
-    if fit.needed is None:
-        return None
-    low = fit.needed if fit.low is None else fit.low
-    high = None if fit.at_least else fit.needed if fit.high is None else fit.high
-    alive: dict[MemoryKind, int] = {"unknown": fit.needed}
-    parts = alive if fit.basis == "alive" else memory.needed_by_kind(snapshot, fit.needed)
-    return MemoryNeed(
-        fit.needed,
-        low,
-        high=high,
-        capacity_bytes=fit.capacity,
-        fits=fit.fits,
-        program=fit.program,
-        parts=parts,
-    )
 
 
 def count_findings(snapshot: Snapshot, chip: Chip | None = None) -> FindingCounts:

@@ -38,14 +38,15 @@ def on_chip(snapshot: Snapshot, chip: Chip | None) -> Iterator[Finding]:
     if chip is None or out_of_memory.findings(snapshot):
         return
     memory = fit(snapshot, chip)
-    if memory.fits is False and memory.needed is not None and memory.capacity is not None:
+    need = memory.need
+    if need is not None and need.fits is False and need.capacity_bytes is not None:
         least = {"state": "at least ", "estimate": "about "}.get(memory.basis, "")
+        needed, available = need.peak_bytes, need.capacity_bytes
         message = (
-            f"The layout does not fit: it needs {least}{bytes_text(memory.needed)} on one device of "
-            f"{chip.title}, which has {bytes_text(memory.capacity)}."
+            f"The layout does not fit: it needs {least}{bytes_text(needed)} on one device of "
+            f"{chip.title}, which has {bytes_text(available)}."
         )
-        needed, available = memory.needed, memory.capacity
-        yield Finding("error", TOO_LARGE, message, program=memory.program, needed=needed, available=available)
+        yield Finding("error", TOO_LARGE, message, program=need.program, needed=needed, available=available)
 
 
 UNEVEN = "uneven-shards"

@@ -122,10 +122,10 @@ def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:
         return uneven.message
     if chip is None:
         return None
-    memory = fit(planned, chip)
-    if memory.fits is False and memory.needed is not None:
+    need = fit(planned, chip).need
+    if need is not None and need.fits is False:
         return (
-            f"the state and the batch need {bytes_text(memory.needed)} on one device, "
-            f"which has {bytes_text(memory.capacity)}"
+            f"the state and the batch need {bytes_text(need.peak_bytes)} on one device, "
+            f"which has {bytes_text(need.capacity_bytes)}"
         )
     return None

@@ -1,9 +1,8 @@
 """Memory of a program on one device: by group of arrays, held on several devices, and against a chip."""
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_in_host
@@ -11,7 +10,7 @@ from inspector.machines import out_of_memory, targets
 from inspector.machines.hardware import Chip
 from inspector.prediction.evidence import for_chip, platform_of
 from inspector.prediction.step_program import step_program
-from inspector.records.assessment import MemoryKind
+from inspector.records.assessment import MemoryKind, MemoryNeed
 from inspector.records.snapshot import Array, MemoryUse, Mesh, Program, Snapshot
 from inspector.records.statistics import sum_known
 from inspector.sharding import memory_kinds, totals
@@ -141,35 +140,26 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class Fit:
-    """Whether a layout fits into one device of a chip.
+    """The memory that a layout needs on one device of a chip, and what decides whether it fits.
 
-    fits: None if unknown.
+    need: None if it is unknown.
     basis: what decides. "compiler": the chip's compiler rejected or accepted all programs, and it knows more
       than our figures. "peak": the most bytes that a program has in use at one time, and its code. "parts":
       the sum of the parts of a program whose peak is unknown. "estimate": the memory of the partitioned train
       step, because nothing was compiled. "state": the train state and the batch alone, which are too large or
       all that is known. "alive": the arrays that were alive at one time, which need more than any program.
       "unknown": nothing.
-    needed: bytes on one device, a lower bound for the bases "state" and "alive".
-    capacity: bytes of the device; None without a chip.
-    program: the program with the most bytes.
     message: the compiler's finding if it rejected a program.
-    low, high: the 80% interval of an estimate.
     """
 
-    fits: bool | None
+    need: MemoryNeed | None
     basis: Basis
-    needed: int | None
-    capacity: int | None
-    program: str | None = None
     message: str | None = None
-    low: int | None = None
-    high: int | None = None
 
     @property
-    def at_least(self) -> bool:
-        """Whether nothing was compiled, so that more memory may be needed."""
-        return self.basis in ("state", "alive", "unknown")
+    def fits(self) -> bool | None:
+        """Whether the layout fits; None if that is unknown."""
+        return False if self.message is not None else None if self.need is None else self.need.fits
 
 
 def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
@@ -228,7 +218,7 @@ def segments(program: Breakdown) -> list[tuple[str, int]]:
 def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]:
     """Return name and bytes of the parts of the memory of a layout on one device. They add up to `needed`.
 
-    needed: the bytes that `fit` returns for the Snapshot.
+    needed: the peak of the need that `fit` returns for the Snapshot.
     """
     for breakdown in breakdowns(snapshot):
         if breakdown.needed == needed:
@@ -241,23 +231,6 @@ def needed_parts(snapshot: Snapshot, needed: int) -> tuple[tuple[str, int], ...]
     if state is not None and sum(size for _, size in state) == needed:
         return tuple(state)
     return ((NEEDED, needed),)
-
-
-def needed_by_kind(snapshot: Snapshot, needed: int) -> dict[MemoryKind, int]:
-    """Return the memory of a layout on one device by kind. They add up to `needed`, as in `needed_parts`."""
-    return _by_kind(needed_parts(snapshot, needed))
-
-
-def parts_of_estimate(program: Program, state: int, needed: int) -> dict[MemoryKind, int]:
-    """Return the same for a partitioned program without its Snapshot.
-
-    Args:
-      state: bytes of the train state and the batch.
-    """
-    use = program.memory_use
-    if use is None or not use.points:
-        return {"state": min(state, needed), "unknown": max(needed - state, 0)}
-    return _by_kind(_adding_up(_at_peak(use), needed))
 
 
 _STATE_HEADINGS = frozenset(ARRAY_GROUPS[group] for group in (*STATE_AND_BATCH, "cache"))
@@ -330,63 +303,83 @@ def fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
 
     chip: None if no chip is known. Whether it fits is then unknown, unless a compiler decided.
     """
-    fit, alive = _fit(snapshot, chip), snapshot.most_alive_bytes or 0
-    if fit.basis == "compiler" or alive <= (fit.needed or 0):
-        return fit
-    return Fit(False if fit.capacity and alive > fit.capacity else None, "alive", alive, fit.capacity)
-
-
-def _fit(snapshot: Snapshot, chip: Chip | None) -> Fit:
-    """Return the memory of the program with the most bytes. The arguments are those of `fit`."""
-    capacity = None if chip is None else capacity_of(chip)
     of_this_chip = chip is not None and targets.chip_of(snapshot) == chip
-    snapshot = for_chip(snapshot, chip)
+    capacity = None if chip is None else capacity_of(chip)
+    fit = _fit(for_chip(snapshot, chip), chip, capacity, of_this_chip)
+    alive = snapshot.most_alive_bytes or 0
+    if fit.basis == "compiler" or alive <= (fit.need.peak_bytes if fit.need else 0):
+        return fit
+    fits = False if capacity and alive > capacity else None
+    need = MemoryNeed(alive, alive, high=None, capacity_bytes=capacity, fits=fits, parts={"unknown": alive})
+    return Fit(need, "alive")
+
+
+def _fit(snapshot: Snapshot, chip: Chip | None, capacity: int | None, of_this_chip: bool) -> Fit:
+    """Return the memory of the program with the most bytes."""
+
+    def need(size: int, fits: bool | None, program: str | None) -> MemoryNeed:
+        parts = _by_kind(needed_parts(snapshot, size))
+        return MemoryNeed(
+            size, size, high=size, capacity_bytes=capacity, fits=fits, program=program, parts=parts
+        )
+
     rejected = out_of_memory.findings(snapshot)
     if rejected and (of_this_chip or chip is None):
         worst = max(rejected, key=lambda finding: finding.bytes or 0)
-        available = capacity if worst.available is None else worst.available
-        return Fit(False, "compiler", worst.needed, available, worst.program, message=worst.message)
-    known = [
-        (needed, parts)
+        capacity = capacity if worst.available is None else worst.available
+        known = None if worst.needed is None else need(worst.needed, False, worst.program)
+        return Fit(known, "compiler", worst.message)
+    programs = [
+        program
         for program in snapshot.programs
         if chip is None or platform_of(snapshot, program) == chip.kind
-        if (parts := breakdown(snapshot, program)) is not None
-        if (needed := parts.needed) is not None
     ]
-    if known:
-        needed, parts = max(known, key=lambda pair: pair[0])
-        accepted = capacity is not None and of_this_chip and needed > capacity
+    counted = [
+        (parts.needed, parts)
+        for program in programs
+        if (parts := breakdown(snapshot, program)) is not None and parts.needed is not None
+    ]
+    if counted:
+        size, parts = max(counted, key=lambda pair: pair[0])
+        accepted = capacity is not None and of_this_chip and size > capacity
         basis: Basis = "compiler" if accepted else "parts" if parts.peak is None else "peak"
-        fits = None if capacity is None else accepted or needed <= capacity
-        return Fit(fits, basis, needed, capacity, parts.program)
+        fits = None if capacity is None else accepted or size <= capacity
+        return Fit(need(size, fits, parts.program), basis)
     # A text alone has no analysis of the compiler, but the schedule that it follows from.
     scheduled = [
         (program.memory_use.peak_bytes, program.name)
-        for program in snapshot.programs
+        for program in programs
         if program.memory_use is not None and not program.before_compile
-        if chip is None or platform_of(snapshot, program) == chip.kind
     ]
     if scheduled:
-        needed, name = max(scheduled)
-        return Fit(None if capacity is None else needed <= capacity, "peak", needed, capacity, name)
-    least = _held(snapshot)
-    if least is None and not _of_programs(snapshot).arrays and estimate(snapshot) is not None:
+        size, name = max(scheduled)
+        return Fit(need(size, None if capacity is None else size <= capacity, name), "peak")
+    step, least = step_program(snapshot), _held(snapshot)
+    use = None if step is None or not step.before_compile else step.memory_use
+    if least is None and use is not None and not _of_programs(snapshot).arrays:
         least = 0  # the programs take no array that is known, and their estimate has their arguments
     if least is None:
-        return Fit(None, "unknown", None, capacity)
-    if capacity is not None and least > capacity:
-        return Fit(False, "state", least, capacity)
-    estimated = estimate(snapshot, least)
-    if estimated is None:
-        return Fit(None, "state", least, capacity)
-    return Fit(
-        probably_fits(estimated.low, estimated.high, capacity),
-        "estimate",
-        estimated.bytes,
-        capacity,
-        estimated.program,
-        low=estimated.low,
-        high=estimated.high,
+        return Fit(None, "unknown")
+    too_large = capacity is not None and least > capacity
+    if step is None or use is None or too_large:
+        return Fit(replace(need(least, False if too_large else None, None), high=None), "state")
+    return Fit(estimated_need(step, use.peak_bytes, least, capacity), "estimate")
+
+
+def estimated_need(program: Program, peak: int, held: int, capacity: int | None) -> MemoryNeed:
+    """Return the memory of a partitioned program, which was estimated before a compile.
+
+    Args:
+      peak: bytes of its peak.
+      held: bytes of the train state and the batch, which no program can be below.
+    """
+    use, size, (low, high) = program.memory_use, max(peak, held), peak_interval(peak, held)
+    parts: dict[MemoryKind, int] = {"state": min(held, size), "unknown": max(size - held, 0)}
+    if use is not None and use.points:
+        parts = _by_kind(_adding_up(_at_peak(use), size))
+    fits = probably_fits(low, high, capacity)
+    return MemoryNeed(
+        size, low, high=high, capacity_bytes=capacity, fits=fits, program=program.name, parts=parts
     )
 
 
@@ -407,9 +400,7 @@ def _of_programs(snapshot: Snapshot) -> Snapshot:
     used = {sharding.path for program in snapshot.programs for sharding in program.shardings}
     if snapshot.layout is not None or not used:
         return snapshot
-    return dataclasses.replace(
-        snapshot, arrays=tuple(array for array in snapshot.arrays if array.path in used)
-    )
+    return replace(snapshot, arrays=tuple(array for array in snapshot.arrays if array.path in used))
 
 
 def _arguments_and_results(program: Program) -> int | None:
@@ -436,29 +427,6 @@ def probably_fits(low: int, high: int, capacity: int | None) -> bool | None:
     return False if low > capacity else True if high <= capacity else None
 
 
-@dataclass(frozen=True)
-class MemoryEstimate:
-    """Bytes that a program needs on one device, before a compile, with their 80% interval."""
-
-    program: str
-    bytes: int
-    low: int
-    high: int
-
-
-def estimate(snapshot: Snapshot, at_least: int = 0) -> MemoryEstimate | None:
-    """Return the memory of the partitioned program of a step; None if there is none.
-
-    at_least: bytes of the train state and the batch, which no program can be below.
-    """
-    program = step_program(snapshot)
-    use = None if program is None else program.memory_use
-    if program is None or use is None or not program.before_compile:
-        return None
-    low, high = peak_interval(use.peak_bytes, at_least)
-    return MemoryEstimate(program.name, max(use.peak_bytes, at_least), low, high)
-
-
 def estimated_interval(snapshot: Snapshot, program: Program) -> tuple[int, int] | None:
     """Return the interval of the peak of a partitioned program, in bytes; None if it is unknown."""
     if program.memory_use is None or not program.before_compile:
@@ -479,7 +447,7 @@ def _packed(snapshot: Snapshot) -> Snapshot:
     if not any(map(memory_kinds.is_packed, snapshot.arrays)):
         return snapshot
     arrays = tuple(
-        dataclasses.replace(
+        replace(
             array,
             bytes=array.bytes and memory_kinds.packed_bytes(array.dtype, array.bytes, array.bytes),
             bytes_per_device=memory_kinds.packed_per_device(array),
@@ -488,7 +456,7 @@ def _packed(snapshot: Snapshot) -> Snapshot:
         else array
         for array in snapshot.arrays
     )
-    return dataclasses.replace(snapshot, arrays=arrays)
+    return replace(snapshot, arrays=arrays)
 
 
 def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None) -> tuple[GroupBytes, ...]:

@@ -52,9 +52,10 @@ def test_a_chip_keeps_the_findings_of_the_audit(sorted_values: Snapshot) -> None
 def test_a_partitioned_program_is_not_missing(sorted_values: Snapshot) -> None:
     on_chip = for_chip(sorted_values, V5E)
     (estimated,) = memory.programs(on_chip, V5E)
-    fit = needs.fit(on_chip, V5E)
+    need = needs.fit(on_chip, V5E).need
     # The interval of the estimate is that of the verdict above it.
-    assert f"between {bytes_text(fit.low)} and {bytes_text(fit.high)}" in str(estimated)
+    assert need is not None
+    assert f"between {bytes_text(need.low)} and {bytes_text(need.high)}" in str(estimated)
     (program,) = on_chip.programs
     unknown = replace(on_chip, programs=(replace(program, memory_use=None),))
     assert "contains arrays but no program" not in str(memory.programs(unknown, V5E))

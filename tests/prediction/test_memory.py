@@ -186,7 +186,7 @@ def test_unknown_part_makes_the_total_unknown(unknown: str) -> None:
     (breakdown,) = memory.breakdowns(snapshot)
     assert breakdown.total is None
     fit = memory.fit(snapshot, V5E)
-    assert fit.fits is None and fit.at_least
+    assert fit.fits is None and fit.need is not None and fit.need.at_least
 
 
 def test_code_counts_on_tpu() -> None:
@@ -316,15 +316,17 @@ def test_the_compiler_of_the_chip_decides(rejected: bool, fits: bool, basis: str
         compiled = dataclasses.replace(compiled, findings=(finding,))
     fit = memory.fit(compiled, V5E)
     assert (fit.fits, fit.basis, fit.message is not None) == (fits, basis, rejected)
+    assert fit.need is not None
     # What the compiler needed and had, which can differ from the memory that the table has.
-    assert fit.needed == (20 * 2**30 if rejected else memory.capacity_of(V5E) + 100)
-    assert fit.capacity == (15 * 2**30 if rejected else memory.capacity_of(V5E))
+    assert fit.need.peak_bytes == (20 * 2**30 if rejected else memory.capacity_of(V5E) + 100)
+    assert fit.need.capacity_bytes == (15 * 2**30 if rejected else memory.capacity_of(V5E))
     assert memory.fit(compiled, hardware.chip("v6e")).basis == "parts"
 
 
 def test_fit_of_compiled_programs() -> None:
     fit = memory.fit(needing(18 * 2**30), V5E)
-    assert (fit.fits, fit.basis, fit.program) == (False, "parts", "p")
+    assert fit.need is not None
+    assert (fit.fits, fit.basis, fit.need.program) == (False, "parts", "p")
 
 
 @pytest.mark.first_jax_is_enough
@@ -333,20 +335,20 @@ def test_fit_of_a_plan_is_a_lower_bound() -> None:
     planned = plan(layout, abstract_state(layout))
     fit = memory.fit(planned, V5E)
     snapshot = run_layout(layout, lambda *_, **__: None)
-    assert fit.fits is None and fit.at_least
-    assert fit.needed == snapshot.program("train_step").memory.arguments
+    assert fit.fits is None and fit.need is not None and fit.need.at_least
+    assert fit.need.peak_bytes == snapshot.program("train_step").memory.arguments
     too_large = dataclasses.replace(
         planned,
         arrays=tuple(dataclasses.replace(array, bytes_per_device=10**12) for array in planned.arrays),
     )
     fit = memory.fit(too_large, V5E)
-    assert fit.fits is False and fit.at_least
+    assert fit.fits is False and fit.need is not None and fit.need.at_least
 
 
 def test_fit_without_arrays_is_unknown() -> None:
     snapshot = samples.snapshot(arrays=())
     fit = memory.fit(snapshot, V5E)
-    assert fit.fits is None and fit.needed is None and fit.basis == "unknown"
+    assert fit.fits is None and fit.need is None and fit.basis == "unknown"
 
 
 def test_aliased_outputs_count_once() -> None:
@@ -388,22 +390,24 @@ def test_memory_of_a_chip_does_not_count_arguments_in_host_memory() -> None:
         shapes = [jax.ShapeDtypeStruct((64, 64), "float32", sharding=one) for one in (near, far)]
         move = jax.jit(lambda w, m: w + jax.device_put(m, near))
         snapshot = inspector.inspect(move, *shapes)
-        needed.append(memory.fit(snapshot, V5E).needed)
+        needed.append(memory.fit(snapshot, V5E).need)
     argument = 64 * 64 * 4 // 4
-    assert needed[0] is not None and needed[0] >= 2 * argument
-    assert needed[1] is None or needed[1] <= argument
+    assert needed[0] is not None and needed[0].peak_bytes >= 2 * argument
+    assert needed[1] is None or needed[1].peak_bytes <= argument
 
 
 def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:
     """A job keeps results of programs, each of which needs less."""
     chip = hardware.CHIPS["v5e"]
     known = glances.planned()
-    needed = memory.fit(known, chip).needed
-    assert needed is not None
+    need = memory.fit(known, chip).need
+    assert need is not None
+    needed = need.peak_bytes
     for alive, fits in ((needed - 1, memory.fit(known, chip).fits), (needed + 1, None), (2**40, False)):
         fit = memory.fit(dataclasses.replace(known, most_alive_bytes=alive), chip)
-        assert fit.fits is fits and fit.needed == max(alive, needed)
-        assert fit.at_least == (alive > needed) or memory.fit(known, chip).at_least
+        assert fit.need is not None
+        assert fit.fits is fits and fit.need.peak_bytes == max(alive, needed)
+        assert fit.need.at_least == (alive > needed) or need.at_least
         shown = assess(dataclasses.replace(known, most_alive_bytes=alive), chip).memory
         assert shown is not None and shown.peak_bytes == sum(shown.parts.values()) == max(alive, needed)
 

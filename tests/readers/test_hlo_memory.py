@@ -54,9 +54,9 @@ def test_a_text_has_the_memory_and_the_findings_of_its_program(
     assert 0 <= figures.output_size_in_bytes - (program.memory.outputs or 0) < 1024
     assert program.memory.aliased == figures.alias_size_in_bytes
     assert (program.memory.aliased or 0) > 0 if donated else program.memory.aliased == 0
-    of_chip = fit(result, CHIPS["v5e"])
+    of_chip = fit(result, CHIPS["v5e"]).need
     least = figures.argument_size_in_bytes + figures.output_size_in_bytes - figures.alias_size_in_bytes
-    assert of_chip.needed is not None and least - 1024 <= of_chip.needed
+    assert of_chip is not None and least - 1024 <= of_chip.peak_bytes
 
     def codes(snapshot):  # type: ignore[no-untyped-def]
         return sorted(f.code for f in audit.audited(snapshot).findings if f.level == "warning")
