@@ -183,7 +183,7 @@ def part_rows(rows: Sequence[Question]) -> list[Question]:
 
 
 def _part_text(measure: StepMeasure, amount: Amount, name: str) -> str:
-    size = next((part.amount for part in amount.parts if part.name == name), None)
+    size = amount.parts.get(name)
     if size is None:
         return "–" if amount.value is not None else UNKNOWN
     return measure.text(size)

@@ -21,7 +21,7 @@ from inspector.answers.section import (
     text,
 )
 from inspector.assessment import memory_words
-from inspector.compare.amounts import Amount, AmountPart
+from inspector.compare.amounts import Amount
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
 from inspector.compare.questions.questions import StepMeasure, measures
@@ -79,10 +79,7 @@ def of(named: Named, chip: Chip | None, baseline: int = 0) -> Glance:
 def _as_drawn(memory: StepMeasure, every: Sequence[Assessment]) -> StepMeasure:
     """Return the memory with the parts that the figure has. The table of answers has those by group."""
     amounts = [
-        replace(
-            amount,
-            parts=tuple(AmountPart(memory_words(kind, need)[0], size) for kind, size in need.parts.items()),
-        )
+        replace(amount, parts={memory_words(kind, need)[0]: size for kind, size in need.parts.items()})
         if (need := assessment.memory) is not None and amount.parts
         else amount
         for amount, assessment in zip(memory.amounts, every, strict=True)
@@ -178,8 +175,8 @@ def _fills(measure: StepMeasure) -> dict[str, str]:
     """Return the sign of each part in a bar. The smallest parts share the last one."""
     sizes: Counter[str] = Counter()
     for amount in measure.amounts:
-        for part in amount.parts:
-            sizes[part.name] += round(part.amount * _UNITS[measure.kind])
+        for name, size in amount.parts.items():
+            sizes[name] += round(size * _UNITS[measure.kind])
     large = sum(sizes.values()) / _BAR
     signs = {name: sign for (name, _), sign in zip(sizes.most_common(), _SIGNS, strict=False)}
     return {name: signs[name] for name in measure.part_names if name in signs and sizes[name] >= large / 4}
@@ -193,9 +190,9 @@ def _bar(measure: StepMeasure, amount: Amount, fills: dict[str, str]) -> str:
     limit = amount.limit if amount.limit and longest >= _LEAST_SHARE * amount.limit else None
     scale = _BAR / max(longest, limit or 0)
     bar, end = "", 0.0
-    for part in amount.parts:
-        end += part.amount
-        bar += fills.get(part.name, _REST) * (round(end * scale) - len(bar))
+    for name, size in amount.parts.items():
+        end += size
+        bar += fills.get(name, _REST) * (round(end * scale) - len(bar))
     if limit is not None:
         place = min(round(limit * scale), _BAR)
         bar = f"{bar[:place]:<{place}}│{bar[place:]}"

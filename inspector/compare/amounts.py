@@ -1,7 +1,7 @@
 """Memory, time, traffic and FLOPs of a step of one layout: an amount each, divided into parts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from inspector.assessment import part_text
@@ -24,48 +24,32 @@ MEASURED = "measured step"
 
 
 @dataclass(frozen=True)
-class AmountPart:
-    """A part of an amount, in the unit of the amount.
-
-    axes: whether `name` is that of mesh axes.
-    """
-
-    name: str
-    amount: float
-    axes: bool = False
-
-
-@dataclass(frozen=True)
 class Amount:
     """One measure of one layout, in bytes, seconds or FLOPs.
 
     text: the amount in the words of the table.
-    parts: its known parts. They add up to `value` if that is known.
     value: None if unknown.
+    parts: its known parts by name, which add up to `value` if that is known.
     stage: how far the layout got, which is the basis of the amount; empty if nothing is known.
-    at_least: whether more than `value` may be needed.
     low, high: the interval of a prediction or of the measured steps; None if unknown. ends: the kind of both.
     limit: bytes of a device of the chip; None if no chip is known.
-    fits: whether the layout fits into `limit`; None if unknown.
     unknown: why the value is unknown, as a clause; empty if it is known.
     """
 
     text: str = UNKNOWN
-    parts: tuple[AmountPart, ...] = ()
     value: float | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
     stage: str = ""
-    at_least: bool = False
     low: float | None = None
     high: float | None = None
     ends: str = INTERVAL
     limit: int | None = None
-    fits: bool | None = None
     unknown: str = ""
 
     @property
     def known(self) -> float:
         """The sum of the known parts, at most `value`."""
-        return sum(part.amount for part in self.parts)
+        return sum(self.parts.values())
 
 
 def amount_text(kind: Kind, amount: float | None) -> str:
@@ -121,11 +105,11 @@ def _statement(
         elif compared.assessment.chip != reference.assessment.chip:
             excluded = "on another chip"
     program = step_program(compared.snapshot)
-    parts: Mapping[str, float] | None = None
+    need, parts = compared.assessment.memory, dict(own.parts)
     if kind == "traffic" and program is not None and own.value is not None:
-        parts = sent_parts(traffic(program.collectives or ()))
-    elif own.value is not None and not own.at_least:
-        parts = {part.name: part.amount for part in own.parts}
+        parts = sent_parts(traffic(program.collectives or ())) or {}
+    elif own.value is None or (kind == "memory" and need is not None and need.at_least):
+        parts = {}
     work = SAME_WORK if kind == "memory" else work_of(reference, compared)
     return Statement(own.text, own.value, excluded, parts=parts, work=work)
 
@@ -152,16 +136,12 @@ def _memory(compared: Compared) -> Amount:
         stage = "estimated before a compile"
     return Amount(
         f"{need.text}, {need.fits_text}" if need.fits_text else need.text,
-        tuple(
-            AmountPart(name, size) for name, size in memory.needed_parts(compared.snapshot, need.peak_bytes)
-        ),
         need.peak_bytes,
-        stage,
-        at_least=need.at_least,
+        parts=dict(memory.needed_parts(compared.snapshot, need.peak_bytes)),
+        stage=stage,
         low=need.low if estimated else None,
         high=need.high if estimated else None,
         limit=need.capacity_bytes,
-        fits=need.fits,
     )
 
 
@@ -172,19 +152,15 @@ def _time(compared: Compared) -> Amount:
     text = step.text if step.kind == "at least" else f"{step.text}, {step.kind}"
     measured = step.kind == "measured"
     across = any(part.kind == "between" for part in step.parts)
-    parts = tuple(
-        AmountPart(part_text(part, across, measured), part.seconds, part.is_communication)
-        for part in step.parts
-        if part.seconds
-    )
+    parts = {part_text(part, across, measured): part.seconds for part in step.parts if part.seconds}
     if measured:
-        parts, stage = parts or (AmountPart(MEASURED, step.seconds),), compared.evidence.text
+        parts, stage = parts or {MEASURED: step.seconds}, compared.evidence.text
     else:
         predicted = predicted_in(compared.snapshot, program, hardware.CHIPS[compared.assessment.chip or ""])
         stage = "predicted before a compile"
         if predicted.simulated is not None:
             stage = "predicted from the schedule"
-    return Amount(text, parts, step.seconds, stage, low=step.low, high=step.high, ends=step.ends)
+    return Amount(text, step.seconds, parts=parts, stage=stage, low=step.low, high=step.high, ends=step.ends)
 
 
 def _traffic(compared: Compared) -> Amount:
@@ -194,16 +170,16 @@ def _traffic(compared: Compared) -> Amount:
     if known is None:
         return Amount(unknown=unknown)
     across = bool(known.between_slices)
-    parts = tuple(
-        AmountPart(part_text(part, across), size, axes=True)
+    parts: Mapping[str, float] = {
+        part_text(part, across): size
         for axes, whole in known.by_axes.items()
         for part, size in known.by_network(axes)
         if size or not whole
-    )
+    }
     stage = compared.evidence.made_text
     if sent is None:
-        return Amount(f"at least {known.text}", parts, None, stage, unknown=unknown)
-    return Amount(sent.text, parts, sent.bytes, stage)
+        return Amount(f"at least {known.text}", parts=parts, stage=stage, unknown=unknown)
+    return Amount(sent.text, sent.bytes, parts=parts, stage=stage)
 
 
 def _flops(compared: Compared) -> Amount:
@@ -211,7 +187,7 @@ def _flops(compared: Compared) -> Amount:
     flops = None if program is None else program.flops_per_device
     if flops is None:
         return Amount(unknown="there is no program" if program is None else "its FLOPs were not counted")
-    return Amount(amount_text("flops", flops), (), flops, compared.evidence.made_text)
+    return Amount(amount_text("flops", flops), flops, stage=compared.evidence.made_text)
 
 
 _AMOUNTS: Mapping[Kind, Callable[[Compared], Amount]] = {

@@ -24,8 +24,6 @@ from inspector.compare.questions.programs import program_rows
 from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
 from inspector.compare.verdict import of_step
-from inspector.machines import hardware
-from inspector.machines.hardware import Chip
 from inspector.records.snapshot import Level, Snapshot
 from inspector.sharding.meshes import meshes_text, number_of_devices
 from inspector.sharding.rules.rule import rule_text
@@ -41,22 +39,16 @@ class StepMeasure(Question):
     """A row about a step. Less is better.
 
     kind: the measured quantity.
-    chip_name: the chip of `limit` or of the prediction; None if unknown, or if the layouts have several.
     amounts: one of each layout. The answers say how they compare with the baseline.
     """
 
     kind: Kind = "memory"
-    chip_name: str | None = None
     amounts: tuple[Amount, ...] = ()
-
-    @property
-    def chip(self) -> Chip | None:
-        return hardware.CHIPS.get(self.chip_name or "")
 
     @property
     def part_names(self) -> tuple[str, ...]:
         """The names of all parts in the order of the stack, from the bottom up."""
-        return tuple(dict.fromkeys(part.name for amount in self.amounts for part in amount.parts))
+        return tuple(dict.fromkeys(name for amount in self.amounts for name in amount.parts))
 
     def text(self, amount: float | None) -> str:
         """Return an amount with its unit; `unknown` for None."""
@@ -69,7 +61,6 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[StepMeasure,
     Args:
       baseline: the index of the layout that the others are compared with.
     """
-    chips = {compared.assessment.chip for compared in every}
     names = {compared.assessment.program for compared in every}
     measures = []
     for kind, title in TITLES.items():
@@ -84,8 +75,7 @@ def measures(every: Sequence[Compared], baseline: int = 0) -> tuple[StepMeasure,
             for answer, amount in zip(answers, own, strict=True)
         )
         program = next(iter(names)) if len(names) == 1 else None
-        chip = next(iter(chips)) if len(chips) == 1 else None
-        measures.append(StepMeasure(ANSWERS, title, "less", answers, program, kind, chip, own))
+        measures.append(StepMeasure(ANSWERS, title, "less", answers, program, kind, own))
     return tuple(measures)
 
 

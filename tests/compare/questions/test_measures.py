@@ -28,7 +28,7 @@ def measured(snapshots: list[Snapshot], baseline: int, chip: Chip | None) -> tup
 
 
 def parts(measure: StepMeasure, place: int) -> dict[str, float]:
-    return {part.name: part.amount for part in measure.amounts[place].parts}
+    return dict(measure.amounts[place].parts)
 
 
 def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
@@ -45,7 +45,7 @@ def test_memory_of_a_plan_is_state_and_batch_by_group() -> None:
         expected[name] = expected.get(name, 0) + array.bytes_per_device
     assert parts(memory, 0) == expected
     (amount,) = memory.amounts
-    assert amount.at_least and amount.value == sum(expected.values()) and amount.fits is None
+    assert amount.value == sum(expected.values()) and amount.text.startswith("at least")
     assert amount.limit == V5E.allocatable_bytes
 
 
@@ -118,14 +118,13 @@ def test_what_is_missing_is_unknown_with_a_reason() -> None:
         if measure.kind == "memory":
             assert measure.amounts[0].value and measure.amounts[0].limit is None
         amount = measure.amounts[1]
-        assert (amount.value, amount.parts) == (None, ()) and amount.unknown
+        assert (amount.value, amount.parts) == (None, {}) and amount.unknown
     time = by_kind([planned(sent(("data",), 1))], None)["time"]
-    assert time.amounts[0].value is None and time.chip is None
+    assert time.amounts[0].value is None
 
 
-def test_layouts_for_several_chips_have_no_common_chip() -> None:
+def test_layouts_for_several_chips_have_the_limit_of_each() -> None:
     measures = measured([planned(), compiled(1)], 0, None)
-    assert {measure.chip for measure in measures} == {None}
     assert [amount.limit for amount in measures[0].amounts] == [None, V5E.allocatable_bytes]
     # The chosen chip is for the layout without one.
     on_two = measured([planned(), compiled(1)], 0, V5P)
@@ -133,6 +132,6 @@ def test_layouts_for_several_chips_have_no_common_chip() -> None:
         V5P.allocatable_bytes,
         V5E.allocatable_bytes,
     ]
-    assert {measure.chip for measure in on_two} == {None}
     assert on_two[1].answers[1].verdict == "not comparable"
-    assert {measure.chip.name for measure in measured([planned(), compiled(1)], 0, V5E)} == {"v5e"}
+    on_one = measured([planned(), compiled(1)], 0, V5E)
+    assert {amount.limit for amount in on_one[0].amounts} == {V5E.allocatable_bytes}
