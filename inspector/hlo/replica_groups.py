@@ -242,36 +242,18 @@ def _mesh(text: str) -> Groups:
     names, sizes, inner_ids = _mesh_axes(match[1][1:-1], text)
     ids = _device_ids(inner_ids if match[2] is None else match[2], math.prod(sizes), text)
 
-    # The start and the end of each sub-axis `(pre)size` split its axis. The parts become dimensions.
-    named = _named_axes(match[3], names, sizes, text)
-    cuts = [{1, size} for size in sizes]
-    for axis, before, size in named:
-        cuts[axis] |= {before, before * size}
-    dimensions: list[int] = []
-    number: dict[tuple[int, int], int] = {}  # (axis, where its part starts) → dimension
-    for axis, marks in enumerate(cuts):
-        row = sorted(marks)
-        for start, end in itertools.pairwise(row):
-            if end % start:
-                raise _invalid(
-                    text, f"cuts the axis {shown(names[axis])} into parts that do not divide one another"
-                )
-            number[axis, start] = len(dimensions)
-            dimensions.append(end // start)
-    grouped: list[int] = []
-    for axis, before, size in named:
-        parts = [
-            dimension
-            for (owner, start), dimension in number.items()
-            if owner == axis and before <= start < before * size
-        ]
-        if set(parts) & set(grouped):
-            raise _invalid(text, f"names a part of the axis {shown(names[axis])} twice")
-        grouped += parts
-    others = [dimension for dimension in range(len(dimensions)) if dimension not in grouped]
-    members = math.prod(dimensions[dimension] for dimension in grouped)
-    table = ids.reshape(dimensions).transpose(others + grouped).reshape(-1, members)
-    return tuple(map(tuple, table.tolist()))
+    # The place in the mesh has a digit for each axis or sub-axis. The other digits number the groups.
+    places, strides = np.arange(ids.size), [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    group, member, members = places, np.zeros_like(places), 1
+    for axis, before, size in _named_axes(match[3], names, sizes, text):
+        stride = strides[axis] * (sizes[axis] // (before * size))
+        digit = places // stride % size
+        group, member, members = group - digit * stride, member * size + digit, members * size
+    order = np.lexsort((member, group))
+    apart = np.diff(group[order])[places[1:] % members > 0]  # of neighbors in a group
+    if apart.any() or not np.array_equal(member[order], places % members):
+        raise _invalid(text, "names a part of an axis twice, or parts that do not divide one another")
+    return tuple(map(tuple, ids[order].reshape(-1, members).tolist()))
 
 
 def _mesh_axes(inner: str, text: str) -> tuple[list[str], list[int], str | None]:
