@@ -136,12 +136,8 @@ def exposed(snapshot: Snapshot, program: Program, chip: Chip | None) -> Exposed 
     if measured and platform != "cpu":
         return _measured(snapshot, program)
     if counted.before_compile:
-        return Exposed(
-            name,
-            None,
-            unknown="only a compile decides which collectives run in parallel",
-            remedy=_compile(snapshot),
-        )
+        why = "only a compile decides which collectives run in parallel"
+        return Exposed(name, None, unknown=why, remedy=_compile(snapshot))
     if platform == "cpu":
         why = "a program that was compiled for CPUs says nothing about what a TPU or GPU hides"
         return Exposed(name, None, unknown=why, remedy=_compile(snapshot))

@@ -7,10 +7,11 @@ around it. A user states these, and a bound assumes the least or the most.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from inspector.records.snapshot import (
     Collective,
@@ -25,6 +26,7 @@ from inspector.records.snapshot import (
     Work,
     WorkPart,
 )
+from inspector.records.statistics import sum_known
 from inspector.records.typed_json import LARGEST
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import bytes_text, counted
@@ -215,20 +217,11 @@ def _first(costs: Mapping[str, Cost], *names: str | None) -> Cost | None:
 
 def _with_part(work: Work, added: WorkPart) -> Work:
     """Return work with a part added, also to its sums."""
-    total = WorkPart((), work.flops, work.matmul, work.bytes_accessed, work.fused_bytes, work.fusions)
-    total = _sum(total, added)
+    total = _sum(WorkPart((), **{name: getattr(work, name) for name in _AMOUNTS}), added)
     parts = {part.within: part for part in work.parts}
     if parts:
-        before = parts.get(added.within, WorkPart(added.within, 0.0, (), 0.0, 0.0, 0.0))
-        parts[added.within] = _sum(before, added)
-    return replace(
-        work,
-        flops=total.flops,
-        matmul=total.matmul,
-        bytes_accessed=total.bytes_accessed,
-        fused_bytes=total.fused_bytes,
-        parts=tuple(parts.values()),
-    )
+        parts[added.within] = _sum(parts.get(added.within, replace(_NOTHING, within=added.within)), added)
+    return replace(_with_sums(work, total), parts=tuple(parts.values()))
 
 
 # Name, FLOPs and bytes of one execution of a kernel.
@@ -364,33 +357,29 @@ def _work(work: Work, factors: _Factors) -> Work:
         parts[rest] = scaled if rest not in parts else _sum(parts[rest], scaled)
     if any(":" not in place for rest in parts for place in rest):
         return replace(work, parts=tuple(parts.values()))
-    total = _scaled(WorkPart((), 0.0, (), 0.0, 0.0, 0.0), 1.0, ())
-    for part in parts.values():
-        total = _sum(total, part)
-    return replace(
-        work,
-        flops=total.flops,
-        matmul=total.matmul,
-        bytes_accessed=total.bytes_accessed,
-        fused_bytes=total.fused_bytes,
-        fusions=total.fusions,
-        parts=tuple(parts.values()) if any(parts) else (),
-    )
+    total = functools.reduce(_sum, parts.values(), _NOTHING)
+    return replace(_with_sums(work, total), parts=tuple(parts.values()) if any(parts) else ())
+
+
+# What parts of work have, and their sum.
+_AMOUNTS = ("flops", "matmul", "bytes_accessed", "fused_bytes", "fusions")
+_NOTHING = WorkPart((), 0.0, (), 0.0, 0.0, 0.0)
+
+
+def _with_sums(work: Work, total: WorkPart) -> Work:
+    return replace(work, **{name: getattr(total, name) for name in _AMOUNTS})
 
 
 def _scaled(part: WorkPart, factor: float, within: tuple[str, ...]) -> WorkPart:
     def times(amount: float | None) -> float | None:
-        return 0.0 if factor == 0 else None if amount is None else amount * factor
+        return None if amount is None else amount * factor
 
-    matmul: tuple[MatmulFlops, ...] | None = ()
-    if factor and part.matmul is None:
-        matmul = None
-    elif factor and part.matmul:
-        matmul = tuple(replace(product, flops=product.flops * factor) for product in part.matmul)
+    if not factor:
+        return replace(_NOTHING, within=within)
     return WorkPart(
         within,
         times(part.flops),
-        matmul,
+        part.matmul and tuple(replace(product, flops=product.flops * factor) for product in part.matmul),
         times(part.bytes_accessed),
         times(part.fused_bytes),
         times(part.fusions),
@@ -398,23 +387,18 @@ def _scaled(part: WorkPart, factor: float, within: tuple[str, ...]) -> WorkPart:
 
 
 def _sum(first: WorkPart, second: WorkPart) -> WorkPart:
-    def plus(one: float | None, other: float | None) -> float | None:
-        return None if one is None or other is None else one + other
-
     matmul: tuple[MatmulFlops, ...] | None = None
     if first.matmul is not None and second.matmul is not None:
         flops: dict[str, float] = {}
         for product in (*first.matmul, *second.matmul):
             flops[product.dtype] = flops.get(product.dtype, 0.0) + product.flops
         matmul = tuple(MatmulFlops(dtype, number) for dtype, number in sorted(flops.items()))
-    return WorkPart(
-        first.within,
-        plus(first.flops, second.flops),
-        matmul,
-        plus(first.bytes_accessed, second.bytes_accessed),
-        plus(first.fused_bytes, second.fused_bytes),
-        plus(first.fusions, second.fusions),
-    )
+    sums: dict[str, Any] = {
+        name: sum_known((getattr(first, name), getattr(second, name)))
+        for name in _AMOUNTS
+        if name != "matmul"
+    }
+    return replace(first, matmul=matmul, **sums)
 
 
 def _schedule(schedule: Schedule, factors: _Factors) -> Schedule:

@@ -224,18 +224,11 @@ def predicted(
       platform: the kind of machine for which it was compiled; by default that of the mesh.
     """
     if program.open_choices:
-        return _with_open_choices(
-            program,
-            lambda changed: predicted(
-                changed,
-                mesh,
-                chip=chip,
-                links=links,
-                constants=constants,
-                partitioned=partitioned,
-                platform=platform,
-            ),
-        )
+        predict = functools.partial(
+            predicted, mesh=mesh, chip=chip, links=links, constants=constants, partitioned=partitioned,
+            platform=platform,
+        )  # fmt: skip
+        return _with_open_choices(program, predict)
     if program.before_compile:
         return before_compile(program, mesh, chip)
     if program.schedule is None:

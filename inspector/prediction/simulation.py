@@ -104,26 +104,13 @@ class CoreSeconds:
 
     def add(self, other: CoreSeconds, times: float = 1.0) -> None:
         """Add the seconds of other work, `times` over."""
-        self.matrix += times * other.matrix
-        self.memory += times * other.memory
-        self.copies += times * other.copies
-        self.starting += times * other.starting
-        self.by_roofline += times * other.by_roofline
-        for mine, others in (
-            (self.waits, other.waits),
-            (self.transfers, other.transfers),
-            (self.messages, other.messages),
-            (self.latency, other.latency),
-        ):
+        for name, others in vars(other).items():
+            mine = getattr(self, name)
+            if not isinstance(others, dict):
+                setattr(self, name, mine + times * others)
+                continue
             for key, amount in others.items():
                 mine[key] = mine.get(key, 0.0) + times * amount
-        for name, seconds in other.kernels.items():
-            self.kernels[name] = self.kernels.get(name, 0.0) + times * seconds
-        for by_number, others_by in ((self.exposed_by, other.exposed_by), (self.taken_by, other.taken_by)):
-            for number, seconds in others_by.items():
-                by_number[number] = by_number.get(number, 0.0) + times * seconds
-        for pair, seconds in other.queued.items():
-            self.queued[pair] = self.queued.get(pair, 0.0) + times * seconds
 
     @property
     def exposed(self) -> dict[str, float]:
@@ -389,9 +376,7 @@ class _Machine:
             began = self.now
             end = self._occupy(computation, position, operation)
             self._expose(operation.collective, end - began)
-            self._record(
-                computation, position, resource=CORE, start=began, end=end, basis="wait", awaited=axes
-            )
+            self._record(computation, position, CORE, began, end, "wait", axes)
             self.now = end
             return
         seconds, basis = self._duration(computation, position, operation)
@@ -422,9 +407,7 @@ class _Machine:
             self.totals.copies += waited
         else:
             self._expose(began.collective, waited)
-        self._record(
-            computation, position, resource=CORE, start=self.now, end=end, basis="wait", awaited=axes
-        )
+        self._record(computation, position, CORE, self.now, end, "wait", axes)
         self.now = end
 
     def _occupy(
@@ -556,14 +539,4 @@ class _Machine:
         awaited: tuple[str, ...] = (),
     ) -> None:
         if self._recording and end > start:
-            self.spans.append(
-                Span(
-                    computation.name,
-                    position,
-                    resource=resource,
-                    start=start,
-                    end=end,
-                    basis=basis,
-                    awaited=awaited,
-                )
-            )
+            self.spans.append(Span(computation.name, position, resource, start, end, basis, awaited))

@@ -51,11 +51,7 @@ def step_parts(predicted: Predicted, sent: StepTraffic | None) -> tuple[StepPart
         )
         for (axes, crosses), whole in {**totals.waits, **totals.transfers}.items()
     ]
-    parts += sorted(waits, key=lambda part: (part.kind == "between", -part.seconds))
-    rest = predicted.seconds - math.fsum(part.seconds for part in parts)
-    if rest > _ROUNDING * predicted.seconds:
-        parts.append(StepPart("rest", rest))
-    return _exact([part for part in parts if part.seconds or part.hidden], predicted.seconds)
+    return _whole(parts, waits, predicted.seconds)
 
 
 def measured_parts(program: Program, seconds: float, sent: StepTraffic | None) -> tuple[StepPart, ...]:
@@ -94,7 +90,12 @@ def measured_parts(program: Program, seconds: float, sent: StepTraffic | None) -
         )
         for (axes, crosses), wait in waits.items()
     ]
-    parts += sorted(of_communication, key=lambda part: (part.kind == "between", -part.seconds))
+    return _whole(parts, of_communication, seconds)
+
+
+def _whole(work: Sequence[StepPart], waits: Sequence[StepPart], seconds: float) -> tuple[StepPart, ...]:
+    """Return all parts of a step with its rest, without those that take no time."""
+    parts = [*work, *sorted(waits, key=lambda part: (part.kind == "between", -part.seconds))]
     rest = seconds - math.fsum(part.seconds for part in parts)
     if rest > _ROUNDING * seconds:
         parts.append(StepPart("rest", rest))
