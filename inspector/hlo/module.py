@@ -448,6 +448,9 @@ def reach(
     Args:
       key: what only equal values share.
       seen: the keys of values that are left out, and then also of those that were yielded.
+
+    >>> list(reach([1], lambda number: [2 * number, 3 * number] if number < 6 else []))
+    [1, 2, 3, 4, 6, 9, 8, 12]
     """
     waiting, seen = deque(starts), set() if seen is None else seen
     while waiting:

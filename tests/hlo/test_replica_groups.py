@@ -152,6 +152,12 @@ def test_sub_axis(parts: list[int], data: st.DataObject) -> None:
     assert got == tuple(map(tuple, expected))
 
 
+def test_a_part_of_size_1_groups_nothing() -> None:
+    pairs = tuple((4 * part + at, 4 * part + at + 2) for part in range(3) for at in range(2))
+    for text in ("'a':(3)2", "'a':(3)2,'a':(4)1", "'a':(12)1,'a':(3)2"):
+        assert replica_groups.expand(f"mesh['a'=12] {{{text}}}") == pairs
+
+
 @pytest.mark.parametrize(
     "text",
     [
