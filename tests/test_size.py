@@ -22,7 +22,7 @@ MOST_LINES = {
     "layout": 3017,
     "learn": 2084,
     "machines": 2484,
-    "media": 14847,
+    "media": 14792,
     "model": 429,
     "partition": 4653,
     "prediction": 3780,
@@ -35,7 +35,7 @@ MOST_LINES = {
     "text": 558,
     "tracing": 3331,
 }
-MOST_MODULES = 520
+MOST_MODULES = 512
 
 
 def test_no_package_grows() -> None:

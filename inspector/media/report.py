@@ -57,7 +57,7 @@ def content(
     audited = aligned([audit.audited(snapshot) for _, snapshot in snapshots])
     named = [(name, snapshot) for (name, _), snapshot in zip(snapshots, audited, strict=True)]
     if suffix == ".html":
-        from inspector.media.html.page import page
+        from inspector.media.html import page
     elif suffix == ".md":
         from inspector.media.markdown import page
     else:

@@ -16,7 +16,7 @@ from streamlit.testing.v1 import AppTest
 
 from inspector.answers import section
 from inspector.media import markdown
-from inspector.media.html.page import Page
+from inspector.media.html import Page
 from inspector.media.terminal import render as terminal
 from inspector.text.printable import one_line
 from tests.media import hostile

@@ -25,7 +25,7 @@ from inspector.answers import (
 from inspector.answers.catalogue import Subject, blocks, reported
 from inspector.answers.section import Block, Folded
 from inspector.machines import targets
-from inspector.media.html.page import Page, safe_json
+from inspector.media.html import Page, safe_json
 from inspector.records.snapshot import Snapshot
 
 # Blocks as HTML for the output of a notebook cell. It needs no server and reads no file.

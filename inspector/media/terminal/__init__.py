@@ -41,7 +41,7 @@ _MODULES = {
     "library": "library_verb",
     "dashboard": "serve_verb",
     "serve": "serve_verb",
-    "mcp": "mcp_verb",
+    "mcp": "mcp",
 }
 PROGRAM = "sharding-inspector"
 DEBUG = "SHARDING_INSPECTOR_DEBUG"

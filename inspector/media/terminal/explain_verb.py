@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from inspector.answers import (
@@ -16,19 +17,21 @@ from inspector.answers import (
     rules,
 )
 from inspector.answers import array as one_array
+from inspector.answers import effects as section
 from inspector.answers.programs import main_first
 from inspector.answers.section import Block, text
 from inspector.compiled.causes import Dependents, dependents, rules_behind
-from inspector.files import input_file
-from inspector.layout import rule_files
+from inspector.files import input_file, strict_json
+from inspector.jobs.engine import Status
+from inspector.layout import Layout, rule_files
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
-from inspector.media.terminal import effects
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
+from inspector.records import snapshot as snapshots
 from inspector.records import typed_json
-from inspector.records.snapshot import Array, Collective, Program, Snapshot
+from inspector.records.snapshot import Array, Collective, Effects, Program, Snapshot
 from inspector.sharding.folding import fold
 from inspector.sharding.rules import Rule, written
 from inspector.sharding.rules.entries import ledger_of
@@ -38,6 +41,19 @@ from inspector.text.errors import InvalidInput, choices, shown
 
 # The answer to one question: as JSON, and as blocks for the terminal.
 Answer = tuple[Any, list[Block]]
+
+EFFECTS = argument(
+    "--effects",
+    action="store_true",
+    help="the change in bytes and time without each rule, sharding constraint and mesh axis, and with two "
+    "rules swapped, after XLA's partitioner; the file can also be a layout",
+)
+PROGRAM_OF_EFFECTS = argument(
+    "--program",
+    metavar="NAME",
+    help="the program of --effects: train_step, apply, init or another; by default the train step, else the "
+    "first program of the model",
+)
 
 
 @verb(
@@ -73,9 +89,9 @@ Answer = tuple[Any, list[Block]]
             help="what is kept for the backward pass on the device and on the host, what is computed again, "
             "and whether the compiler did what the policy asks for",
         ),
-        effects.OPTION,
+        EFFECTS,
     ),
-    effects.PROGRAM,
+    PROGRAM_OF_EFFECTS,
     CHIP,
     shared.own_model("for --effects"),
     argument(
@@ -94,7 +110,7 @@ def explain(options: argparse.Namespace) -> Output:
     """
     shared.register_own_model(options.model)
     if options.effects:
-        return effects.explain(options)
+        return _explain_effects(options)
     if options.program is not None:
         raise InvalidInput(f"--program is {shown(options.program)}, but needs --effects")
     plain, blocks = _answer(options, shared.read_snapshot(options.snapshot))
@@ -279,3 +295,42 @@ def _read_rules(text: str) -> tuple[Rule, ...]:
     """Return the rules in the option, or in the file that it names."""
     rule_files.check_exists(text)
     return written.parse(input_file.read_text(text) if rule_files.is_file(text) else text)
+
+
+def _explain_effects(options: argparse.Namespace) -> Output:
+    """Return the effects for the layout of a Snapshot or of a layout file."""
+    layout = shared.read_layout(options.snapshot)
+    chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
+    program = options.program or layout.step_program
+    effects = _recorded_effects(options.snapshot, program, chip) or computed_effects(layout, program, chip)
+    return shared.on_screen(options, lambda: typed_json.encode(effects), lambda: [section.section(effects)])
+
+
+def computed_effects(layout: Layout, program: str, chip: Chip | None, kinds: Sequence[str] = ()) -> Effects:
+    """Compute the effects of changes in a worker process, with progress on standard error.
+
+    kinds: kinds of changes that are tried; all if it is empty.
+
+    Raises:
+      InvalidInput: the layout is not valid, or it has no such program.
+    """
+    with shared.workers() as service:
+        request = service.effects(layout, program, None if chip is None else chip.name, kinds)
+        return shared.follow(request, _progress)
+
+
+def _recorded_effects(path: str, program: str, chip: Chip | None) -> Effects | None:
+    """Return the effects that the Snapshot contains, if they are those of this program and chip."""
+    plain = strict_json.read(path)
+    if not isinstance(plain, dict) or plain.get("effects") is None:
+        return None
+    effects = snapshots.from_json(plain, path).effects
+    wanted = (program, None if chip is None else chip.name)
+    return effects if effects and (effects.program, effects.chip) == wanted else None
+
+
+def _progress(status: Status) -> str:
+    if "of" not in status.progress:
+        return ""
+    done, number = status.progress["done"], status.progress["of"]
+    return f"change {min(done + 1, number)} of {number}"

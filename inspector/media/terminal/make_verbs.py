@@ -16,7 +16,7 @@ from inspector.jobs.engine import Status
 from inspector.layout import Layout
 from inspector.layout.script import script
 from inspector.machines.compiler_options import Options
-from inspector.media.terminal import effects, render
+from inspector.media.terminal import explain_verb, render
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, LAYOUT_HELP, layout_of, unsafe_options_of
 from inspector.media.terminal.options import argument, verb
@@ -51,7 +51,7 @@ def inspect(options: argparse.Namespace) -> None:
             print(one_line(f"{finding.level}: {finding.message}"), file=sys.stderr)
     if options.effects:
         chip = layout.machine.chip if layout.machine else None
-        result = replace(result, effects=effects.computed(layout, layout.step_program, chip))
+        result = replace(result, effects=explain_verb.computed_effects(layout, layout.step_program, chip))
     shared.write_text(snapshot.dumps(result), options.output)
 
 

@@ -32,7 +32,7 @@ from inspector.files import output
 from inspector.layout import Layout, layout_of
 from inspector.layout.changes import SMALL
 from inspector.machines import hardware, targets
-from inspector.media.terminal import effects
+from inspector.media.terminal import explain_verb
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.media.terminal.show_verb import following_of, run_of
@@ -256,7 +256,7 @@ def _small_changes(snapshot: Snapshot, layout: Layout | None) -> Effects | None:
     kinds = (*SMALL, "preset", "chips") if too_large else SMALL
     chip = layout.machine.chip if layout.machine else None
     try:
-        return effects.computed(layout, layout.step_program, chip, kinds)
+        return explain_verb.computed_effects(layout, layout.step_program, chip, kinds)
     except InvalidInput:  # it cannot be traced here, such as without its source files
         return None
 

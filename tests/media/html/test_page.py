@@ -22,7 +22,7 @@ from inspector.assessment import assess
 from inspector.compare import difference
 from inspector.machines import hardware
 from inspector.media import report
-from inspector.media.html.page import safe_json
+from inspector.media.html import safe_json
 from inspector.records.snapshot import Snapshot
 from inspector.text.errors import InvalidInput
 from inspector.text.printable import printable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inspector.jobs.engine import Requester
 from inspector.jobs.opened_files import OpenedFiles
-from inspector.media.streamlit.server.closed_tabs import ClosedTabs
+from inspector.media.streamlit.server import ClosedTabs
 
 
 class Waiting:

@@ -40,7 +40,7 @@ def test_a_snapshot_contains_the_effects_and_needs_no_second_computation(
     assert main(["inspect", str(layout), "--target", "plan", "--effects", "-o", str(path)]) == 0
     effects = snapshots.read(path).effects
     assert effects is not None and len(effects.changes) == 13
-    monkeypatch.setattr("inspector.media.terminal.effects.computed", None)
+    monkeypatch.setattr("inspector.media.terminal.explain_verb.computed_effects", None)
     capsys.readouterr()
     assert main(["explain", str(path), "--effects", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["changes"]) == 13

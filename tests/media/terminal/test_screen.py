@@ -11,7 +11,7 @@ from inspector.answers import screen as one_screen
 from inspector.answers.catalogue import SECTIONS, Subject
 from inspector.answers.programs import heading, once
 from inspector.answers.section import Folded, Section, Table, columns, listing, text
-from inspector.media.terminal import render, screen
+from inspector.media.terminal import render
 from inspector.records import snapshot as snapshots
 from inspector.records.program_run import ProgramRun
 from inspector.records.snapshot import Collective, Finding, Program, Seconds, Snapshot
@@ -81,8 +81,8 @@ def test_a_verb_answers_on_one_screen(verb: str, chip: tuple[str, ...], paths: l
     for files in (paths, paths[::-1]) if verb == "compare" else ([paths[0]], [paths[1]]):
         done = inspector(verb, *files, *(() if verb == "audit" else chip))
         assert done.returncode == 0, done.stderr
-        assert len(done.stdout.splitlines()) <= screen.MOST_LINES, done.stdout
-        assert len(done.stdout.split()) <= screen.MOST_WORDS, done.stdout
+        assert len(done.stdout.splitlines()) <= render.MOST_LINES, done.stdout
+        assert len(done.stdout.split()) <= render.MOST_WORDS, done.stdout
         assert "--all" in done.stdout and "--all" not in inspector(verb, *files, "--all").stdout
 
 
@@ -109,9 +109,9 @@ def test_the_longest_list_is_cut_and_says_so(width: int | None) -> None:
         listing(*(f"item {number}" for number in range(10))),
         text("last"),
     ]
-    shown = screen.fitting(blocks, lambda cut: render.text(cut, width))
+    shown = render.fitting(blocks, lambda cut: render.text(cut, width))
     printed = render.text(shown, width).splitlines()
-    assert len(printed) <= screen.MOST_LINES
+    assert len(printed) <= render.MOST_LINES
     assert printed[0] == "first" and printed[-1] == "last"
     assert sum(line.startswith("- item") for line in printed) == 10
     (more,) = (line for line in printed if line.strip().endswith("more"))

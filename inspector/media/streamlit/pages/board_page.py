@@ -14,7 +14,7 @@ from inspector.machines import targets
 from inspector.media.streamlit.compare import board_comparison, board_maps, board_pins, board_programs
 from inspector.media.streamlit.page import page_switch, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import chart, keep_button, share_menu
+from inspector.media.streamlit.parts import chart, downloads, keep_buttons
 from inspector.media.streamlit.session import (
     chip_choice,
     current_layout,
@@ -77,11 +77,11 @@ def _tools(board: Board) -> None:
     with st.container(horizontal=True, horizontal_alignment=align, vertical_alignment="center", gap="small"):
         if any(targets.chip_of(snapshot) is None for snapshot in board.snapshots):
             chip_choice.select("Chip", label_visibility="collapsed", width=220)
-        with share_menu.popover("share_board"):
+        with downloads.share_popover("share_board"):
             screenshot_mode.draw_button()
-            share_menu.show_reports(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
+            downloads.show_reports(board.named, chip_choice.chosen_chip(), baseline=board.baseline)
             name = pins.kept_name() or free_name(" and ".join(board.names), ())
-            keep_button.show(board, name, key="keep_board", then=pins.open_kept)
+            keep_buttons.show_save(board, name, key="keep_board", then=pins.open_kept)
             board_pins.draw_download(board)
             board_pins.draw_upload(board)
 

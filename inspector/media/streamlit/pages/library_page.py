@@ -13,7 +13,7 @@ from inspector.layout import Layout, layout_of
 from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.pages import open_page
-from inspector.media.streamlit.parts import downloads, pin_button, table
+from inspector.media.streamlit.parts import downloads, keep_buttons, table
 from inspector.media.streamlit.session import pins, user
 from inspector.media.streamlit.streamlit_internals import uninterrupted
 from inspector.records import snapshot
@@ -145,7 +145,7 @@ def _show_chosen(library: Library, entry: LibraryEntry) -> None:
         with st.container(horizontal=True, gap="small", vertical_alignment="center"):
             _draw_open(entry, opened)
             if not isinstance(opened, Board):
-                pin_button.show(opened, entry.name, key="library_pin")
+                keep_buttons.show_pin(opened, entry.name, key="library_pin")
             downloads.draw_file(
                 "Download",
                 lambda: _text(library, entry, opened),

@@ -16,7 +16,7 @@ from inspector.machines.hardware import CHIPS
 from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import summary_panel
-from inspector.media.streamlit.parts import downloads, pin_button, render
+from inspector.media.streamlit.parts import downloads, keep_buttons, render
 from inspector.media.streamlit.session import (
     asked,
     chip_choice,
@@ -415,7 +415,7 @@ def _actions(
         summary_panel.draw_button(chosen, "code" if place == "best" else f"{place}_code")
     if pin:
         _keep_chip(chosen, result.chip)
-        pin_button.compare(user.service(), layout, section.name_of(candidate), chosen, searched=True)
+        keep_buttons.compare(user.service(), layout, section.name_of(candidate), chosen, searched=True)
 
 
 @uninterrupted()

@@ -22,7 +22,7 @@ from inspector.layout import Layout, from_json, layout_of
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import pin_button, render, table
+from inspector.media.streamlit.parts import keep_buttons, render, table
 from inspector.media.streamlit.session import (
     asked,
     chip_choice,
@@ -229,7 +229,7 @@ def _draw_apply(key: str, improvement: Improvement, snapshot: Snapshot, layout: 
 def _draw_compare(key: str, current: Layout, name: str, other: Callable[[], Layout | None]) -> None:
     # Only a click needs the other layout, whose parsing takes as many calls as the rest of the row.
     if st.button("Compare", key=key, icon=":material/view_column:") and (changed := other()) is not None:
-        pin_button.compare(user.service(), current, name, changed)
+        keep_buttons.compare(user.service(), current, name, changed)
 
 
 def _layout_after(improvement: Improvement, fix: Fix | None) -> Layout | None:
@@ -258,7 +258,7 @@ def _apply(improvement: Improvement, snapshot: Snapshot, layout: Layout) -> None
     name = f"{layout.entry.title}, {layouts.print_mesh(layout.mesh_shape)}"
     if not any(pin.snapshot.layout == snapshot.layout for pin in on_board.pins):
         free = board.free_name(name, on_board.names)
-        if not pin_button.pin(free, snapshot, "The layout before *Apply* is pinned as **{}**"):
+        if not keep_buttons.pin(free, snapshot, "The layout before *Apply* is pinned as **{}**"):
             st.toast(plain(pins.take_problem() or ""), icon=":material/error:")
 
 

@@ -14,17 +14,10 @@ from inspector.assessment import assess
 from inspector.audit import CODES
 from inspector.layout import Layout, layout_of, presets
 from inspector.layout.script import script
-from inspector.media.streamlit.page import page_width
+from inspector.media.streamlit.page import buttons, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.panels import improve_panel
-from inspector.media.streamlit.parts import (
-    downloads,
-    keep_button,
-    open_dialog,
-    pin_button,
-    render,
-    share_menu,
-)
+from inspector.media.streamlit.parts import downloads, keep_buttons, render
 from inspector.media.streamlit.session import chip_choice, pins, screenshot_mode, selection
 from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.records.assessment import Assessment
@@ -42,7 +35,7 @@ def draw_button(layout: Layout, dialog: str = "code") -> None:
     dialog: identifies the dialog on a page with the code of several layouts.
     """
     content, key = lambda: show_code(layout), f"{dialog}_button"
-    open_dialog.draw("Code", "code", "Code", content, dialog, key=key, width="large")
+    buttons.draw_with_dialog("Code", "code", "Code", content, dialog, key=key, width="large")
 
 
 def show_code(layout: Layout) -> None:
@@ -168,9 +161,9 @@ def show(
         draw_run()
     with row, screenshot_mode.controls("actions", horizontal=True, gap="small"):
         kept = without_totals or snapshot
-        pin_button.show(kept, presets.title(layout), key="pin")
-        keep_button.show(kept, presets.title(layout), key="keep")
-        draw_link = share_menu.show(
+        keep_buttons.show_pin(kept, presets.title(layout), key="pin")
+        keep_buttons.show_save(kept, presets.title(layout), key="keep")
+        draw_link = downloads.show_menu(
             subject.model_name(layout),
             kept,
             f"{layout.model}-{layouts.print_mesh(layout.mesh_shape)}.json",
@@ -226,8 +219,8 @@ def show_opened(name: str, snapshot: Snapshot) -> None:
             "download_opened",
             "Everything that was read as Snapshot JSON, the same as `import` writes.",
         )
-        pin_button.show(snapshot, name, key="opened_pin_button")
-        keep_button.show(snapshot, name, key="opened_keep_button")
+        keep_buttons.show_pin(snapshot, name, key="opened_pin_button")
+        keep_buttons.show_save(snapshot, name, key="opened_keep_button")
     show_answers(snapshot)
     render.show([summary.line(snapshot), *sharding_errors.refusals(snapshot.programs)])
     _show_findings(snapshot)

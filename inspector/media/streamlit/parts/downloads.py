@@ -1,16 +1,24 @@
-"""Download buttons: a figure as PNG and SVG, a Snapshot, or another file. A click does not rerun the page."""
+"""Download buttons: a figure as PNG and SVG, a Snapshot, or another file; and the menu *Share* with them.
+
+A click does not rerun the page.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import plotly.graph_objects as go
 import streamlit as st
 
 from inspector.figures import stamp
+from inspector.machines.hardware import Chip
+from inspector.media import report
 from inspector.media.pictures import file as picture_file
+from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.parts import open_dialog
+from inspector.media.streamlit.session import screenshot_mode
+from inspector.media.streamlit.streamlit_internals import DeltaGenerator
 from inspector.records import snapshot as snapshots
 from inspector.records.snapshot import Snapshot
 from inspector.text.errors import InvalidInput
@@ -31,7 +39,7 @@ def draw_dialog(
     lines of provenance on each picture.
     """
     with st.container(horizontal=True, horizontal_alignment="right"):
-        open_dialog.draw(
+        buttons.draw_with_dialog(
             "Pictures",
             "image",
             "Download pictures",
@@ -96,3 +104,66 @@ def draw_file(label: str, data: str | Callable[[], Any], file_name: str, key: st
 def draw_snapshot(snapshot: Snapshot, file_name: str, key: str, help: str) -> None:
     """Draw the button for a Snapshot."""
     draw_file("Snapshot", lambda: snapshots.dumps(snapshot), file_name, key, help=help)
+
+
+def show_menu(name: str, snapshot: Snapshot, file_name: str, chip: Chip | None) -> Callable[[], None]:
+    """Draw the menu. Return what draws the link in it, once the URL of the page is written."""
+    with share_popover("share"):
+        place = st.empty()
+        screenshot_mode.draw_button()
+        show_reports([(name, snapshot)], chip, key="layout_report")
+        draw_snapshot(
+            snapshot,
+            file_name,
+            "download_snapshot",
+            "The data of this page as Snapshot JSON, the same as `inspect` writes.",
+        )
+    return lambda: _draw_link(place)
+
+
+def share_popover(key: str) -> DeltaGenerator:
+    """Return the place of the menu. It closes when a dialog opens, and in the screenshot mode."""
+    key = f"{key}:{screenshot_mode.entered()}:{buttons.open_dialog()}"
+    return st.popover("Share", icon=":material/share:", type="tertiary", key=key)
+
+
+def _draw_link(place: DeltaGenerator) -> None:
+    """Draw the URL of the page with the button that copies it."""
+    query = urlencode(screenshot_mode.without(st.query_params.to_dict()), safe=",")
+    url = st.context.url or ""
+    with place.container(gap="xxsmall"):
+        st.caption("Link to this page")
+        st.code(f"{url}?{query}" if query else url, language=None, wrap_lines=True)
+
+
+_FORMS = {
+    ".html": ("HTML", "text/html", "One file of 5 MB with interactive figures; opens offline."),
+    ".md": ("Markdown", "text/markdown", "A short summary for a pull request."),
+}
+
+
+def show_reports(
+    pins: Sequence[tuple[str, Snapshot]],
+    chip: Chip | None = None,
+    *,
+    key: str = "report",
+    baseline: int = 0,
+) -> None:
+    """Draw those of reports. Memory and time are modelled on `chip`; `baseline` is the index of a pin."""
+    if not pins:
+        return
+    pins = [pins[baseline], *pins[:baseline], *pins[baseline + 1 :]]
+    st.caption("Report" + (f" (baseline: {plain(pins[0][0])})" if pins[1:] else ""))
+    with st.container(horizontal=True, gap="small"):
+        for suffix, (label, mime, meaning) in _FORMS.items():
+            draw_file(
+                label,
+                partial(report.content, pins, suffix, chip),
+                f"sharding-report{suffix}",
+                f"{key}{suffix}",
+                mime=mime,
+                type="secondary",
+                help=f"{meaning} Takes a few seconds.",
+            )
+    make = partial(report.picture, pins, chip, screenshot_mode.WIDTH_PX)
+    draw_picture(make, f"{key}:picture", "sharding-comparison")

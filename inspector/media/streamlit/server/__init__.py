@@ -1,4 +1,4 @@
-"""The start and the stop of the Streamlit server."""
+"""The start and the stop of the Streamlit server, and the end of the jobs of closed tabs."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,9 @@ import re
 import resource
 import sys
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ from starlette.routing import Route
 
 from inspector import layout as layouts
 from inspector.jobs import inspection, opened_files, own_model_registration, serving
+from inspector.jobs.engine import Pool
 from inspector.jobs.engine.job import digest_of_session
+from inspector.jobs.opened_files import OpenedFiles
 from inspector.media.streamlit.server.bounded_uploads import BoundedUploads
-from inspector.media.streamlit.server.closed_tabs import ClosedTabs
 from inspector.media.streamlit.server.middleware import PLOTLY, READY, BehindProxy, SafeAnswers
-from inspector.media.streamlit.streamlit_internals import close_session
+from inspector.media.streamlit.streamlit_internals import close_session, is_connected
 from inspector.text.errors import InvalidInput
 
 _SESSION = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -135,3 +138,60 @@ def _plan_first_layout(service: inspection.Inspection) -> None:
     # An error here is not shown: the page makes the same plan and reports its errors.
     with contextlib.suppress(InvalidInput, RuntimeError):
         service.plan(layouts.parse(layouts.opening_fields()).unwrap())
+
+
+# For a connection that is lost for a moment. Streamlit keeps the session longer.
+GRACE_SECONDS = 60.0
+_CHECK_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class ClosedTabs:
+    """Watches the sessions that wait for jobs. Their jobs end `grace` seconds after their connection.
+
+    Searches go on. Its open files are forgotten: Streamlit keeps a session for minutes, and longer if no
+    other one ends.
+
+    Args:
+      close: forget a session, which it calls with its id. None forgets none.
+    """
+
+    pool: Pool
+    connected: Callable[[str], bool] = is_connected
+    grace: float = GRACE_SECONDS
+    opened: OpenedFiles = field(default_factory=OpenedFiles)
+    close: Callable[[str], object] | None = None
+    _lost: dict[str, float] = field(default_factory=dict, init=False)  # when first seen without a connection
+    _end: threading.Event = field(default_factory=threading.Event, init=False)
+
+    def start(self) -> None:
+        """Watch in a thread until `stop`."""
+        threading.Thread(target=self._watch, name="closed tabs", daemon=True).start()
+
+    def stop(self) -> None:
+        self._end.set()
+
+    def check(self, now: float) -> None:
+        """Cancel the jobs of sessions that are gone for `grace` seconds. `now` is on the monotonic clock."""
+        opened = self.opened.sessions()
+        waiting = self.pool.sessions() | opened
+        gone = {session for session in waiting if not self.connected(session)}
+        self._lost = {session: self._lost.get(session, now) for session in gone}
+        for session, since in self._lost.items():
+            if now - since >= self.grace:
+                digest = digest_of_session(session)
+                _log.info("session %s is closed: its jobs are cancelled", digest)
+                self.pool.leave(session)
+                if session in opened:
+                    self.opened.forget(session)
+                    if self.close is not None:
+                        self.close(session)
+
+    def _watch(self) -> None:
+        while not self._end.wait(_CHECK_SECONDS):
+            try:
+                self.check(time.monotonic())
+            except Exception:  # the thread must go on
+                _log.exception("The sessions could not be checked.")

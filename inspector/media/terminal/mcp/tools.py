@@ -22,7 +22,6 @@ from inspector.media.terminal import (
     make_verbs,
     read_verbs,
     render,
-    screen,
     search_verb,
     show_verb,
 )
@@ -204,7 +203,7 @@ def _fitting(printed: Output) -> str:
     text = json.dumps(plain, allow_nan=False)
     if len(text) <= _MOST_CHARACTERS:
         return text
-    lines = render.text(screen.fitting([*printed.blocks()], render.text)).splitlines()
+    lines = render.text(render.fitting([*printed.blocks()], render.text)).splitlines()
     answer: dict[str, Any] = {"screen": lines, "left_out": []}
     left = _MOST_CHARACTERS - len(json.dumps(lines))
     parts = plain if isinstance(plain, dict) else {"all": plain}

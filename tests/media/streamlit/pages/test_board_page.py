@@ -44,11 +44,11 @@ board_page.show()
 PIN = """
 import streamlit as st
 from inspector.records import snapshot
-from inspector.media.streamlit.parts import pin_button
+from inspector.media.streamlit.parts import keep_buttons
 from inspector.jobs.request import Request
 
 def show():
-    pin_button.show(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
+    keep_buttons.show_pin(snapshot.read(st.session_state["path"]), st.session_state["name"], key="pin")
 
 st.navigation([st.Page(show), st.Page(lambda: None, title="Board", url_path="board")]).run()
 """

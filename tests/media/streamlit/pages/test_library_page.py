@@ -38,9 +38,9 @@ def page_script() -> None:
 def button_script() -> None:
     import streamlit as st
 
-    from inspector.media.streamlit.parts import keep_button
+    from inspector.media.streamlit.parts import keep_buttons
 
-    keep_button.show(st.session_state["found"], "MLP 2x4", key="keep")
+    keep_buttons.show_save(st.session_state["found"], "MLP 2x4", key="keep")
 
 
 @pytest.fixture

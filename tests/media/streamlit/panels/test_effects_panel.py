@@ -15,7 +15,7 @@ from inspector.jobs.engine import Status
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Request
 from inspector.layout import presets
-from inspector.media.streamlit.parts import pin_button
+from inspector.media.streamlit.parts import keep_buttons
 from inspector.records import typed_json
 from inspector.records.snapshot import Change, Effects, LayoutCost
 from inspector.text.errors import InvalidInput
@@ -168,11 +168,13 @@ def test_a_pair_is_pinned_with_the_current_layout_as_the_baseline(page, fake, mo
         layout = layouts.from_json({"model": "logical_mlp", "mesh": "2x4", "sizes": {"depth": 64}})
         changed = layout.to_json() | {"rules": [["batch", ["data"]]]}
         effect = Change("rule", "Remove hidden → model", changed, COST)
-        monkeypatch.setattr(pin_button.pins, "board", lambda: pinned[-1] if pinned else start)
+        monkeypatch.setattr(keep_buttons.pins, "board", lambda: pinned[-1] if pinned else start)
         start = Board()
         for _ in range(2):  # the second time, both are on the board
             pinned.append(
-                pin_button._with_pair(service, layout, effect.label, layouts.from_json(effect.layout), False)
+                keep_buttons._with_pair(
+                    service, layout, effect.label, layouts.from_json(effect.layout), False
+                )
             )
             assert pinned[-1].names == (presets.title(layout), "Remove hidden → model")
             assert pinned[-1].baseline == 0

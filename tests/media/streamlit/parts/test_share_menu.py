@@ -16,12 +16,12 @@ NAME = "<img src=x onerror=alert(1)> $x$ [a](b)"
 
 SCRIPT = """
 import streamlit as st
-from inspector.media.streamlit.parts import chart, share_menu
+from inspector.media.streamlit.parts import chart, downloads
 from inspector.figures.block_map import block_map
 from tests.media import hostile
 
 pins = [("one", hostile.snapshot("a")), (st.session_state["name"], hostile.snapshot("b"))]
-share_menu.show_reports(pins, key="report", baseline=1)
+downloads.show_reports(pins, key="report", baseline=1)
 with chart.of(lambda: ['its provenance']):
     chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "bytes", alt="Bytes")
 chart.draw(block_map(pins[0][1].arrays[0], pins[0][1].mesh), "unstamped", alt="Bytes")

@@ -1,18 +1,94 @@
-"""Pin a Snapshot, and compare two on the board."""
+"""The buttons that keep a Snapshot: *Save* in the library, which also takes the board, and *Compare*."""
 
 import time
+from collections.abc import Callable
+from typing import Any
 
 import streamlit as st
 
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board
 from inspector.jobs.inspection import Inspection
+from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, NameTaken
 from inspector.layout import Layout, presets
-from inspector.media.streamlit.page import page_files, page_switch
+from inspector.media.streamlit.page import buttons, page_files, page_switch
 from inspector.media.streamlit.page.plain_text import plain
-from inspector.media.streamlit.session import pins, planning
+from inspector.media.streamlit.session import pins, planning, user
 from inspector.records.snapshot import Snapshot
 from inspector.text.errors import InvalidInput
+
+Kept = Snapshot | Board
+
+
+def show_save(
+    kept: Kept,
+    suggested_name: str,
+    key: str,
+    then: Callable[[str, Any], None] | None = None,
+) -> None:
+    """Draw the button. The library is opened only to save.
+
+    Args:
+      key: a prefix of the widget keys.
+      then: called with the name and the saved object.
+    """
+    if (saved := st.session_state.pop(f"{key}:saved", None)) is not None:
+        # Not in the callback: elements of a dialog's callback have no place once the dialog is closed.
+        st.toast(f"Saved {plain(saved)} in the library.", icon=":material/bookmark_added:")
+    buttons.draw_with_dialog(
+        "Save",
+        "bookmark",
+        "Save in the library",
+        lambda: _show_fields(kept, suggested_name, key, then),
+        key,
+        key=f"{key}:open",
+    )
+
+
+def _show_fields(kept: Kept, suggested_name: str, key: str, then: Callable[[str, Any], None] | None) -> None:
+    state, noun = st.session_state, "comparison" if isinstance(kept, Board) else "Snapshot"
+    if f"{key}:saved" in state:
+        st.rerun()  # closes the dialog
+    # A new key for each suggestion: the field then has the new suggestion.
+    name_key, note_key = f"{key}:name:{suggested_name}", f"{key}:note"
+    st.text_input(
+        "Name in the library",
+        value=suggested_name,
+        key=name_key,
+        max_chars=LONGEST_NAME,
+        persist_state="page",
+    )
+    st.text_area(
+        "Note",
+        key=note_key,
+        max_chars=LONGEST_NOTE,
+        height=100,
+        placeholder=f"Purpose of this {noun}",
+        persist_state="page",
+    )
+    name = (state.get(name_key) or "").strip()
+    replace = bool(name) and name == state.get(f"{key}:taken")
+
+    def save() -> None:
+        typed = (state.get(name_key) or "").strip()
+        state.pop(f"{key}:taken", None)
+        try:
+            entry = user.library().save(typed, state.get(note_key) or "", kept, replace)
+        except NameTaken as error:
+            state[f"{key}:taken"] = typed
+            state[f"{key}:problem"] = f"{error}. Enter another name, or replace the {noun}."
+        except InvalidInput as error:
+            state[f"{key}:problem"] = str(error)
+        else:
+            state[f"{key}:saved"] = entry.name
+            buttons.close_dialog()
+            if then is not None:
+                then(entry.name, kept)
+
+    label = f"Replace {noun}" if replace else "Save in the library"
+    buttons.draw(label, key, "bookmark", save)
+    if problem := state.pop(f"{key}:problem", None):
+        st.error(plain(problem), icon=":material/error:")
 
 
 def compare(
@@ -62,7 +138,7 @@ _SECONDS = 10.0  # also if the page is drawn again meanwhile; the style hides it
 # A toast of Streamlit can hold no link to a page of the same session.
 
 
-def show(snapshot: Snapshot, suggested_name: str, key: str) -> None:
+def show_pin(snapshot: Snapshot, suggested_name: str, key: str) -> None:
     """Draw the menu with a name field and a button.
 
     Args:
