@@ -4,6 +4,7 @@ The page redraws this at every change of mesh or rules. The same placement is co
 itself when the layout is run, and the tests hold the two against each other.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator
@@ -206,7 +207,12 @@ def _spec(layout: Layout, state: AbstractState, array: AbstractArray) -> Spec:
 
 
 def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -> Array:
-    ways = sharding.ways_per_dimension(spec, mesh)
+    logical = state.names == "logical" and bool(array.names)
+    return _placed(array, spec, sharding.ways_per_dimension(spec, mesh), mesh.size, logical)
+
+
+@functools.lru_cache(8192)  # a search places each array on many meshes
+def _placed(array: AbstractArray, spec: Spec, ways: tuple[int, ...], devices: int, logical: bool) -> Array:
     quotients = [divmod(size, parts) for size, parts in zip(array.shape, ways, strict=True)]
     fits = not any(rest for _, rest in quotients)
     shard_shape = tuple(size for size, _ in quotients) if fits else None
@@ -215,14 +221,14 @@ def _place(array: AbstractArray, spec: Spec, state: AbstractState, mesh: Mesh) -
         group=array.group,
         shape=array.shape,
         dtype=array.dtype,
-        logical_axes=array.logical_axes if state.names == "logical" and array.names else None,
+        logical_axes=array.logical_axes if logical else None,
         spec=spec,
         pattern=array.pattern,
         memory_kind=array.memory_kind,
         shard_shape=shard_shape,
         bytes=math.prod(array.shape) * array.itemsize,
         bytes_per_device=math.prod(shard_shape) * array.itemsize if shard_shape is not None else None,
-        replicas=mesh.size // math.prod(ways) if fits else None,
+        replicas=devices // math.prod(ways) if fits else None,
     )
 
 

@@ -20,7 +20,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
@@ -140,7 +140,7 @@ class Chip:
     title: str
     hbm_bytes: int
     hbm_bytes_per_second: float
-    flops_per_second: Mapping[str, float]
+    flops_per_second: Mapping[str, float] = field(hash=False)
     network: Torus | Nodes
     kind: Kind
     float32_as: Literal["bf16", "tf32"]

@@ -135,6 +135,7 @@ _MASKED = 0.8  # more time, for units of 256 × 256
 _GPU = ChipConstants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 
 
+@functools.cache
 def default_constants(chip: Chip) -> ChipConstants:
     """Return the constants of a chip before any fit.
 

@@ -13,7 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
@@ -22,9 +22,9 @@ from inspector.machines.mesh_links import links_of
 from inspector.prediction.calibration import before_compile_constants, default_constants, emulated_seconds
 from inspector.prediction.collective_cost import expected
 from inspector.prediction.predicted import predicted, shortest_seconds
-from inspector.records.snapshot import KernelWork, MatmulFlops, Mesh, Program, Work
+from inspector.records.snapshot import KernelWork, MatmulFlops, Mesh, Program, Spec, Work
 from inspector.search.transfers import Contraction, Costs, LogicalAxes, Names, idle_axes, least_transfers
-from inspector.sharding.rules import partition_spec
+from inspector.sharding.rules import Rule, partition_spec
 
 # The logical axes that can shard each dimension of an array or product, of each one that it can be; None if
 # they are unknown.
@@ -36,6 +36,7 @@ _TRAFFIC = 0.98
 # Bytes of a collective so large that its latency is nothing.
 _LARGE = 1e15
 _ROUNDED = 1 - 1e-9  # bounds and predictions are added in another order
+_MOST_KNOWN = 16384  # results for one program, a kilobyte each
 _OF_THE_MESH = {"mesh", "axes", "rules", "optimizer_axes"}
 
 
@@ -64,6 +65,100 @@ class ProgramAmounts:
     given: tuple[LogicalAxes, ...]
     not_counted: tuple[str, ...] = ()
     contractions: tuple[Contraction, ...] = ()
+
+    @functools.cached_property
+    def groups(self) -> tuple[_Group, ...]:
+        """The contractions, those with the same logical axes together."""
+        groups: dict[Names, list[Contraction]] = {}
+        for contraction in self.contractions:
+            given = (array.given or () for array in contraction.arrays)
+            names = frozenset(filter(None, itertools.chain(*contraction.names, *given)))
+            groups.setdefault(names, []).append(contraction)
+        return tuple(_Group(names, tuple(contractions)) for names, contractions in groups.items())
+
+    @functools.cached_property
+    def flops_by_type(self) -> dict[str, float]:
+        """FLOPs of the contractions by operand type, without the types whose products XLA changes."""
+        every: dict[str, float] = {}
+        known: dict[str, float] = {}
+        for (dtype, _), number in self.products.items():
+            known[dtype] = known.get(dtype, 0.0) + number
+        for contraction in self.contractions:
+            flops = contraction.flops * contraction.runs
+            every[contraction.dtype] = every.get(contraction.dtype, 0.0) + flops
+        return {
+            dtype: flops
+            for dtype, flops in every.items()
+            if flops and math.isclose(flops, known.get(dtype, 0.0), rel_tol=1e-6)
+        }
+
+
+class _Least(NamedTuple):
+    """The least transfers of some contractions.
+
+    Attributes:
+      more_traffic: bytes of HBM, because arrays are whole.
+      sent: seconds that count for a step.
+      by_axes: the least seconds of the transfers themselves, by their mesh axes.
+    """
+
+    more_traffic: float
+    sent: float
+    by_axes: tuple[tuple[tuple[str, ...], float], ...]
+
+
+class _Group:
+    """Contractions with the same logical axes.
+
+    Many candidates have the same rules for these on the same mesh, so each result is computed once.
+    """
+
+    def __init__(self, names: Names, contractions: tuple[Contraction, ...]) -> None:
+        self._names, self._contractions = names, contractions
+        self.least = functools.lru_cache(_MOST_KNOWN)(self._least)
+        self.flops = functools.lru_cache(_MOST_KNOWN)(self._flops)
+
+    def rules(self, layout: Layout) -> tuple[Rule, ...]:
+        """Return the rules of a layout that count for these contractions."""
+        return tuple(rule for rule in layout.rules if rule[0] in self._names)
+
+    def _least(self, shared: _Shared, mesh: Mesh, chip: Chip, exposed_share: float) -> _Least:
+        per_byte = _seconds_per_byte(mesh, chip, exposed_share)
+        constants, defaults = before_compile_constants(), default_constants(chip)
+
+        def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
+            return payload * per_byte(op, axes)[0]
+
+        def flops(number: float, dtype: str) -> float:
+            peak = chip.peak(dtype)
+            return 0.0 if peak is None else number / peak.flops_per_second / constants.of(chip)
+
+        costs = Costs(
+            transfer,
+            flops,
+            lambda count: count / chip.hbm_bytes_per_second_per_device / defaults.hbm_efficiency,
+        )
+        narrows = chip.float32_as == "bf16"
+        more = sent = 0.0
+        by_axes: dict[tuple[str, ...], float] = {}
+        for contraction in self._contractions:
+            for each in least_transfers(
+                contraction, shared.split, shared.axes, shared.spec_of, costs, narrows=narrows
+            ):
+                counted, least = per_byte(each.op, each.axes)
+                more += each.more_traffic
+                sent += each.executions * each.payload * counted
+                by_axes[each.axes] = by_axes.get(each.axes, 0.0) + each.executions * each.payload * least
+        return _Least(more, sent, tuple(by_axes.items()))
+
+    def _flops(self, shared: _Shared) -> dict[str, float]:
+        """Return the least FLOPs of one device by operand type."""
+        own: dict[str, float] = {}
+        for contraction in self._contractions:
+            idle = idle_axes(contraction, shared.split, shared.spec_of) - shared.everywhere
+            flops = contraction.flops * contraction.runs / shared.ways((contraction.names,), idle=idle)
+            own[contraction.dtype] = own.get(contraction.dtype, 0.0) + flops
+        return own
 
 
 def least_seconds(
@@ -118,9 +213,9 @@ def _least_program(amounts: ProgramAmounts | None, layout: Layout, mesh: Mesh, s
     if amounts is None:
         work = Work(None, (), None, boundary_bytes=float(state_bytes))
         return Program("least", stage="partitioned", flops_per_device=None, collectives=(), work=work)
-    shared = _Shared(layout, mesh)
+    shared = _shared(layout, mesh, layout.rules)
     flops: dict[str, float] = {}
-    shares = _shares_of_products(amounts, layout, mesh, shared)
+    shares = _shares_of_products(amounts, layout, mesh)
     for (dtype, dimensions), number in amounts.products.items():
         share = shares[dtype] if dtype in shares else 1 / shared.ways(dimensions)
         flops[dtype] = flops.get(dtype, 0.0) + number * share
@@ -143,32 +238,17 @@ def _least_program(amounts: ProgramAmounts | None, layout: Layout, mesh: Mesh, s
     return Program(amounts.name, stage="partitioned", flops_per_device=None, collectives=(), work=work)
 
 
-def _shares_of_products(
-    amounts: ProgramAmounts, layout: Layout, mesh: Mesh, shared: _Shared
-) -> dict[str, float]:
+def _shares_of_products(amounts: ProgramAmounts, layout: Layout, mesh: Mesh) -> dict[str, float]:
     """Return the least share of the FLOPs of products that one device computes, by operand type.
 
     The devices along an axis over which no array of a product is sharded repeat it. A type is left out if XLA
     changes its products, so that their FLOPs are not those of the program before.
     """
-    sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
-    spec_of = functools.partial(partition_spec, rules=layout.rules)
-    everywhere = frozenset(layout.optimizer_axes)
-    every: dict[str, float] = {}
     own: dict[str, float] = {}
-    known: dict[str, float] = {}
-    for (dtype, _), number in amounts.products.items():
-        known[dtype] = known.get(dtype, 0.0) + number
-    for contraction in amounts.contractions:
-        flops, dtype = contraction.flops * contraction.runs, contraction.dtype
-        idle = idle_axes(contraction, sizes, spec_of) - everywhere
-        every[dtype] = every.get(dtype, 0.0) + flops
-        own[dtype] = own.get(dtype, 0.0) + flops / shared.ways((contraction.names,), idle=idle)
-    return {
-        dtype: own[dtype] / flops
-        for dtype, flops in every.items()
-        if flops and math.isclose(flops, known.get(dtype, 0.0), rel_tol=1e-6)
-    }
+    for group in amounts.groups:
+        for dtype, flops in group.flops(_shared(layout, mesh, group.rules(layout))).items():
+            own[dtype] = own.get(dtype, 0.0) + flops
+    return {dtype: own[dtype] / flops for dtype, flops in amounts.flops_by_type.items()}
 
 
 def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
@@ -177,6 +257,7 @@ def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
     return tuple(sorted(every, key=lambda value: [sorted(names) for names in value]))
 
 
+@functools.lru_cache(_MOST_KNOWN)
 def _seconds_per_byte(
     mesh: Mesh, chip: Chip, exposed_share: float
 ) -> Callable[[str, tuple[str, ...]], tuple[float, float]]:
@@ -215,59 +296,56 @@ def _with_transfers(
     A compiler combines transfers, and then waits for their latency once. So they count without it, at the
     rate of large ones.
     """
-    sizes = {name: size for name, size in mesh.sizes.items() if size > 1}
     assert program.work is not None
-    constants, defaults = before_compile_constants(), default_constants(chip)
-
-    per_byte = _seconds_per_byte(mesh, chip, exposed_share)
-
-    def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
-        return payload * per_byte(op, axes)[0]
-
-    def flops(number: float, dtype: str) -> float:
-        peak = chip.peak(dtype)
-        return 0.0 if peak is None else number / peak.flops_per_second / constants.of(chip)
-
-    costs = Costs(
-        transfer,
-        flops,
-        lambda count: count / chip.hbm_bytes_per_second_per_device / defaults.hbm_efficiency,
-    )
-    shared = _Shared(layout, mesh)
-    spec_of = functools.partial(partition_spec, rules=layout.rules)
-    transfers = [
-        least_transfer
-        for contraction in amounts.contractions
-        for least_transfer in least_transfers(
-            contraction, sizes, shared.axes, spec_of, costs, narrows=chip.float32_as == "bf16"
-        )
+    each = [
+        group.least(_shared(layout, mesh, group.rules(layout)), mesh, chip, exposed_share)
+        for group in amounts.groups
     ]
     fused = program.work.fused_bytes
     if fused is not None:
-        fused += _TRAFFIC * sum(each.more_traffic for each in transfers)
+        fused += _TRAFFIC * sum(least.more_traffic for least in each)
     alone = predicted(replace(program, work=replace(program.work, fused_bytes=fused)), mesh, chip)
     seconds = alone.seconds or 0.0
     if alone.at_least:
         return seconds
-    sent = sum(each.executions * transfer(each.op, each.axes, each.payload) for each in transfers)
     by_axes: dict[tuple[str, ...], float] = {}
-    for each in transfers:
-        least = each.executions * each.payload * per_byte(each.op, each.axes)[1]
-        by_axes[each.axes] = by_axes.get(each.axes, 0.0) + least
-    return max(seconds + sent, *by_axes.values(), 0.0) * _ROUNDED
+    for axes, least in itertools.chain.from_iterable(least.by_axes for least in each):
+        by_axes[axes] = by_axes.get(axes, 0.0) + least
+    return max(seconds + sum(least.sent for least in each), *by_axes.values(), 0.0) * _ROUNDED
 
 
+def _shared(layout: Layout, mesh: Mesh, rules: tuple[Rule, ...]) -> _Shared:
+    return _Shared(tuple(mesh.sizes.items()), rules, frozenset(layout.optimizer_axes))
+
+
+@dataclass(frozen=True)
 class _Shared:
     """Into which numbers of parts a layout can divide arrays and products."""
 
-    def __init__(self, layout: Layout, mesh: Mesh) -> None:
-        self._sizes = tuple(mesh.sizes.items())
-        self._devices = mesh.size
-        self.axes: dict[str, frozenset[str]] = {}
-        for name, axes in layout.rules:
-            self.axes[name] = self.axes.get(name, frozenset()) | frozenset(axes)
-        # They shard any dimension of the optimizer state, and can be propagated from there.
-        self._everywhere = frozenset(layout.optimizer_axes)
+    sizes: tuple[tuple[str, int], ...]
+    rules: tuple[Rule, ...]
+    # They shard any dimension of the optimizer state, and can be propagated from there.
+    everywhere: frozenset[str]
+
+    @functools.cached_property
+    def axes(self) -> dict[str, frozenset[str]]:
+        """The mesh axes of each logical axis."""
+        axes: dict[str, frozenset[str]] = {}
+        for name, own in self.rules:
+            axes[name] = axes.get(name, frozenset()) | frozenset(own)
+        return axes
+
+    @functools.cached_property
+    def split(self) -> dict[str, int]:
+        """The sizes of the mesh axes with more than one device."""
+        return {name: size for name, size in self.sizes if size > 1}
+
+    @functools.cached_property
+    def _devices(self) -> int:
+        return math.prod(size for _, size in self.sizes)
+
+    def spec_of(self, names: LogicalAxes) -> Spec:
+        return partition_spec(names, self.rules)
 
     def ways(self, dimensions: Dimensions, product: bool = True, idle: frozenset[str] = frozenset()) -> int:
         """Return the most parts of a product or an array; all devices if the dimensions are unknown.
@@ -280,7 +358,7 @@ class _Shared:
             (
                 _ways(
                     tuple((names, self._of(names) - idle) for names in value),
-                    *(self._sizes, self._devices, product),
+                    *(self.sizes, self._devices, product),
                 )
                 for value in dimensions
             ),
@@ -289,7 +367,7 @@ class _Shared:
 
     def _of(self, names: Names) -> frozenset[str]:
         none: frozenset[str] = frozenset()
-        return self._everywhere.union(*(self.axes.get(name, none) for name in names))
+        return self.everywhere.union(*(self.axes.get(name, none) for name in names))
 
 
 @functools.lru_cache(maxsize=65536)

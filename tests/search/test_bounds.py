@@ -195,3 +195,35 @@ def test_alike_are_layouts_whose_arrays_are_sharded_alike():
     assert first != alike_key(known, layout("8x4", "a,b", "batch=a,mlp=b,seq=b"))
     assert first != alike_key(known, layout("8x4", "a,b", "batch=a,mlp=b", donate="true"))
     assert alike_key(None, layout("8", "a", "batch=a")) is None
+
+
+def test_a_bound_does_not_depend_on_the_candidates_before_it():
+    """Results for parts of a program are kept: they must depend on nothing else of a layout."""
+    product = Contraction(
+        FLOPS,
+        "bf16",
+        1,
+        (ROWS, COLUMNS, frozenset({"embed"})),
+        (
+            ProductArray(2**30, frozenset({0, 2}), ("batch", "embed"), (0, 2)),
+            ProductArray(2**28, frozenset({1, 2}), ("embed", "mlp"), (2, 1)),
+            ProductArray(2**30, frozenset({0, 1}), ("batch", "mlp"), (0, 1)),
+        ),
+        frozenset({2}),
+    )
+    table = replace(product, flops=0.0, names=(ROWS, frozenset({"vocab"}), frozenset({"mlp"})))
+    fields = {"contractions": (product, table)}
+    kept = amounts(**fields)
+    rules = ["batch=a", "batch=a,mlp=b", "batch=a+b,embed=a", "embed=b,batch=a", "vocab=a", "mlp=a,batch=a"]
+    every = [
+        (layout(mesh, "a,b", rule, **more), CHIPS[chip])
+        for mesh in ("8x4", "4x8", "2x16")
+        for rule in rules
+        for chip in ("v5p", "v5e", "h100")
+        for more in ({}, {"optimizer_axes": "b"})
+    ]
+    before = [least_seconds(kept, candidate, chip, 2**20) for candidate, chip in every]
+    again = [least_seconds(kept, candidate, chip, 2**20) for candidate, chip in every]
+    alone = [least_seconds(amounts(**fields), candidate, chip, 2**20) for candidate, chip in every]
+    assert before == again == alone
+    assert len(set(alone)) > len(every) / 4
