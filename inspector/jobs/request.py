@@ -48,7 +48,7 @@ def _digest(value: Any) -> str:
 
 
 Answer = TypeVar("Answer")
-_LOOK_SECONDS = 0.02  # between looks at the progress of a job
+_LOOK_SECONDS = 0.005  # between looks at the progress of a job
 
 
 @dataclass(frozen=True)

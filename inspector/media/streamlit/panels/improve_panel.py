@@ -17,7 +17,7 @@ from inspector.audit import Fix
 from inspector.compare import board
 from inspector.jobs.engine import Status
 from inspector.jobs.inspection import Inspection
-from inspector.jobs.request import Progress
+from inspector.jobs.request import Progress, Request
 from inspector.layout import Layout, from_json, layout_of
 from inspector.machines.hardware import Chip
 from inspector.media.streamlit.page import buttons, page_width
@@ -43,6 +43,8 @@ from inspector.text.formatting import left_text
 MOST_ON_SUMMARY = 3
 _MAX_SHOWN = 30
 _JOB = "effects"
+# Effects begin once the layout has been on the page for so long: they occupy all cores.
+_AFTER_SECONDS = 1.0
 # Each rerun of a page ranks the same improvements, up to three times.
 _RANKINGS: NewestResults[list[Improvement]] = NewestResults(32)
 _FIXES: NewestResults[tuple[Fix | None]] = NewestResults(200)
@@ -98,13 +100,17 @@ def show_best(snapshot: Snapshot, layout: Layout | None) -> None:
     if rejected and best and best[0].label == "error":
         del best[0]  # it is above the title
     best = best[:MOST_ON_SUMMARY]
-    computing = layout is not None and snapshot.effects is None and asked.of(_JOB).job is not None
-    if best or computing:
+    awaited = (
+        None if layout is None or not _can_change(snapshot, layout) else _request(user.service(), layout)
+    )
+    if snapshot.effects is not None or (awaited and asked.of(_JOB).failure(awaited.key) is not None):
+        awaited = None
+    if best or awaited:
         st.markdown("##### Improvements")
     for number, improvement in enumerate(best):
         _draw(f"improvement:{number}", replace(improvement, message=""), snapshot, layout)
-    if computing:
-        asked.show_progress(_JOB)
+    if layout is not None and awaited is not None:
+        asked.show_progress(_JOB, awaited, begins=lambda: planning.rests(layout, _AFTER_SECONDS))
 
 
 def counted(snapshot: Snapshot, facts: Facts) -> Facts:
@@ -149,18 +155,34 @@ def show_urgent(snapshot: Snapshot, layout: Layout, rejected: str | None) -> Non
 def with_known(service: Inspection, snapshot: Snapshot, layout: Layout) -> Snapshot:
     """Return the Snapshot with the effects on the program that the tab shows, if they are known.
 
-    They are computed in the background once the programs of the layout are known.
+    They are computed in the background once the programs of the layout are known, and the user is not typing.
     """
-    program = chip_choice.chosen("Improve") or layout.step_program
-    chip = layout.machine.chip if layout.machine else chip_choice.chosen_chip()
-    request = replace(
-        service.effects(layout, program, None if chip is None else chip.name), describe=_progress
-    )
-    start = snapshot.program(program) is not None and assess(snapshot, chip).rejected is None
-    known = asked.of(_JOB).ask(request, start=start).result
+    start = planning.rests(layout, _AFTER_SECONDS) and _can_change(snapshot, layout)
+    known = asked.of(_JOB).ask(_request(service, layout), start=start).result
     if known is None:
         return snapshot
     return planning.snapshots.of("effects", (snapshot, known), lambda: replace(snapshot, effects=known))
+
+
+def _request(service: Inspection, layout: Layout) -> Request[Effects]:
+    """Return the request of the effects on the program that the tab shows."""
+    chip = _chip(layout)
+    request = service.effects(layout, _program(layout), None if chip is None else chip.name)
+    return replace(request, describe=_progress)
+
+
+def _program(layout: Layout) -> str:
+    return chip_choice.chosen("Improve") or layout.step_program
+
+
+def _chip(layout: Layout) -> Chip | None:
+    return layout.machine.chip if layout.machine else chip_choice.chosen_chip()
+
+
+def _can_change(snapshot: Snapshot, layout: Layout) -> bool:
+    """Return whether the program of the effects is known, and JAX accepts it."""
+    known = snapshot.program(_program(layout)) is not None
+    return known and assess(snapshot, _chip(layout)).rejected is None
 
 
 def make_way(layout: Layout) -> None:

@@ -16,6 +16,7 @@ from inspector.media.streamlit.page.plain_text import plain
 from inspector.text.errors import InvalidInput
 
 POLL_SECONDS = 0.3  # with a shorter interval a rerun can swallow a click on Cancel
+LATER_POLL_SECONDS = 0.6  # of a job for which nobody waits
 _WAIT_SECONDS = 0.2
 
 Answer = TypeVar("Answer")
@@ -35,15 +36,19 @@ def forget(name: str) -> None:
     st.session_state.pop(f"asked:{name}", None)
 
 
-def show_progress(name: str, *requests: Request[Any]) -> bool:
+def show_progress(name: str, *requests: Request[Any], begins: Callable[[], bool] | None = None) -> bool:
     """Draw the progress of the running job, and rerun the page at its end. Return False if no job runs.
 
     The label marks a job for another layout than those of `requests`, if there are any.
+
+    begins: whether the job of the first request begins now, if none runs. It is called until it returns True,
+      less often than a running job alone is looked at, because each look redraws a part of the page.
     """
-    if of(name).job is None:
+    if of(name).job is None and begins is None:
         return False
     # The fragment reruns alone, so the other widgets of the page stay usable.
-    st.fragment(_poll, run_every=POLL_SECONDS)(name, requests)
+    every = POLL_SECONDS if begins is None else LATER_POLL_SECONDS
+    st.fragment(_poll, run_every=every)(name, requests, begins)
     return True
 
 
@@ -108,7 +113,9 @@ def in_folder(start: Callable[[Path], Job[Answer]]) -> Job[Answer]:
     return job
 
 
-def _poll(name: str, shown: Sequence[Request[Any]]) -> None:
+def _poll(name: str, shown: Sequence[Request[Any]], begins: Callable[[], bool] | None = None) -> None:
+    if begins is not None and of(name).ask(shown[0], begins()) == Outcome():
+        return
     running, job = of(name).running(), of(name).job
     if running is None or job is None:
         st.rerun()

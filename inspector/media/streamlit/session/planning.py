@@ -93,10 +93,12 @@ PATIENCE_SECONDS = 0.6
 # Figures are sent before the sidebar if the programs are known within this time: drawing the sidebar again
 # occupies the browser for longer.
 FIGURES_FIRST_SECONDS = 0.3
+# The rest of a program is often known so soon after its totals that the page is drawn once for both.
+TOTALS_SECONDS = 0.25
 REST_SECONDS = 0.5  # between looks at the partitioning of the other programs
 # They are partitioned once the layout has been on the page for so long, because the user may be typing.
 REST_AFTER_SECONDS = 3.0
-_NEWEST, _REST, _SINCE = "programs", "rest_of_programs", "rest_of_programs_since"
+_NEWEST, _REST, _SINCE = "programs", "rest_of_programs", "layout_since"
 
 
 def programs_of(layout: Layout) -> tuple[str, ...]:
@@ -153,6 +155,14 @@ def show_rest(service: Inspection, layout: Layout, say_so: bool = True) -> None:
     st.fragment(_poll_rest, run_every=REST_SECONDS)(service, layout, say_so)
 
 
+def rests(layout: Layout, seconds: float) -> bool:
+    """Return whether the layout has been on the page for so long that the user is probably not typing."""
+    if st.session_state.get(_SINCE, (None, 0.0))[0] != layout:
+        st.session_state[_SINCE] = layout, time.monotonic()
+    since: float = st.session_state[_SINCE][1]
+    return time.monotonic() - since >= seconds
+
+
 def make_way() -> None:
     """Cancel the partitioning, because its process must first trace another model."""
     _newest().cancel()
@@ -160,6 +170,8 @@ def make_way() -> None:
 
 def _poll(service: Inspection, layout: Layout, totals: bool, words: str | None) -> None:
     programs = outcome(service, layout)
+    if programs.job is not None and programs.so_far is not None and not totals:
+        programs.job.wait(TOTALS_SECONDS)
     if programs.ended or (programs.so_far is not None and not totals):
         st.rerun()
     if words is not None:
@@ -170,13 +182,9 @@ def _poll(service: Inspection, layout: Layout, totals: bool, words: str | None) 
 
 
 def _poll_rest(service: Inspection, layout: Layout, say_so: bool) -> None:
-    waiting, since = st.session_state.get(_SINCE, (None, 0.0))
-    if waiting != layout:
-        since = time.monotonic()
-        st.session_state[_SINCE] = layout, since
     programs = asked.of(_REST).ask(
         service.programs(layout, now=False, platforms=chip_choice.platforms()),
-        start=time.monotonic() - since >= REST_AFTER_SECONDS,
+        start=rests(layout, REST_AFTER_SECONDS),
     )
     if programs.result is not None:
         st.rerun()
