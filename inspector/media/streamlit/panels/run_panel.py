@@ -49,7 +49,7 @@ def show(
     said = agreed + (plain(impossible or refused or "") or _estimate(service, plans, ran))
     as_help = not (agreed or impossible or refused)  # an estimate alone
     with st.container(horizontal=True, gap="small"):
-        clicked = st.button(
+        st.button(
             f"{'Compile' if compiles else 'Run'} again" if ran else label,
             help=said if as_help else None,
             key="run_button",
@@ -57,13 +57,12 @@ def show(
             icon=":material/play_arrow:",
             width="stretch",
             disabled=impossible is not None or rejected,
+            on_click=_start,  # before the page is drawn
+            args=(service, plans),
         )
         if ran and not compiles and not layout.trace and len(plans) == 1:
             help = "Run it again under JAX's profiler. *Time* then has its operations."
             buttons.draw("Profile", "profile_button", "timer", _profile, service, plans[0], help=help)
-    if clicked:
-        _start(service, plans)
-        st.rerun()
     if not as_help:
         st.caption(said)
     for shown in requests:
