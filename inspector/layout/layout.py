@@ -107,6 +107,10 @@ class Layout:
         Processes have equal shares of the devices. For a target, the processes are unknown until the
         compile, and the kind of local devices is unknown until a run.
         """
+        return self._mesh
+
+    @functools.cached_property
+    def _mesh(self) -> Mesh:
         machine = self.machine
         kind = None if self.is_local else "cpu"
         share = self.devices // self.processes

@@ -226,9 +226,9 @@ def _is_logical(layout: Layout) -> bool:
 def template_key(layout: Layout) -> str:
     """Return text that two layouts share if their template is the same."""
     # Mesh and rules change neither shapes nor constraints of a model with logical axes.
-    return replace(layout, donate=False).key(
-        *(("model", "sizes", "unconstrained") if _is_logical(layout) else ())
-    )
+    if _is_logical(layout):
+        return layout.key("model", "sizes", "unconstrained")
+    return replace(layout, donate=False).key()
 
 
 def template_of(layout: Layout, only: Collection[str] = ()) -> Template:

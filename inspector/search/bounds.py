@@ -154,7 +154,7 @@ class _Group:
     def _flops(self, shared: _Shared) -> dict[str, float]:
         """Return the least FLOPs of one device by operand type."""
         own: dict[str, float] = {}
-        for contraction in self._contractions:
+        for contraction in filter(lambda each: each.flops, self._contractions):
             idle = idle_axes(contraction, shared.split, shared.spec_of) - shared.everywhere
             flops = contraction.flops * contraction.runs / shared.ways((contraction.names,), idle=idle)
             own[contraction.dtype] = own.get(contraction.dtype, 0.0) + flops
@@ -268,12 +268,8 @@ def _seconds_per_byte(
     constants = default_constants(chip)
 
     @functools.cache
-    def link_of(axes: tuple[str, ...]) -> Link | NoLink:
-        return links_of(mesh, chip, [axes])[axes]
-
-    @functools.cache
     def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
-        link = link_of(axes)
+        link = _link_of(mesh, chip, axes)
         if isinstance(link, NoLink):
             return 0.0, 0.0
         cost = expected(op, _LARGE, link, constants)
@@ -281,6 +277,11 @@ def _seconds_per_byte(
         return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
 
     return per_byte
+
+
+@functools.lru_cache(_MOST_KNOWN)
+def _link_of(mesh: Mesh, chip: Chip, axes: tuple[str, ...]) -> Link | NoLink:
+    return links_of(mesh, chip, [axes])[axes]
 
 
 def _with_transfers(
