@@ -232,6 +232,7 @@ def test_an_edit_to_a_known_layout_calls_few_functions(page, monkeypatch):
         finally:
             sys.setprofile(None)
 
+    monkeypatch.setattr(improve_panel, "_AFTER_SECONDS", 0.0)
     for axes in ("data,tensor", "data,model"):
         page.type("field:axes", axes)
         with_programs(page)

@@ -13,6 +13,7 @@ from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Request
 from inspector.layout import Layout
 from inspector.layout.plan import plan
+from inspector.media.streamlit.panels import improve_panel
 from inspector.media.streamlit.session import planning
 from inspector.records import typed_json
 from inspector.records.snapshot import Collective, MatmulFlops, Program, Snapshot, Work
@@ -114,6 +115,29 @@ def test_collectives_follow_the_rules_without_a_run(open_page):
         assert any(one.value.startswith(said) for one in page.test.main.caption)
     page.open_panel("Memory")
     assert any("Estimated before a compile" in one.value for one in page.test.main.markdown)
+
+
+def test_effects_begin_once_the_layout_rests(open_page, monkeypatch):
+    started: list[Layout] = []
+
+    def effects(self, layout, program, chip, kinds=()) -> Request:
+        def start() -> FakeJob:
+            started.append(layout)
+            return FakeJob(())
+
+        return Request(f"effects {layout.key()}", start, layout=layout)
+
+    monkeypatch.setattr(Inspection, "effects", effects)
+    monkeypatch.setattr(improve_panel, "_AFTER_SECONDS", math.inf)
+    page = open_page(**SMALL)
+    page.open_panel("Communication")
+    wait(page)
+    page.test.run()
+    assert not started
+    monkeypatch.setattr(improve_panel, "_AFTER_SECONDS", 0.0)
+    page.test.run()
+    page.test.run()
+    assert len(started) == 1
 
 
 def test_the_train_state_of_a_plan_is_listed(open_page):
