@@ -107,36 +107,11 @@ class Layout:
         Processes have equal shares of the devices. For a target, the processes are unknown until the
         compile, and the kind of local devices is unknown until a run.
         """
-        return self._mesh
-
-    @functools.cached_property
-    def _mesh(self) -> Mesh:
-        machine = self.machine
-        kind = None if self.is_local else "cpu"
-        share = self.devices // self.processes
-        return Mesh(
-            axes=tuple(
-                MeshAxis(name, size, "explicit" if name in self.explicit_axes else "auto")
-                for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
-            ),
-            devices=tuple(
-                process * DEVICE_NUMBERS_PER_PROCESS + device
-                for process in range(self.processes)
-                for device in range(share)
-            ),
-            processes=None if machine else tuple(place // share for place in range(self.devices)),
-            device_kind=machine.chip.title if machine else kind,
-            topology=machine.slice.shape if machine and machine.slice else None,
-            slice_index=self._slice_places(),
+        axes = tuple(
+            MeshAxis(name, size, "explicit" if name in self.explicit_axes else "auto")
+            for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
         )
-
-    def _slice_places(self) -> tuple[int, ...] | None:
-        """Return the slice of each device for several slices: one block of the mesh after another."""
-        slices = self.machine.slices if self.machine else 1
-        if slices == 1:
-            return None
-        share = self.devices // slices
-        return tuple(place // share for place in range(self.devices))
+        return _mesh(axes, self.processes, self.target)
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
@@ -177,3 +152,25 @@ def _plain(spec: Spec | Fsdp) -> str | list[list[str] | None]:
     if isinstance(spec, Fsdp):
         return print_row_spec(spec)
     return [list(axes) if axes else None for axes in spec]
+
+
+@functools.lru_cache(128)  # layouts share it, because it can have 100,000 devices
+def _mesh(axes: tuple[MeshAxis, ...], processes: int, target: str) -> Mesh:
+    machine = targets.parse(target) if targets.is_target(target) else None
+    devices = math.prod(axis.size for axis in axes)
+    share = devices // processes
+    slices = machine.slices if machine else 1
+    places = tuple(range(devices))
+    return Mesh(
+        axes=axes,
+        devices=tuple(
+            process * DEVICE_NUMBERS_PER_PROCESS + device
+            for process in range(processes)
+            for device in range(share)
+        ),
+        processes=None if machine else tuple(place // share for place in places),
+        device_kind=machine.chip.title if machine else None if target == LOCAL else "cpu",
+        topology=machine.slice.shape if machine and machine.slice else None,
+        # One block of the mesh after another.
+        slice_index=None if slices == 1 else tuple(place // (devices // slices) for place in places),
+    )

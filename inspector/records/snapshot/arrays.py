@@ -88,8 +88,8 @@ class Mesh(Record):
     """
 
     axes: tuple[MeshAxis, ...]
-    devices: tuple[NonNegativeInt, ...]
-    processes: tuple[NonNegativeInt, ...] | None = None
+    devices: tuple[NonNegativeInt, ...] = field(hash=False)
+    processes: tuple[NonNegativeInt, ...] | None = field(default=None, hash=False)
     device_kind: str | None = None
     abstract: bool = field(default=False, metadata=OMIT_DEFAULT)
     # Of thousands of devices. `devices` is enough for the hash.
