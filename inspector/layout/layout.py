@@ -107,8 +107,13 @@ class Layout:
         Processes have equal shares of the devices. For a target, the processes are unknown until the
         compile, and the kind of local devices is unknown until a run.
         """
+        return self._mesh
+
+    @functools.cached_property
+    def _mesh(self) -> Mesh:
+        explicit = self.explicit_axes
         axes = tuple(
-            MeshAxis(name, size, "explicit" if name in self.explicit_axes else "auto")
+            MeshAxis(name, size, "explicit" if name in explicit else "auto")
             for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
         )
         return _mesh(axes, self.processes, self.target)
