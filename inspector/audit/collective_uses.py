@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from inspector.audit.context import AuditContext, finding
 from inspector.records.snapshot import Collective, CollectiveUse, Finding, Program
+from inspector.records.statistics import sum_known
 from inspector.sharding.traffic import lines_text, wire_bytes_of_run
 from inspector.text.formatting import and_text, bytes_text, counted
 from inspector.text.program_names import subject
@@ -19,9 +20,8 @@ def condition_findings(context: AuditContext) -> Iterator[Finding]:
         largest = collectives[0]
         group = f"all {largest.group_size} devices" if largest.group_size else "devices"
         message = (
-            f"{subject(program.name)} runs {_named(collectives)} in the condition of a loop"
-            f"{_at(largest)}. In each iteration {group} wait for each other, and all go on until the last "
-            "one ends."
+            f"{subject(program.name)} runs {_named(collectives)} in the condition of a loop. In each "
+            f"iteration {group} wait for each other, and all go on until the last one ends."
         )
         yield finding(
             "note", CONDITION, message, collective=largest.name,
@@ -32,11 +32,10 @@ def condition_findings(context: AuditContext) -> Iterator[Finding]:
 def callback_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per program that gathers an array for a function on the host."""
     for program, collectives in _used(context, "callback"):
-        largest = collectives[0]
+        largest, whole = collectives[0], sum_known(c.payload_bytes for c in collectives)
         message = (
-            f"{subject(program.name)} gathers a whole array for a callback on the host: {_named(collectives)}"
-            f"{_at(largest)}, {bytes_text(largest.payload_bytes)} on every device. One of them copies it "
-            "to the host."
+            f"{subject(program.name)} gathers a whole array for a callback on the host: "
+            f"{_named(collectives)}, {bytes_text(whole)} on every device. One of them copies it to the host."
         )
         yield finding(
             "warning", CALLBACK, message, collective=largest.name,
@@ -55,8 +54,8 @@ def accumulation_findings(context: AuditContext) -> Iterator[Finding]:
         least = sum(c.wire_bytes_per_device or 0 for c in repeated)
         times = max(collective.executions or 0 for collective in repeated)
         message = (
-            f"{subject(program.name)} runs {_named(repeated)} in each of {times} iterations of a loop"
-            f"{_at(repeated[0])}, only to add the result to a sum. {bytes_text(sent)} leave each device; "
+            f"{subject(program.name)} runs {_named(repeated)} in each of {times} iterations of a loop, "
+            f"only to add the result to a sum. {bytes_text(sent)} leave each device; "
             f"one reduction after the loop sends {bytes_text(least)}."
         )
         remedy = (
@@ -86,11 +85,6 @@ def _used(context: AuditContext, use: CollectiveUse) -> Iterator[tuple[Program, 
 
 
 def _named(collectives: list[Collective]) -> str:
-    largest = collectives[0]
-    if len(collectives) == 1:
-        return largest.name
-    return and_text([largest.name, counted(len(collectives) - 1, "other")])
-
-
-def _at(collective: Collective) -> str:
-    return f" at {lines_text(collective)}" if collective.source else ""
+    largest, others = collectives[0], len(collectives) - 1
+    named = f"{largest.name} at {lines_text(largest)}" if largest.source else largest.name
+    return and_text([named, counted(others, "other")]) if others else named

@@ -292,20 +292,31 @@ class _Use:
             return "temporary"
         if any(self._communicates(self._instructions[writer][1]) for writer in buffer.writers[:1]):
             return "collective"
-        written = {phase for writer in buffer.writers for phase in self._phases_around(writer, before=True)}
-        read = {phase for reader in buffer.readers for phase in self._phases_around(reader, before=False)}
+        written = self._phases_of_work(buffer.writers, before=True)
+        read = self._phases_of_work(buffer.readers, before=False)
         # The backward pass writes no activation: sums that it fills can begin with zeros of the forward pass.
         if "forward" in written and not written & BACKWARD and read & BACKWARD:
             return "activation"
-        return "gradient" if written & BACKWARD and "optimizer" in read else "temporary"
+        whole_numbers = buffer.shape is not None and buffer.shape.dtype.startswith(("s", "u", "pred"))
+        updates = written & BACKWARD and "optimizer" in read and not whole_numbers
+        return "gradient" if updates else "temporary"
+
+    def _phases_of_work(self, positions: Sequence[int], before: bool) -> set[Phase]:
+        """Return the phases of instructions. A loop only passes a value on: its body reads and writes it."""
+        work = (at for at in positions if self._instructions[at][1].does != "while")
+        return {phase for at in work for phase in self._phases_around(at, before)}
 
     def _phases_around(self, position: int, before: bool) -> set[Phase]:
-        """Return the phase of an instruction, or else those of its operands or of the users of its result."""
+        """Return the phase of an instruction, or else those of its operands or of the users of its result.
+
+        Of an operand, the writers before it count: later values can take the same memory.
+        """
         own = self._phase(position)
         if own != "unknown":
             return {own}
         if before:
-            return {self._phase(at) for buf in self._read.get(position, ()) for at in buf.writers}
+            every = [at for buf in self._read.get(position, ()) for at in buf.writers]
+            return set(map(self._phase, [at for at in every if at < position] or every))
         return {self._phase(at) for buf in self._written.get(position, ()) for at in buf.readers}
 
     def _communicates(self, instruction: Instruction) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import inspector
 from inspector import hlo
@@ -410,6 +410,33 @@ def test_what_is_alive_is_never_more_than_what_a_job_needs() -> None:
         assert fit.need.at_least == (alive > needed) or need.at_least
         shown = assess(dataclasses.replace(known, most_alive_bytes=alive), chip).memory
         assert shown is not None and shown.peak_bytes == sum(shown.parts.values()) == max(alive, needed)
+
+
+def test_a_loop_that_only_passes_a_value_on_writes_and_reads_nothing() -> None:
+    """Two scans of the forward pass keep values; the loops of the backward pass carry these, and one copy.
+
+    Indices that the backward pass makes and the optimizer reads are no gradient.
+    """
+    mesh = Mesh(np.array(jax.devices()[:2]), ("d",))
+    rows = NamedSharding(mesh, PartitionSpec("d"))
+
+    def step(weights, x, chosen):
+        def loss(weights):
+            layer = lambda rows, weight: (jnp.tanh(rows @ weight), None)  # noqa: E731
+            values = jax.lax.scan(layer, x, weights)[0]
+            picked = jnp.take_along_axis(values, chosen[:, None], axis=1)
+            return jnp.sum(jnp.square(values)) + jnp.sum(jnp.square(picked))
+
+        return weights - 0.1 * jax.grad(loss)(weights)
+
+    types = (((3, 32, 32), "float32", None), ((64, 32), "float32", rows), ((64,), "int32", rows))
+    arguments = [jax.ShapeDtypeStruct(shape, dtype, sharding=on) for shape, dtype, on in types]
+    (module,) = hlo.parser.parse(jax.jit(step).lower(*arguments).compile().as_text())
+    use = memory_use(Analysis(module))
+    assert use is not None
+    kept = [value for value in use.values if value.group == "activation"]
+    assert sum(value.bytes for value in kept if value.shape == "f32[3,32,32]") >= 3 * 32 * 32 * 4
+    assert all(value.shape.startswith("f32") for value in use.values if value.group == "gradient")
 
 
 def test_a_sum_of_the_backward_pass_that_begins_with_zeros_is_no_activation() -> None:

@@ -390,9 +390,11 @@ def interval(_evidence: Evidence, *, low: str, middle: str, high: str = "", **_r
     return seconds(low) <= seconds(middle) and (not high or seconds(middle) <= seconds(high))
 
 
-def in_loop(evidence: Evidence, *, times: str, **_rest: str) -> bool:
-    """Accept if a collective runs this often."""
-    return any(one.executions == int(times) for one in evidence.collectives)
+def in_loop(evidence: Evidence, *, name: str, times: str, line: str | None = None, **_rest: str) -> bool:
+    """Accept if the collective of this name is of this line, and one runs this often."""
+    return any(one.executions == int(times) for one in evidence.collectives) and any(
+        one.name == name and (line is None or line in one.lines) for one in evidence.collectives
+    )
 
 
 def failed(evidence: Evidence, **_rest: str) -> bool:
