@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9416,
+    "answers": 9420,
     "assessment": 1470,
     "audit": 4386,
     "compare": 5039,
@@ -28,7 +28,7 @@ MOST_LINES = {
     "prediction": 3781,
     "readers": 5077,
     "recording": 3653,
-    "records": 4057,
+    "records": 4060,
     "search": 3686,
     "sharding": 2393,
     "testing": 281,

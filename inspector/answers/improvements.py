@@ -154,11 +154,15 @@ def _rank(mistake: Sequence[Finding], snapshot: Snapshot, by_memory: bool) -> tu
 
 
 def mistakes(listed: Sequence[Finding]) -> list[list[Finding]]:
-    """Return the findings of one mistake together, the one that saves the most first."""
+    """Return the findings of one mistake on one mesh together, the one that saves the most first.
+
+    A device of another mesh saves other bytes, and another PartitionSpec shards its arrays.
+    """
     groups: dict[object, list[Finding]] = {}
     for number, finding in enumerate(listed):
         family = _FAMILIES.get(finding.code) if finding.bytes and finding.arrays else None
-        groups.setdefault(number if family is None else (finding.level, family), []).append(finding)
+        key = number if family is None else (finding.level, family, finding.mesh)
+        groups.setdefault(key, []).append(finding)
     # One that names its array explains more than one about many small arrays.
     return [
         sorted(group, key=lambda finding: (len(finding.arrays or ()) != 1, -(finding.bytes or 0)))

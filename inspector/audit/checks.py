@@ -378,7 +378,7 @@ def audit(snapshot: Snapshot) -> tuple[Finding, ...]:
             if snapshot.other_meshes:
                 where = f"mesh {number} ({one_mesh_text(mesh)})" if mesh.axes else one_mesh_text(mesh)
                 message = f"On {where}: {finding.message}"
-                finding = replace(finding, message=message)
+                finding = replace(finding, message=message, mesh=number - 2 if number > 1 else None)
             if context.in_elements:
                 finding = replace(finding, bytes=None)
             ranked.append((rank, finding))

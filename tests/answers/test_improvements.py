@@ -19,7 +19,19 @@ from inspector.machines import hardware
 from inspector.media import report
 from inspector.media.terminal import render
 from inspector.records.assessment import Assessment, MemoryNeed
-from inspector.records.snapshot import Change, Collective, Effects, Finding, LayoutCost, Program
+from inspector.records.snapshot import (
+    Array,
+    Change,
+    Collective,
+    Effects,
+    Finding,
+    LayoutCost,
+    Mesh,
+    MeshAxis,
+    Program,
+    Snapshot,
+    Source,
+)
 from inspector.text.formatting import bytes_text
 from inspector.tracing.model.abstract import abstract_state
 from tests.compare import glances
@@ -298,3 +310,37 @@ def test_traffic_is_a_cost_that_orders_findings() -> None:
     assert [row.message for row in improvements.ranked(replace(known, effects=None), listed)] == [
         "failed", "traffic", "more bytes", "few bytes",
     ]  # fmt: skip
+
+
+def test_savings_are_those_of_one_mesh() -> None:
+    """A teacher on devices 0 to 3 and a student on 4 to 7: no device has arrays of both."""
+    student, teacher = Mesh((MeshAxis("data", 4),), (4, 5, 6, 7)), Mesh((MeshAxis("model", 4),), (0, 1, 2, 3))
+    held = {"sp/emb": 2**18, "sp/up": 2**19, "mom/up": 2**19, "p/emb": 2**20, "p/out": 2**19}
+    arrays = tuple(
+        Array(
+            path,
+            "other",
+            (256, size // 1024),
+            "float32",
+            spec=(None, None),
+            shard_shape=(256, size // 1024),
+            bytes=size,
+            bytes_per_device=size,
+            replicas=4,
+            mesh=0 if path.startswith("p/") else None,
+        )
+        for path, size in held.items()
+    )
+    snapshot = Snapshot(Source("capture", None, "2026-01-01"), None, student, arrays, other_meshes=(teacher,))
+    rows = improvements.ranked(snapshot, audit.audit(snapshot))
+    replicated = {
+        frozenset(path for finding in row.findings for path in finding.arrays or ()): row
+        for row in rows
+        if row.findings[0].arrays
+    }
+    on_teacher = {"p/emb", "p/out"}
+    assert set(replicated) == {frozenset(on_teacher), frozenset(held.keys() - on_teacher)}
+    for paths, row in replicated.items():
+        saved = sum(held[path] for path in paths) * 3 // 4
+        assert bytes_text(saved) in row.gain
+        assert {finding.mesh for finding in row.findings} == {0 if paths == on_teacher else None}

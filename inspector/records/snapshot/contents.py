@@ -159,6 +159,7 @@ class Finding(Record):
       needed: Bytes of memory that the program needs on one device. None if it fits, or if unknown.
       available: Bytes of memory of one device. None if the program fits, or if unknown.
       compiler: The compiler's message. None if no compiler rejected the program.
+      mesh: The mesh that an audit found it on, as in `Array.mesh`. None for the Snapshot's `mesh` or none.
     """
 
     level: Level
@@ -188,6 +189,7 @@ class Finding(Record):
     needed: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     available: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     compiler: str | None = field(default=None, metadata=OMIT_NONE)
+    mesh: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)

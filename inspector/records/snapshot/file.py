@@ -10,7 +10,7 @@ from inspector.files import output, strict_json
 from inspector.records import typed_json
 from inspector.records.collectives import OPERATIONS
 from inspector.records.snapshot.arrays import Array, Mesh, Spec
-from inspector.records.snapshot.contents import FORMAT, VERSION, Reshard, Snapshot
+from inspector.records.snapshot.contents import FORMAT, VERSION, Finding, Reshard, Snapshot
 from inspector.records.snapshot.memory_use import MemoryUse
 from inspector.records.snapshot.programs import Collective, Program
 from inspector.records.typed_json import LARGEST
@@ -92,8 +92,9 @@ def _check_other_meshes(snapshot: Snapshot, what: str) -> None:
     for i, mesh in enumerate(snapshot.other_meshes):
         _check_mesh(mesh, f"{what}: other_meshes[{i}]")
     count = len(snapshot.other_meshes)
-    records: dict[str, Iterable[Array | Program]] = {
+    records: dict[str, Iterable[Array | Program | Finding]] = {
         "arrays": snapshot.arrays,
+        "findings": snapshot.findings,
         "programs": snapshot.programs,
         "propagated": snapshot.partitioned or (),
     }
