@@ -10,7 +10,7 @@ MOST_LINES = {
     "answers": 9420,
     "assessment": 1470,
     "audit": 4386,
-    "compare": 5039,
+    "compare": 5041,
     "compiled": 3248,
     "compiling": 1155,
     "figures": 7507,

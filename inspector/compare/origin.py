@@ -6,6 +6,7 @@ from inspector.files.sources import SOURCES
 from inspector.machines import targets
 from inspector.records.snapshot import ArgumentUse, Snapshot
 from inspector.records.statistics import sum_known
+from inspector.sharding.once import once_per_snapshot
 
 
 def text(snapshot: Snapshot) -> str:
@@ -32,6 +33,7 @@ def sizes(snapshot: Snapshot) -> dict[str, str] | None:
     }
 
 
+@once_per_snapshot
 def parameters(snapshot: Snapshot) -> int | None:
     """Return the number of parameters of the model, or None if it is unknown.
 

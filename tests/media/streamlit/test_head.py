@@ -241,4 +241,4 @@ def test_an_edit_to_a_known_layout_calls_few_functions(page, monkeypatch):
     monkeypatch.setattr(ScriptRunner, "_run_script", counted)
     page.type("field:axes", "data,tensor")
     assert calls["show"], "the page was drawn while its calls were counted"
-    assert calls.total() <= 1560, calls.most_common(20)
+    assert calls.total() <= 1530, calls.most_common(20)

@@ -202,8 +202,8 @@ def _draw_title(snapshot: Snapshot, state: str, compared: str) -> DeltaGenerator
 def _explain(*rows: Facts) -> None:
     """Draw the menu with the meaning of each figure. A button at each of them would fill the page."""
     with st.popover("Help", icon=":material/help:", type="tertiary"):
-        for fact in (fact for row in rows for fact in row.facts if fact.help):
-            st.markdown(f"**{plain(fact.label)}**: {plain(fact.help or '')}")
+        facts = [fact for row in rows for fact in row.facts if fact.help]
+        st.markdown("\n\n".join(f"**{plain(fact.label)}**: {plain(fact.help or '')}" for fact in facts))
 
 
 def show_opened(name: str, snapshot: Snapshot) -> None:
