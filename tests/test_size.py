@@ -25,7 +25,7 @@ MOST_LINES = {
     "media": 14828,
     "model": 429,
     "partition": 4653,
-    "prediction": 3781,
+    "prediction": 3778,
     "readers": 5077,
     "recording": 3653,
     "records": 4060,

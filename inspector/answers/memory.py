@@ -1,6 +1,6 @@
 """Memory of one device: whether the layout fits a chip, what each program needs, and duplicated bytes."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
@@ -27,7 +27,7 @@ from inspector.machines import targets
 from inspector.machines.hardware import Chip
 from inspector.prediction import memory
 from inspector.prediction.evidence import for_chip
-from inspector.prediction.memory import UNEXPLAINED, Basis, Breakdown, Fit
+from inspector.prediction.memory import Basis, Breakdown, Fit
 from inspector.prediction.step_program import step_program
 from inspector.records.assessment import MemoryNeed
 from inspector.records.snapshot import LiveValue, MemoryUse, Snapshot
@@ -310,23 +310,23 @@ def _numbers(programs: Sequence[Breakdown]) -> Folded:
     note = [text(total, quiet=True) for total in totals if total]
     listed = [dict(rows(program)) for program in programs]
     names = _in_order([list(numbers) for numbers in listed])
+    known = list(zip(programs, listed, strict=True))
     cells: tuple[tuple[Cell, ...], ...] = tuple(
-        (name, *(numbers.get(name, _missing(name, numbers)) for numbers in listed)) for name in names
+        (name, *(numbers.get(name, _missing(name, program)) for program, numbers in known)) for name in names
     )
     headings = columns("Part", *(Column(title(program.program), "bytes") for program in programs))
     table = Table("memory_table", headings, cells)
     return Folded("All numbers, in bytes on one device", (*note, table))
 
 
-def _missing(name: str, numbers: Mapping[str, int | None]) -> int | None:
+def _missing(name: str, program: Breakdown) -> int | None:
     """Return the bytes of a part that a program lacks: 0, or None if it is unknown.
 
-    That is so of a peak, and of all parts of arguments or results of which none was matched.
+    That is so of a peak, and of each group if an argument or result matches no array: it can be of any group.
     """
-    whole = name.partition(":")[0]
-    unmatched = numbers.get(f"{whole}: {UNEXPLAINED}", 0)
-    unknown = name == "Peak" or (unmatched != 0 and unmatched == numbers[whole])
-    return None if unknown else 0
+    inside = {"Arguments": program.arguments, "Outputs": program.outputs}.get(name.partition(":")[0], ())
+    unmatched = any(part.group is None and (part.arrays or part.bytes is None) for part in inside)
+    return None if unmatched or name == "Peak" else 0
 
 
 def _in_order(lists: Sequence[Sequence[str]]) -> list[str]:

@@ -17,7 +17,7 @@ from inspector.sharding import memory_kinds, totals
 from inspector.sharding.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.sharding.meshes import is_emulated
 
-UNEXPLAINED = "not matched with arrays"
+UNEXPLAINED = "not matched with arrays, of any group or none"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
 CONSTANTS = USE_GROUPS["constant"]
 NEEDED = "needed, according to the compiler"
@@ -39,9 +39,9 @@ STATE_AND_BATCH = (*totals.STATE_GROUPS, "batch")
 class GroupBytes:
     """Bytes on one device of a program's arguments or outputs in one group of arrays.
 
-    `group` is None for the rest of the compiler's figure, such as a random key, a loss, pointers of a tuple
-    and alignment. `arrays` is then 0. `in_host` arrays are in host memory, which the compiler for emulated
-    devices counts as device memory.
+    `group` is None for the rest of the compiler's figure: `arrays` that are none of the Snapshot, such as a
+    random key or a parameter in another sharding, pointers of a tuple, and alignment. `in_host` arrays are
+    in host memory, which the compiler for emulated devices counts as device memory.
     """
 
     group: str | None
@@ -463,10 +463,6 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
     by_path, mesh = {array.path: array for array in snapshot.arrays}, snapshot.mesh_of(program)
     sizes: dict[tuple[str, bool], list[int]] = defaultdict(list)
     used = [sharding for sharding in program.shardings if sharding.role == role and sharding.used]
-    paths = {sharding.path for sharding in used}
-    if role == "input" and paths - by_path.keys() and by_path.keys() - paths:
-        # One of the other arrays can be an argument with another sharding.
-        return (GroupBytes(None, 0, counted),)
     for sharding in used:
         array = by_path.get(sharding.path)
         if array is None:
@@ -484,8 +480,9 @@ def _parts(snapshot: Snapshot, program: Program, role: str, counted: int | None)
     ]
     rest = None if counted is None else counted - sum(part.bytes or 0 for part in parts)
     if rest is not None and rest < 0:  # more than the whole: a compiler packs an array tighter than its dtype
-        return (GroupBytes(None, 0, counted),)
-    return (*parts, *([] if rest == 0 else [GroupBytes(None, 0, rest)]))
+        return (GroupBytes(None, len(used), counted),)
+    unmatched = sum(sharding.path not in by_path for sharding in used)
+    return (*parts, *([] if rest == 0 else [GroupBytes(None, unmatched, rest)]))
 
 
 def _donatable(snapshot: Snapshot, program: Program) -> int | None:

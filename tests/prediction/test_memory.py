@@ -16,6 +16,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import inspector
 from inspector import hlo
 from inspector import layout as layouts
+from inspector.answers import memory as memory_section
+from inspector.answers.section import Folded, Table
 from inspector.assessment import assess
 from inspector.compiled.memory_use import memory_use
 from inspector.compiling.compiled_program import CompiledProgram
@@ -92,7 +94,7 @@ def test_breakdown_of_a_run(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for program in ("train_step", "apply"):
         assert memory.UNEXPLAINED not in [part.name for part in programs[program].arguments]
     key = jax.eval_shape(lambda: jax.random.key(0))
-    assert programs["init"].arguments == (GroupBytes(None, 0, key.dtype.itemsize),)
+    assert programs["init"].arguments == (GroupBytes(None, 1, key.dtype.itemsize),)
     step = {part.group: part.bytes for part in programs["train_step"].arguments}
     for group in ("params", "opt_state", "other"):
         arrays = [array for array in snapshot.arrays if array.group == group]
@@ -212,7 +214,7 @@ def test_program_can_shard_an_array_differently() -> None:
     )
 
 
-def test_arguments_in_another_sharding_than_the_arrays_leave_the_split_unknown() -> None:
+def test_an_argument_in_another_sharding_than_the_arrays_is_of_any_group() -> None:
     """The first compile of a step gets whole parameters, of which only one keeps its sharding afterwards."""
     device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     shapes = [jax.ShapeDtypeStruct((8, 8), "float32", sharding=device)] * 2
@@ -230,7 +232,35 @@ def test_arguments_in_another_sharding_than_the_arrays_leave_the_split_unknown()
         ),
     )
     snapshot = dataclasses.replace(samples.snapshot(mesh, arrays), programs=(program,))
-    assert memory.breakdown(snapshot, program).arguments == (GroupBytes(None, 0, 512),)
+    analysed = memory.breakdown(snapshot, program)
+    assert analysed is not None and analysed.arguments == (
+        GroupBytes("params", 1, 256),
+        GroupBytes(None, 1, 256),
+    )
+
+
+def test_a_group_is_unknown_only_if_an_argument_matches_no_array() -> None:
+    """Beside a program that takes a batch, one without any has 0 B; an unmatched argument can be one."""
+    mesh = samples.mesh(x=4)
+    snapshot = samples.snapshot(mesh, (samples.array("params/w", (8, 8), (None, None), mesh),))
+    batch = samples.array("batch/x", (8, 8), (None, None), mesh)
+    snapshot = dataclasses.replace(snapshot, arrays=(*snapshot.arrays, batch))
+    taken = {"both": ("params/w", "batch/x"), "one": ("params/w",), "other": ("params/w", "other/input/x")}
+    programs = tuple(
+        Program(
+            name,
+            memory=Memory(arguments=256 * len(paths), outputs=0, aliased=0, temporaries=0),
+            shardings=tuple(ProgramArray("input", path, None, (None, None), None) for path in paths),
+        )
+        for name, paths in taken.items()
+    )
+    snapshot = dataclasses.replace(snapshot, programs=programs)
+    numbers = memory_section.programs(snapshot, None)[-1]
+    assert isinstance(numbers, Folded)
+    table = numbers.blocks[-1]
+    assert isinstance(table, Table)
+    (row,) = (cells for cells in table.rows if cells[0] == "Arguments: batch")
+    assert row[1:] == (256, 0, None)
 
 
 @pytest.mark.parametrize("got", [(("y",), None), (("x",),), ((), ("x",)), (("x",), None)])
