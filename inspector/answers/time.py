@@ -83,10 +83,13 @@ def how_computed(snapshot: Snapshot, model: Modelled) -> tuple[Block, ...]:
         reason = "the program does not fit into the memory of a device, so the compiler produced none"
         return (unknown.unknown(f"The step time of {noun(model.program)} is unknown: {reason}."),)
     machine = f"{counted(model.devices, 'device')} of {model.chip.title}"
-    known = [
-        f"Repeated matrix products: {wasted_text(model)}. The program before partitioning does not have this "
-        "share of the FLOPs of all devices: several devices do the same work, because arrays are replicated."
-    ] * bool(model.wasted)
+    known = []
+    if model.wasted:
+        known.append(
+            f"Repeated matrix products: {wasted_text(model)}. The program before partitioning does not have "
+            "this share of the FLOPs of all devices: several devices do the same work, because arrays are "
+            "replicated."
+        )
     if model.utilisation is not None:
         known.append(
             f"Utilization: at most {share_text(model.utilisation)} of the peak FLOPs of all devices, in the "

@@ -497,21 +497,16 @@ class _Reader:
             return None
         name = self._program.name
         # The modules of a group, or of a block the block itself.
-        single = group.count == 1 and group.layers is None
-        heads = {
-            "/".join(keys[:end])
-            for tile in group.tiles
-            for path in tile.paths
-            for keys in (_segments(path)[self._depth :],)
-            for end in (range(1, len(keys) + 1) if single else (1,))
-        }
+        every_level = group.count == 1 and group.layers is None
+        paths = [_segments(path)[self._depth :] for tile in group.tiles for path in tile.paths]
+        heads = {head for path in paths for head in _prefixes(path)[: None if every_level else 1]}
         inside = [
             array
             for array in self._snapshot.arrays
             if array.group == "activation"
             and array.program in (None, name)
             and array.shape
-            and any(f"{_inner(array.path)}/".startswith(f"{head}/") for head in heads if head)
+            and any(f"{_inner(array.path)}/".startswith(f"{head}/") for head in heads)
         ]
         if not inside:
             return None
@@ -600,6 +595,11 @@ def _subject(role: str | None, collective: Collective, cutting: Iterable[str]) -
 
 def _segments(path: str) -> list[str]:
     return path.split("/")
+
+
+def _prefixes(keys: Sequence[str]) -> list[str]:
+    """Return the paths of the modules around the last key: `block`, `block/mlp`, `block/mlp/kernel`."""
+    return ["/".join(keys[:end]) for end in range(1, len(keys) + 1)]
 
 
 def _inner(path: str) -> str:

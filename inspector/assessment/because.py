@@ -109,7 +109,7 @@ def _also(step: Step, part: StepPart) -> str:
     what = f"{beginning[:1].lower()}{beginning[1:]}"
     if part.is_communication:
         what = f"waits for {_marked(part.axes) if part.axes else 'communication'}"
-        what += f"{' between slices' * (part.kind == 'between')} take"
+        what += " between slices take" if part.kind == "between" else " take"
     seconds = seconds_text(part.seconds)
     if step.kind == "at least":
         return f", and {what} at least {seconds}"
@@ -119,11 +119,11 @@ def _also(step: Step, part: StepPart) -> str:
 def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> str:
     seconds, run = seconds_text(part.seconds), run_of(assessment.program).removeprefix("one ")
     if not part.is_communication:
-        share = (
-            "" if step.kind == "at least" else f", {share_text(part.seconds / step.seconds, 0)} of the {run}"
-        )
         beginning = _work_words(part, step.kind == "measured")[1]
-        return f"{beginning} {'at least ' * (step.kind == 'at least')}{seconds}{share}{also}."
+        if step.kind == "at least":
+            return f"{beginning} at least {seconds}{also}."
+        share = share_text(part.seconds / step.seconds, 0)
+        return f"{beginning} {seconds}, {share} of the {run}{also}."
     names = _marked(part.axes) if part.axes else "Communication"
     if part.is_latency and step.kind != "at least":
         return f"Over {names}, {latency_text(part).removesuffix('.')}{also}."

@@ -122,8 +122,9 @@ class Question:
         """Whether an answer differs from the baseline. Answers that are all unknown do not differ."""
         verdicts: set[str] = {answer.verdict for answer in self.answers}
         known = verdicts & {"better", "worse", "different", "not distinguishable"}
-        others = verdicts - {"baseline", "equal"} and {answer.text for answer in self.answers}
-        return bool(known) or len(others) > 1
+        uncompared = verdicts - {"baseline", "equal"}
+        texts = {answer.text for answer in self.answers}
+        return bool(known) or (bool(uncompared) and len(texts) > 1)
 
     @property
     def unknown(self) -> bool:

@@ -123,9 +123,9 @@ class Predicted:
       outside: Why published runs say nothing about this program, as a clause. Its ends are bounds then.
       least: Lower bound of the step in seconds: its longest term at the peaks of the chip. Before a compile,
         communication does not count, which the compiler can change.
-      most: If the conditions of all loops of unknown trip count limit it, seconds with the most iterations.
-        If `outside`, seconds of the step if nothing overlaps, operations start slowly, and the prediction
-        is wrong by more than the worst one of a published run, the more the farther it is from these.
+      most: Upper bound of the step in seconds; None if there is none. It is known in two cases. All loops of
+        unknown trip count have a limit: the step at these limits. The program is `outside` of the checked
+        range: no overlap, slow starts, and a margin above the largest published error.
       each_iteration: What another iteration of each loop takes whose trip count is unknown.
       longest: The term that `least` consists of; None if that is what HBM reads and writes.
       experts: Whether the program has products of experts.
