@@ -7,10 +7,10 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9423,
+    "answers": 9424,
     "assessment": 1470,
     "audit": 4386,
-    "compare": 5042,
+    "compare": 5048,
     "compiled": 3248,
     "compiling": 1155,
     "figures": 7507,

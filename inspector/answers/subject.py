@@ -74,7 +74,8 @@ def of_model(snapshot: Snapshot) -> str:
     sizes = changed_sizes(layout_of(snapshot))
     name = "trained parameter" if origin.trains_some(snapshot) else "parameter"
     count = parameters_text(origin.parameters(snapshot), name)
-    if count and name == "parameter" and snapshot.layout is None and origin.can_have_more(snapshot):
+    more = name == "parameter" and origin.can_have_more(snapshot)
+    if count and snapshot.layout is None and (more or origin.takes_other_weights(snapshot)):
         count = f"at least {count}"
     return " · ".join(filter(None, (count, sizes)))
 

@@ -63,6 +63,12 @@ def can_have_more(snapshot: Snapshot) -> bool:
     )
 
 
+def takes_other_weights(snapshot: Snapshot) -> bool:
+    """Return whether a program takes weights that are no array of the Snapshot, and are not counted."""
+    paths = {array.path for array in snapshot.arrays}
+    return any(use == "weight" and path not in paths for path, use in _uses(snapshot).items())
+
+
 def _uses(snapshot: Snapshot) -> dict[str, ArgumentUse | None]:
     """Return the use of each input of a program, by path; a proved use counts before an unknown one."""
     uses: dict[str, ArgumentUse | None] = {}

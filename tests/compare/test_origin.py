@@ -53,3 +53,12 @@ def test_arrays_of_unknown_use_can_be_more_parameters() -> None:
         snapshot = _snapshot(*arrays, last="weight", first=first)
         assert origin.parameters(snapshot) == 6 and origin.can_have_more(snapshot) is more
         assert subject.of_model(snapshot).startswith("at least") is more
+
+
+def test_weights_that_are_no_recorded_array_are_not_left_out() -> None:
+    """A donated student is gone when its teacher is counted."""
+    for student, more in (("weight", True), ("data", False)):
+        uses: dict[str, ArgumentUse | None] = {"teacher": "weight", "step/input/student": student}
+        snapshot = _snapshot(("teacher", "params", 6), ("moment", "opt_state", 4), moment="moment", **uses)
+        assert origin.parameters(snapshot) == 6
+        assert subject.of_model(snapshot).startswith("at least") is more
