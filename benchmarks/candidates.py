@@ -10,7 +10,7 @@ from pathlib import Path
 from inspector import layout as layouts
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.inspection import Inspection
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.result import SearchProgress
 from inspector.search.run import Search
 from inspector.search.space import space_of
@@ -40,16 +40,16 @@ def report(cases: int | None = None, **fields: str) -> str:
         if progress.done:
             first.setdefault(progress.phase, time.perf_counter())
 
-    with tempfile.TemporaryDirectory() as folder, executors.local(1) as executor:
+    with tempfile.TemporaryDirectory() as folder, tasks.local(1) as executor:
         store = CompileCache(Path(folder) / "search.sqlite3")
         # The worker process starts and traces the model.
-        task.run("partition", [layout.to_json()], machine.chip.name)
+        tasks.run("partition", [layout.to_json()], machine.chip.name)
         search = Search(space, machine.chip, executor, 0, store=store, on_progress=note)
         began = time.perf_counter()
         try:
             found = search.run()
         finally:
-            task.close()
+            tasks.close()
     counts, whole = found.counts, ends["partition"] - began
     bounds, one = ends["bound"] - began, first["partition"] - began
     return (

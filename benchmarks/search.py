@@ -16,7 +16,7 @@ from inspector.compare.paired_times import ratios
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.own_model_registration import register_own
 from inspector.machines import targets
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.order import value
 from inspector.search.result import SearchResult, layout_of
 from inspector.search.run import Search
@@ -76,8 +76,8 @@ def problem(name: str, most: int = 100_000) -> str:
         state = service.state(layout).answer()
         space = space_of(layout, state, LOCKS.get(name, ()), VARIED.get(name, ()))
     chip = machine.chip if machine else None
-    with executors.local() as executor:
-        workers = executors.local_workers()
+    with tasks.local() as executor:
+        workers = tasks.local_workers()
         began = time.perf_counter()
         Search(space, chip, executor, 0, workers=workers).run()
         propagation = time.perf_counter() - began
@@ -124,4 +124,4 @@ def report(cases: int | None = None, most: int = 100_000) -> str:
     try:
         return "\n".join(problem(name, most) for name in list(PROBLEMS)[:cases])
     finally:
-        task.close()
+        tasks.close()

@@ -16,7 +16,7 @@ from benchmarks.search import PROBLEMS
 from inspector import layout as layouts
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.inspection import Inspection
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.result import SearchResult
 from inspector.search.run import Search
 from inspector.search.space import Space, space_of
@@ -69,14 +69,14 @@ def problem(name: str, locks: tuple[str, ...] = ()) -> str:
 
 
 def _search(space: Space, exhaustive: bool) -> tuple[SearchResult, float]:
-    machine, workers = space.layout.machine, executors.local_workers()
+    machine, workers = space.layout.machine, tasks.local_workers()
     assert machine is not None
     before = _processor_seconds()
-    with tempfile.TemporaryDirectory() as folder, executors.local(workers) as executor:
+    with tempfile.TemporaryDirectory() as folder, tasks.local(workers) as executor:
         store = CompileCache(Path(folder) / "search.sqlite3")
         search = Search(space, machine.chip, executor, 0, store=store, workers=workers, exhaustive=exhaustive)
         found = search.run()
-    task.close()  # then its workers count
+    tasks.close()  # then its workers count
     return found, _processor_seconds() - before
 
 

@@ -31,7 +31,7 @@ from inspector.jobs import compile_cache
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.inspection import Inspection
 from inspector.machines import targets
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.result import SearchProgress, SearchResult
 from inspector.search.run import Search
 from inspector.search.space import Space, space_of
@@ -81,7 +81,7 @@ class Trial:
         machine = self.space.layout.machine
         assert machine is not None
         counting = executor
-        if not isinstance(executor, executors.ClusterExecutor):  # the search asks whether it is connected
+        if not isinstance(executor, tasks.ClusterExecutor):  # the search asks whether it is connected
             counting = _Counting(executor, self)
         try:
             return Search(
@@ -132,15 +132,15 @@ def killed_workers(space: Space, kills: int = KILLS, seed: int = 1) -> Count:
     """Kill worker processes of a search on this machine."""
 
     def kill(chosen: random.Random) -> None:
-        busy = [one.pid for one in task.workers() if one.busy] or [one.pid for one in task.workers()]
+        busy = [one.pid for one in tasks.workers() if one.busy] or [one.pid for one in tasks.workers()]
         if busy:
             processes.kill(chosen.choice(busy))
 
     count = Count("search: a worker is killed")
     try:
-        _trials(space, kills, seed, count, lambda folder: executors.local(2), lambda _: kill)
+        _trials(space, kills, seed, count, lambda folder: tasks.local(2), lambda _: kill)
     finally:
-        task.close()
+        tasks.close()
     return count
 
 
@@ -191,7 +191,7 @@ def _cluster_trials(
         cluster = Cluster(folder, workers=2)
         clusters.append(cluster)
         try:
-            with executors.dask(cluster.address) as executor:
+            with tasks.dask(cluster.address) as executor:
                 yield executor
         finally:
             cluster.close()
@@ -247,7 +247,7 @@ def _trials(
 
 def _continued(trial: Trial, expected: object, kept: int, whole: int) -> str | None:
     """Search again on this machine. Return what is wrong with its result or with what it computed."""
-    with executors.local(2) as executor:
+    with tasks.local(2) as executor:
         if facts(trial.run(executor)) != expected:
             return "the next search has another result"
     if trial.submitted > max(whole - kept, 0):

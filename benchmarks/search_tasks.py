@@ -18,7 +18,7 @@ from inspector import layout as layouts
 from inspector.jobs import compile_cache
 from inspector.jobs.compile_cache import CompileCache
 from inspector.machines import targets
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.text.errors import InvalidInput
 
 PAIRS = 25
@@ -59,19 +59,19 @@ def report(cases: int | None = None, **fields: str) -> str:
         try:
             with (
                 contextlib.closing(Cluster(Path(folder))) as cluster,
-                executors.dask(cluster.address) as executor,
+                tasks.dask(cluster.address) as executor,
             ):
-                compiled = timed(lambda: task.run(*request))
+                compiled = timed(lambda: tasks.run(*request))
                 taken = interleave(
-                    lambda: timed(executor.submit(task.run, *request).result),
-                    lambda: timed(lambda: task.run(*request)),
+                    lambda: timed(executor.submit(tasks.run, *request).result),
+                    lambda: timed(lambda: tasks.run(*request)),
                     cases or PAIRS,
                     warm_up=2,
                 )
-            answer = task.run(*request)
+            answer = tasks.run(*request)
             stored = _seconds_to_store(Path(folder))
         finally:
-            task.close()
+            tasks.close()
             if before is None:
                 del os.environ[compile_cache.FOLDER_VARIABLE]
             else:

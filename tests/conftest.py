@@ -58,7 +58,7 @@ settings.load_profile("house")
 # The files that take longest, the slowest first: 86 to 14 s. They come first, so that the test processes,
 # which run whole files, end at about the same time.
 LONGEST = (
-    "tracing/arrays/test_distributed.py",
+    "tracing/test_distributed.py",
     "compiling/test_compile_layout.py",
     "docs/test_documentation.py",
     "test_benchmarks.py",

@@ -16,7 +16,7 @@ PATHS = {
     "run": "tests/compiling/test_run_layout.py",
     "capture": "tests/recording/test_capture.py",
     "profile": "tests/compiling/test_profile.py",
-    "several processes": "tests/tracing/arrays/test_distributed.py",
+    "several processes": "tests/tracing/test_distributed.py",
     "propagation": "tests/partition",
     "recorded programs": "tests/jobs/program_run",
     "private names of JAX": "tests/jax_private",

@@ -65,7 +65,7 @@ TABLES: Mapping[str, Collection[str]] = {
 LISTED = 3
 # Lists of operations that compute in one way, to which a new one does not belong.
 PARTICULAR = {
-    "inspector/hlo/collective_names.py": "the reductions of JAX by their opcode",
+    "inspector/hlo/collective_requests.py": "the reductions of JAX by their opcode",
     "inspector/hlo/collective_uses.py": "what commutes with a sum",
     "inspector/hlo/loops.py": "the arithmetic of counters",
     "inspector/hlo/later_passes/reductions.py": "the arithmetic of offsets",

@@ -7,35 +7,35 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9424,
+    "answers": 9395,
     "assessment": 1470,
     "audit": 4386,
-    "compare": 5048,
-    "compiled": 3248,
+    "compare": 5036,
+    "compiled": 3249,
     "compiling": 1155,
-    "figures": 7507,
+    "figures": 7499,
     "files": 752,
     "guides": 1803,
-    "hlo": 10589,
+    "hlo": 10581,
     "jax_private": 2059,
-    "jobs": 5945,
+    "jobs": 5931,
     "layout": 3029,
     "learn": 2084,
     "machines": 2484,
-    "media": 14828,
+    "media": 14832,
     "model": 429,
     "partition": 4653,
     "prediction": 3778,
     "readers": 5077,
     "recording": 3653,
     "records": 4060,
-    "search": 3686,
-    "sharding": 2393,
+    "search": 3679,
+    "sharding": 2394,
     "testing": 281,
     "text": 558,
-    "tracing": 3331,
+    "tracing": 3330,
 }
-MOST_MODULES = 512
+MOST_MODULES = 499
 
 
 def test_no_package_grows() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 
-from inspector.answers import comparison, provenance
+from inspector.answers import comparison, subject
 from inspector.answers.section import (
     Block,
     Cell,
@@ -24,7 +24,7 @@ from inspector.assessment import memory_words
 from inspector.compare.amounts import Amount
 from inspector.compare.compared import compared
 from inspector.compare.question import mark
-from inspector.compare.questions.questions import StepMeasure, measures
+from inspector.compare.questions import StepMeasure, measures
 from inspector.figures.verdict_bars import verdict_bars
 from inspector.machines.hardware import Chip
 from inspector.records.assessment import Assessment, LayoutFigures
@@ -89,7 +89,7 @@ def _as_drawn(memory: StepMeasure, every: Sequence[Assessment]) -> StepMeasure:
 
 def of_report(named: Named, chip: Chip | None) -> tuple[Block, ...]:
     """Return the picture, which has its provenance if saved."""
-    return (_picture(of(named, chip), provenance.lines(named)),)
+    return (_picture(of(named, chip), subject.source_lines(named)),)
 
 
 def section(glance: Glance) -> Section:

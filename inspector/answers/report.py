@@ -2,16 +2,7 @@
 
 from collections.abc import Sequence
 
-from inspector.answers import (
-    arrays,
-    comparison,
-    glance,
-    provenance,
-    reshards,
-    screen,
-    subject,
-    whole_model,
-)
+from inspector.answers import arrays, comparison, glance, reshards, screen, subject, whole_model
 from inspector.answers.catalogue import Subject
 from inspector.answers.section import Block, Folded, Section, listing, text
 from inspector.assessment import assess
@@ -38,7 +29,7 @@ def beginning(named: Named, chip: Chip | None) -> tuple[Block, ...]:
 
 def source(named: Named) -> Section:
     """Return model, mesh, rules, target, versions and date of the Snapshots."""
-    lines = provenance.lines(named) if len(named) > 1 else (provenance.line(named[0][1]),)
+    lines = subject.source_lines(named) if len(named) > 1 else (subject.source_line(named[0][1]),)
     return Section("source", "Source and versions", (listing(*lines),))
 
 

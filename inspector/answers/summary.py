@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.answers.section import Facts, Text, text
 from inspector.records.snapshot import Snapshot
 from inspector.sharding.meshes import devices_of, meshes_text, number_of_devices
@@ -17,7 +17,7 @@ _TITLES = {"target": "Source", "date": "Created"}
 
 def facts(snapshot: Snapshot) -> Facts:
     """Return the source of the Snapshot and the size of its train state."""
-    known = provenance.facts(snapshot)
+    known = subject.source_facts(snapshot)
     first = ("target", "model", "mesh")
     ordered = {key: known[key] for key in (*first, *known)}
     labelled = [(_TITLES.get(key, key.capitalize()), value) for key, value in ordered.items()]

@@ -11,7 +11,7 @@ from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.records.snapshot import Array, Finding
 from inspector.sharding.folding import fold
 from inspector.sharding.rules import Rule, Trial, ledger
-from inspector.sharding.rules.disagreement import EXPLANATIONS, Cause, disagreements
+from inspector.sharding.rules.nnx import EXPLANATIONS, Cause, disagreements
 from inspector.sharding.rules.rule import rule_text, rule_words
 from inspector.text.formatting import and_text, counted
 

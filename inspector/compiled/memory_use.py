@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from inspector.hlo import collective_parts
+from inspector.hlo import collective_requests
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.attention_kernels import PlannedKernel
 from inspector.hlo.dataflow import CallFrame, Value
@@ -26,8 +26,7 @@ from inspector.records.snapshot import (
     UseGroup,
 )
 from inspector.records.typed_json import LARGEST
-from inspector.sharding.array_groups import USE_GROUPS
-from inspector.sharding.array_roles import group_of_input
+from inspector.sharding.array_groups import USE_GROUPS, group_of_input
 
 _KEY = re.compile(
     r"""\.(?P<name>[A-Za-z_]\w*+)"""
@@ -398,7 +397,9 @@ class _Use:
             return None
         if instruction.name not in self._parts:
             computation = self._module.by_name[name]
-            self._parts[instruction.name] = collective_parts.parts(self._analysis, computation, instruction)
+            self._parts[instruction.name] = collective_requests.parts(
+                self._analysis, computation, instruction
+            )
         parts = self._parts[instruction.name]
         # A start has the operands before the results.
         return parts[buffer.part % len(parts)] if parts else None

@@ -36,8 +36,8 @@ from inspector.records.job_report import JobReport
 from inspector.records.snapshot import Array, Finding, Memory, Program, Snapshot, Source, Spec
 from inspector.sharding.abstract import AbstractState
 from inspector.text.errors import InvalidInput, compiler_text, require_one_of
-from inspector.tracing.arrays.leaves import mesh_record
-from inspector.tracing.arrays.live_arrays import watched_arrays, with_spec
+from inspector.tracing.leaves import mesh_record
+from inspector.tracing.live_arrays import watched_arrays, with_spec
 from inspector.tracing.model.abstract import abstract_mesh, abstract_state, versions
 from inspector.tracing.model.build import Signature, axis_types, build_model, signatures, tracing
 from inspector.tracing.model.placeholder_devices import TRACED_DEVICE

@@ -44,8 +44,8 @@ from inspector.records.snapshot import (
 )
 from inspector.sharding.memory_kinds import BITS
 from inspector.text.errors import InvalidInput, shown
-from inspector.tracing.arrays.leaves import bytes_per_device, leaves_of, memory_of, named_spec, structure_of
-from inspector.tracing.arrays.live_arrays import agreed, gathered
+from inspector.tracing.leaves import bytes_per_device, leaves_of, memory_of, named_spec, structure_of
+from inspector.tracing.live_arrays import agreed, gathered
 from inspector.tracing.mlir.kernel_bodies import with_costs
 from inspector.tracing.model.build import Signature, argument_paths, first_used
 

@@ -20,8 +20,8 @@ from inspector.records.job_report import JobReport
 from inspector.records.snapshot import ExpertLoad, Snapshot, Source
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import bytes_text, counted
-from inspector.tracing.arrays.leaves import all_leaves, mesh_record
-from inspector.tracing.arrays.live_arrays import live_arrays, live_bytes, watched_arrays
+from inspector.tracing.leaves import all_leaves, mesh_record
+from inspector.tracing.live_arrays import live_arrays, live_bytes, watched_arrays
 from inspector.tracing.model.abstract import versions
 from inspector.tracing.model.build import first_inputs, model_and_mesh, refuse_too_large, signatures, tracing
 from inspector.tracing.model.state_specs import given_specs, with_patterns

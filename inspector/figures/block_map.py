@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import cells, frame, lattice, palette, ticks
+from inspector.figures import cells, frame, palette, ticks
 from inspector.figures.block_grid import (
     BY_DEFAULT,
     Arrangement,
@@ -20,7 +20,7 @@ from inspector.figures.block_grid import (
     split_dimensions,
     why_no_map,
 )
-from inspector.figures.lattice import Sheet
+from inspector.figures.cells import Sheet
 from inspector.figures.mesh_layout import coordinates_text, known_processes
 from inspector.records.snapshot import Array, Mesh
 from inspector.sharding import sharding_text
@@ -203,12 +203,12 @@ def layout(grid: BlockGrid, figure_width_px: float) -> MapLayout:
     highest = max(_MOST_HEIGHT_PX, width * 0.6)
     height = min(max(ratio * width, _LEAST_HEIGHT_PX), highest)
     alone = 1 in sheet.cells.shape
-    wrapped = lattice.wrap_narrow(
+    wrapped = cells.wrap_narrow(
         sheet,
         width,
         height,
         narrowest=_NARROWEST_ALONE_PX if alone else _NARROWEST_PX,
-        lowest=lattice.LOWEST_PX if alone else _NARROWEST_PX,
+        lowest=cells.LOWEST_PX if alone else _NARROWEST_PX,
     )
     if wrapped.wrapped is not None:
         remark = f"wrapped, {wrapped.line} blocks per {_LINE[wrapped.wrapped]}"
@@ -231,7 +231,7 @@ def layout(grid: BlockGrid, figure_width_px: float) -> MapLayout:
 def wrapped_height(sheet: Sheet, width_px: float) -> float:
     """Return the height of a wrapped sheet: square cells if text and page have room for them."""
     down, across = sheet.cells.shape
-    share = max(_MOST_HEIGHT_PX / down, lattice.LOWEST_PX)
+    share = max(_MOST_HEIGHT_PX / down, cells.LOWEST_PX)
     return float(min(width_px / across, share, _WRAPPED_ROW_PX) * down + sheet.rows.gaps_px)
 
 
@@ -258,15 +258,15 @@ def _notes(array: Array, mesh: Mesh, grid: BlockGrid) -> list[str]:
 def sheet_of(grid: BlockGrid) -> Sheet:
     """Return the cells of a grid, not wrapped."""
     rows, columns = (
-        lattice.side([[stop - start for start, stop in pieces] for pieces in side.cuts])
+        cells.side_of([[stop - start for start, stop in pieces] for pieces in side.cuts])
         for side in (grid.rows, grid.columns)
     )
-    return lattice.sheet(rows, columns)
+    return cells.sheet_of(rows, columns)
 
 
 def cell_text(
     grid: BlockGrid, numbers: Sequence[int], sheet: Sheet, columns: cells.Edges, rows: cells.Edges
-) -> lattice.CellTexts:
+) -> cells.CellTexts:
     """Return the devices of each block as a text for its cell."""
     room: list[tuple[float, float]] = [(0.0, 0.0)] * len(numbers)
     for row, (top, bottom) in enumerate(rows):
@@ -277,7 +277,7 @@ def cell_text(
     def form(words: Callable[[tuple[int, ...]], str]) -> Callable[[int], str]:
         return lambda cell: words(grid.holders[numbers[cell]]) if numbers[cell] >= 0 else ""
 
-    low = any(height < 2.6 * lattice.FONT_PX[1] for _, height in room)
+    low = any(height < 2.6 * cells.FONT_PX[1] for _, height in room)
     between = " " if low else "\n"
     forms = [
         form(lambda held: f"device{'s' * (len(held) > 1)}{between}{formatting.devices_text(held)}"),
@@ -286,7 +286,7 @@ def cell_text(
         form(lambda held: formatting.devices_text(held, most=1)),
         form(lambda held: str(held[0]) if len(held) == 1 else f"{held[0]} …"),
     ]
-    return lattice.fit_text(forms, range(len(numbers)), room)
+    return cells.fit_text(forms, range(len(numbers)), room)
 
 
 def _ticks(grid_side: GridSide, sheet: Sheet, name: str, edges: cells.Edges) -> ticks.Ticks:

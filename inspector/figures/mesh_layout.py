@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import cells, lattice, ticks
+from inspector.figures import cells, ticks
 from inspector.records.snapshot import Mesh
 from inspector.text import formatting
 
@@ -43,12 +43,12 @@ class MeshGrid:
     position: np.ndarray
     folded: tuple[int, ...] = ()
 
-    def sheet(self, mesh: Mesh) -> lattice.Sheet:
+    def sheet(self, mesh: Mesh) -> cells.Sheet:
         """Return the cells, numbered row by row, with gaps between groups."""
         rows, columns = (
-            lattice.side([[1.0] * mesh.shape[axis] for axis in axes]) for axes in (self.rows, self.columns)
+            cells.side_of([[1.0] * mesh.shape[axis] for axis in axes]) for axes in (self.rows, self.columns)
         )
-        return lattice.sheet(rows, columns)
+        return cells.sheet_of(rows, columns)
 
 
 def has_devices(mesh: Mesh) -> bool:
@@ -149,16 +149,16 @@ def alternate(dimensions: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(rows), tuple(columns)
 
 
-def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[lattice.Sheet, float, float, str]:
+def layout(grid: MeshGrid, mesh: Mesh, figure_width_px: float) -> tuple[cells.Sheet, float, float, str]:
     """Return (sheet, width, height, note) of a mesh in a figure of this width; a long side is wrapped."""
     width = figure_width_px - SIDES_PX
     unwrapped = grid.sheet(mesh)
-    sheet = lattice.wrap_narrow(
+    sheet = cells.wrap_narrow(
         unwrapped,
         width,
         _MOST_HEIGHT_PX + unwrapped.rows.gaps_px,
-        narrowest=_NARROWEST_PX if grid.rows else lattice.WRAPPED_CELL_PX,
-        lowest=lattice.LOWEST_PX,
+        narrowest=_NARROWEST_PX if grid.rows else cells.WRAPPED_CELL_PX,
+        lowest=cells.LOWEST_PX,
     )
     note = ""
     if sheet.wrapped == "columns":
@@ -200,7 +200,7 @@ def draw(
     positions = grid.position.reshape(-1).tolist()
     columns, rows = sheet.columns.edges(width), sheet.rows.edges(height)
     size = (min(b - a for a, b in columns), min(b - a for a, b in rows))
-    text = lattice.fit_text(forms, positions, [size] * len(positions))
+    text = cells.fit_text(forms, positions, [size] * len(positions))
     numbers = [int(values[position]) for position in positions]
     traces = [
         *cells.heatmaps(
@@ -253,7 +253,7 @@ def processes_text(mesh: Mesh) -> str:
     )
 
 
-def _borders(sheet: lattice.Sheet, columns: cells.Edges, rows: cells.Edges, owners: np.ndarray) -> go.Scatter:
+def _borders(sheet: cells.Sheet, columns: cells.Edges, rows: cells.Edges, owners: np.ndarray) -> go.Scatter:
     """Return thick lines between neighboring cells whose devices belong to different processes."""
     owner = np.where(sheet.cells >= 0, owners[sheet.cells], -1)
     lines = []
@@ -270,7 +270,7 @@ def _borders(sheet: lattice.Sheet, columns: cells.Edges, rows: cells.Edges, owne
 
 
 def _ticks(
-    mesh: Mesh, axes: tuple[int, ...], sheet: lattice.Sheet, side: str, edges: cells.Edges
+    mesh: Mesh, axes: tuple[int, ...], sheet: cells.Sheet, side: str, edges: cells.Edges
 ) -> ticks.Ticks:
     """Return mesh coordinates at the middle of the slots; for nested axes outer and inner, `0,1`."""
     if not axes:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from inspector.figures import cells, frame, labels, lattice, palette
+from inspector.figures import cells, frame, labels, palette
 from inspector.figures.mesh_layout import mesh_grid
 from inspector.guides.assembly import Assembled, Assembly, Stage, pieces
 from inspector.guides.processes import Exchanged, HostLocal, ProcessView
@@ -85,26 +85,26 @@ def tiles_figure(
     width = width_px - frame.PAD_PX - 16  # the margins of a map without tick labels
     across = max(1, min(across, len(tiles)))
     if across * _NARROWEST_TILE_PX > width:
-        across = lattice.line_length(across, int(width / _NARROWEST_TILE_PX))
+        across = cells.line_length(across, int(width / _NARROWEST_TILE_PX))
     down = -(-len(tiles) // across)
-    tile_px = (width - lattice.GAP_PX * (across - 1)) / across
+    tile_px = (width - cells.GAP_PX * (across - 1)) / across
     plan = (
         _plan_whole(tiles, tile_px)
         if whole
         else _plan(tiles, down, most_height_px / down - _LABEL_PX, tile_px)
     )
     row_sizes = [float(_LABEL_PX), *[plan.row_px * (stop - start) for start, stop in plan.rows]]
-    rows = lattice.side([[1.0] * down, row_sizes])
-    columns = lattice.side([[1.0] * across, [stop - start for start, stop in plan.columns]])
+    rows = cells.side_of([[1.0] * down, row_sizes])
+    columns = cells.side_of([[1.0] * across, [stop - start for start, stop in plan.columns]])
     height = down * sum(row_sizes) + rows.gaps_px
     row_edges, column_edges = rows.edges(height), columns.edges(width)
     numbers, texts = _fill(tiles, across, down, plan)
-    text = lattice.CellTexts(tuple(texts), plan.font_px)
+    text = cells.CellTexts(tuple(texts), plan.font_px)
     boxes = _boxes(len(tiles), across, plan, row_edges, column_edges)
     middles = [((left + right) / 2, (top + bottom) / 2) for left, right, top, bottom in boxes]
     figure = cells.map_figure(
         [
-            *cells.heatmaps(lattice.sheet(rows, columns), column_edges, row_edges, numbers, colors, text),
+            *cells.heatmaps(cells.sheet_of(rows, columns), column_edges, row_edges, numbers, colors, text),
             _labels(tiles, boxes),
             cells.hover_points(middles, [frame.hover(tile.hover) for tile in tiles]),
         ],
@@ -124,7 +124,7 @@ def _plan_whole(tiles: Sequence[PieceTile], tile_px: float) -> _Plan:
     height = min(max(tile_px * 0.6, low), high)
     long = [tile.text for tile in tiles if tile.block is not None]
     short = [_shortened(text) for text in long]
-    fitted = lattice.fit_text(
+    fitted = cells.fit_text(
         [long.__getitem__, short.__getitem__], range(len(long)), [(tile_px, height)] * len(long)
     )
     complete = list(fitted.texts) == long
@@ -164,7 +164,7 @@ def _plan(tiles: Sequence[PieceTile], down: int, room: float, tile_px: float) ->
         longest = max(texts, key=len, default="")
         widths = [(tile_px * (stop - start) / columns, row_px) for start, stop in ranges]
         repeated = [longest] * len(widths)
-        fitted = lattice.fit_text([repeated.__getitem__], range(len(widths)), widths)
+        fitted = cells.fit_text([repeated.__getitem__], range(len(widths)), widths)
         if all(fitted.texts):
             return _Plan(each_row, ranges, row_px, fitted.size_px, _written)
     # No text: one cell for each part that comes from one block.
@@ -438,7 +438,7 @@ def _across(assembly: Assembly) -> int:
     rows, columns = mesh_grid(assembly.mesh()).position.shape
     if rows > 1 or columns <= 4:
         return columns
-    return lattice.line_length(columns, math.isqrt(columns) + 2)
+    return cells.line_length(columns, math.isqrt(columns) + 2)
 
 
 _MOST_LOCAL_PX = 1200  # 64 rows of the largest request, and their labels

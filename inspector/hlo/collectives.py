@@ -6,11 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from inspector.hlo import collective_parts, ragged_rows, replica_groups, text
+from inspector.hlo import collective_requests, ragged_rows, replica_groups, text
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.asynchronous import begun, waits_at_once
-from inspector.hlo.collective_names import metadata_of, operation_of
-from inspector.hlo.collective_parts import request_of
+from inspector.hlo.collective_requests import metadata_of, operation_of, request_of
 from inspector.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
 from inspector.hlo.replica_groups import (
     Groups,
@@ -261,7 +260,7 @@ def _collective(
         written_groups=None if kept else _written(instruction)[:_LONGEST_GROUPS],
         network=_network(listed, mesh),
         axis_parts=parts,
-        parts=collective_parts.parts(analysis, computation, instruction),
+        parts=collective_requests.parts(analysis, computation, instruction),
         operation=operation_of(analysis, computation, instruction, metadata),
     )
 

@@ -17,8 +17,7 @@ from inspector.hlo.module import Module, Path, StepLimit, TooLong, reach
 from inspector.hlo.opcodes import ELEMENTWISE, MOVES, RUNS
 from inspector.records.collectives import BY_OPCODE
 from inspector.records.snapshot import ArgumentUse
-from inspector.sharding.array_groups import group_of_path
-from inspector.sharding.array_roles import GROUP_OF_USE
+from inspector.sharding.array_groups import GROUP_OF_USE, group_of_path
 
 # The kinds of operations that are followed from an operand of a collective, and more for the train state.
 _MOVES = MOVES | RUNS | {"collective"}

@@ -26,4 +26,4 @@ JOBS = {
 }
 
 # Connects the processes of a worker with several processes.
-MEET = "inspector.tracing.arrays.live_arrays:meet"
+MEET = "inspector.tracing.live_arrays:meet"

@@ -14,8 +14,8 @@ from inspector.guides.assembly import Assembled, Assembly, Contents, Piece, Stag
 from inspector.records import typed_json
 from inspector.records.collectives import BY_OPCODE
 from inspector.records.job_report import JobReport
-from inspector.tracing.arrays.leaves import Leaf
-from inspector.tracing.arrays.live_arrays import live_array
+from inspector.tracing.leaves import Leaf
+from inspector.tracing.live_arrays import live_array
 
 # Newer JAX versions end a message with the path of this file.
 _SOURCE = re.compile(r"(?<![\w.-])(?:/[\w.@+ -]+)+/(?=[\w.-]+\.py\b)")

@@ -13,8 +13,8 @@ from inspector.guides.processes import Exchanged, Held, HostLocal, ProcessView
 from inspector.records import typed_json
 from inspector.records.job_report import JobReport
 from inspector.sharding.placement import jax_entry
-from inspector.tracing.arrays.leaves import Leaf, index_bounds, mesh_record
-from inspector.tracing.arrays.live_arrays import gathered, live_array
+from inspector.tracing.leaves import Leaf, index_bounds, mesh_record
+from inspector.tracing.live_arrays import gathered, live_array
 
 # JAX 0.12 ends a message with the line of this file that called it.
 _SOURCE = re.compile(r"\s*This error occurs at source:.*", re.DOTALL)

@@ -67,13 +67,13 @@ def content(
 
 def picture(snapshots: Sequence[tuple[str, Snapshot]], chip: Chip | None, width_px: int) -> go.Figure:
     """Return the layouts at a glance, with their verdict and their provenance."""
-    from inspector.answers import glance, provenance
+    from inspector.answers import glance, subject
     from inspector.compare.compared import compared
     from inspector.compare.verdict import headline
 
     figure = glance.figure(glance.of(snapshots, chip), width_px)
     verdict = [headline(compared(snapshots, chip)).replace("`", "")] if len(snapshots) > 1 else []
-    return figures.stamp.stamped_with(figure, [*verdict, *provenance.lines(snapshots)])
+    return figures.stamp.stamped_with(figure, [*verdict, *subject.source_lines(snapshots)])
 
 
 def check_suffix(path: str | os.PathLike[str], allowed: Sequence[str] = SUFFIXES) -> str:

@@ -75,7 +75,7 @@ from inspector.sharding.rules import Rule
 from inspector.sharding.sharding_text import mesh_text
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import mesh_sizes_text
-from inspector.tracing.arrays.live_arrays import with_spec
+from inspector.tracing.live_arrays import with_spec
 from inspector.tracing.mlir.kernel_bodies import with_costs
 from inspector.tracing.mlir.walk import operations
 from inspector.tracing.mlir.xla_partitioner import MOST_DEVICES, partitioned_prepared

@@ -20,7 +20,7 @@ from inspector.readers import content, limits, stablehlo
 from inspector.readers.content import Report, Sample, no_report
 from inspector.readers.hlo_mesh import FoundMesh, HloArrays, ProgramText, devices_of, find_mesh
 from inspector.records.snapshot import Collective, Finding, Program, ProgramArray, Snapshot, Source
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 from inspector.sharding.sharding_text import mesh_text
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted, numbered

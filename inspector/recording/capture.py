@@ -22,10 +22,10 @@ from inspector.model import PyTree
 from inspector.recording.captured_arrays import ArrayRecords, first_paths, main_mesh
 from inspector.recording.captured_program import CapturedProgram, ProgramValue
 from inspector.records.snapshot import Array, Finding, Group, Program, Snapshot, Source, write
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 from inspector.text.errors import InvalidInput, require_one_of, shown
 from inspector.text.formatting import counted, numbered
-from inspector.tracing.arrays.leaves import Leaf, Names, entries_of, group_of, spec_of, unboxed
+from inspector.tracing.leaves import Leaf, Names, entries_of, group_of, spec_of, unboxed
 
 # Find the captured arrays among the inputs and outputs of a compiled program.
 #

@@ -16,7 +16,7 @@ from inspector.records import snapshot
 from inspector.records.snapshot import Array, ArrayFacts, Finding, Group, Shard
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted
-from inspector.tracing.arrays.leaves import (
+from inspector.tracing.leaves import (
     Leaf,
     Names,
     array_facts,

@@ -18,7 +18,7 @@ from inspector.model import PyTree
 from inspector.recording.captured_arrays import ArrayRecords
 from inspector.records.snapshot import Program, ProgramArray
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import Leaf, entries_of, memory_of, spec_of, unboxed
+from inspector.tracing.leaves import Leaf, entries_of, memory_of, spec_of, unboxed
 
 if TYPE_CHECKING:
     from inspector.jax_private.compile_hook import Split

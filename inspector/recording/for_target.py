@@ -29,10 +29,10 @@ from inspector.prediction.memory import capacity_of
 from inspector.records import snapshot
 from inspector.records.job_report import JobReport
 from inspector.records.snapshot import Array, Finding, Memory, Program, Seconds, Snapshot, Source, Spec
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 from inspector.text.errors import InvalidInput, compiler_text
-from inspector.tracing.arrays.leaves import memory_of, mesh_record, spec_of
-from inspector.tracing.arrays.live_arrays import with_spec
+from inspector.tracing.leaves import memory_of, mesh_record, spec_of
+from inspector.tracing.live_arrays import with_spec
 from inspector.tracing.mlir.kernel_bodies import with_costs
 from inspector.tracing.model.abstract import versions
 

@@ -26,7 +26,7 @@ from inspector.recording.capture import capture_compiled
 from inspector.recording.own_names import argument_paths, with_argument_names
 from inspector.recording.recorder import lowered_settings
 from inspector.records.snapshot import CheckpointName, Snapshot, write
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 from inspector.text.errors import InvalidInput, shown
 from inspector.tracing.mlir import walk
 from inspector.tracing.mlir.kernel_bodies import with_costs

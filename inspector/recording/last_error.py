@@ -15,7 +15,7 @@ import jax
 
 from inspector.files.source_files import is_library
 from inspector.jax_private import programs
-from inspector.tracing.arrays.leaves import spec_of
+from inspector.tracing.leaves import spec_of
 
 if TYPE_CHECKING:
     from inspector.jax_private.programs import MeshComputation, MeshExecutable

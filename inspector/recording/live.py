@@ -26,7 +26,7 @@ from inspector.recording.own_names import ArgumentPaths, names_of_libraries, tre
 from inspector.records.snapshot import Snapshot
 from inspector.sharding.memory_kinds import PINNED
 from inspector.text.formatting import numbered
-from inspector.tracing.arrays.leaves import unboxed
+from inspector.tracing.leaves import unboxed
 
 if TYPE_CHECKING:
     from inspector.jax_private.programs import MeshExecutable

@@ -24,7 +24,7 @@ from inspector.recording.captured_program import arguments as unpacked
 from inspector.recording.captured_program import merged
 from inspector.records import renamed_paths
 from inspector.records.snapshot import Group, Snapshot
-from inspector.tracing.arrays.leaves import Leaf, attributes_of, unboxed
+from inspector.tracing.leaves import Leaf, attributes_of, unboxed
 
 if TYPE_CHECKING:
     from inspector.jax_private.compile_hook import Split

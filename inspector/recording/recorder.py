@@ -40,7 +40,7 @@ from inspector.recording.step_profile import StepProfile
 from inspector.records import typed_json
 from inspector.records.program_run import LOWERED, when_compiled
 from inspector.records.snapshot import CheckpointName, Snapshot
-from inspector.tracing.arrays.leaves import mesh_record, shards_of, spec_of
+from inspector.tracing.leaves import mesh_record, shards_of, spec_of
 from inspector.tracing.mlir import walk
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from inspector.jobs.engine.pool import Event, unreported
 from inspector.jobs.request import digest, layout_title
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.order import Goal
 from inspector.search.result import Objective, SearchProgress, SearchResult
 from inspector.search.run import Search
@@ -140,7 +140,7 @@ class Searches:
 
     def __init__(
         self,
-        executor: Callable[[], AbstractContextManager[Executor]] = executors.local,
+        executor: Callable[[], AbstractContextManager[Executor]] = tasks.local,
         on_event: Callable[[Event], None] = unreported,
     ) -> None:
         self._executor = executor
@@ -190,7 +190,7 @@ class Searches:
                 request.budget,
                 request.objective,
                 request.goal,
-                workers=executors.local_workers(),
+                workers=tasks.local_workers(),
             )
             watched = self._known[request.key()] = Watched(search, layout, link)
             watched.join(requester)
@@ -243,5 +243,5 @@ class Searches:
 @functools.cache
 def shared() -> Searches:
     """Return the searches of this process, whose tasks run on the workers of the server."""
-    task.share(inspection.shared().pool)
+    tasks.share(inspection.shared().pool)
     return Searches(on_event=serving.shared().job)

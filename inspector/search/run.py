@@ -29,8 +29,7 @@ from inspector.machines.compiler_options import Options
 from inspector.machines.hardware import Chip
 from inspector.prediction.memory import capacity_of
 from inspector.records import typed_json
-from inspector.search import task
-from inspector.search.executors import ClusterExecutor
+from inspector.search import tasks
 from inspector.search.order import (
     Entry,
     Goal,
@@ -46,6 +45,7 @@ from inspector.search.order import (
 )
 from inspector.search.result import Candidate, Counts, Objective, SearchProgress, SearchResult
 from inspector.search.space import Space, activations_key, identity
+from inspector.search.tasks import ClusterExecutor
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import bytes_text, seconds_text
 
@@ -420,7 +420,7 @@ class Search:
           InvalidInput: the executor takes no more tasks, such as after the end of a Dask scheduler.
         """
         try:
-            return self.executor.submit(task.run, *request)
+            return self.executor.submit(tasks.run, *request)
         except Exception as error:  # of any executor
             self._check()
             raise _lost(type(error).__name__) from None
@@ -484,12 +484,12 @@ class Search:
             answer = _records(done.future)
         except InvalidInput as error:
             self._check()
-            if isinstance(error, task.WorkerDied) and done.attempts < task.ATTEMPTS:
+            if isinstance(error, tasks.WorkerDied) and done.attempts < tasks.ATTEMPTS:
                 return None
             return [Candidate("rejected", str(error))] * len(done.layouts)
         except (Exception, futures.CancelledError) as error:  # of another machine
             self._check()
-            if done.attempts < task.ATTEMPTS:
+            if done.attempts < tasks.ATTEMPTS:
                 return None
             raise _lost(type(error).__name__) from None
         costs = [typed_json.decode(Candidate, one, "the worker's answer") for one in answer]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from inspector.answers import comparison
 from inspector.answers.section import Mark, Strong
-from inspector.compare.question import Better, QuestionRow, Statement
-from inspector.compare.questions import Answer, Question
+from inspector.compare.question import Answer, Better, Question, QuestionRow, Statement
 
 
 def row(section: str, *remarks: str, verdict: str = "not comparable") -> Question:

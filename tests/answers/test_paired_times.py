@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from inspector.answers import paired_times as section_of_times
+from inspector.answers import comparison as section_of_times
 from inspector.compare import paired_times
 from inspector.compare.paired_times import PairedTimes
 from inspector.layout.plan import now
@@ -25,22 +25,22 @@ def times() -> PairedTimes:
 
 
 def test_verdicts_are_words(times: PairedTimes) -> None:
-    said = section_of_times.sentences(times, NAMES, 0)
+    said = section_of_times.timing_sentences(times, NAMES, 0)
     assert said[0].startswith("first, second and third ran once in each of 15 rounds")
     assert "8 emulated devices" in said[0]
     assert any(one.startswith("Train step: second takes 2.07 times as long as first: worse") for one in said)
     assert any("third takes" in one and "not distinguishable" in one for one in said)
-    reversed_ = section_of_times.sentences(times, NAMES, 1)
+    reversed_ = section_of_times.timing_sentences(times, NAMES, 1)
     assert any("Inference: first takes 0.48 times as long as second: better" in one for one in reversed_)
 
 
 def test_untimed_layouts_have_a_reason(times: PairedTimes) -> None:
     fewer = paired_times.chosen(times, [None, 0, 1], "it has no layout to run")
-    said = section_of_times.sentences(fewer, NAMES, 0)
+    said = section_of_times.timing_sentences(fewer, NAMES, 0)
     assert "first was not timed, so ratios are relative to second." in said
     assert "first was not timed: it has no layout to run." in said
     none = paired_times.chosen(times, [None, None], "why")
-    assert section_of_times.sentences(none, NAMES, 0) == (
+    assert section_of_times.timing_sentences(none, NAMES, 0) == (
         "first was not timed: why.", "second was not timed: why.",
     )  # fmt: skip
 

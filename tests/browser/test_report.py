@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, expect
 
 from inspector.machines import hardware
-from inspector.media import report
-from inspector.media.pictures import file as picture_file
+from inspector.media import picture_file, report
 from inspector.media.streamlit.session import screenshot_mode
 from tests.browser import axe
 from tests.browser.dashboard import PATIENCE_MS, WIDE, Dashboard, artifact

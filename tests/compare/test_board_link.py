@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from inspector import layout as layouts
-from inspector.compare import board_link
+from inspector.compare import board as boards
 from inspector.compare.board import Board, free_name
 from inspector.layout import Layout
 from inspector.layout.presets import fitting
@@ -36,9 +36,9 @@ def found(layout: Layout | None, kind: str = "plan") -> Snapshot:
     return Snapshot(source, plain, None if layout is None else layout.mesh(), ())
 
 
-def opened(query: dict[str, list[str]]) -> board_link.Linked:
+def opened(query: dict[str, list[str]]) -> boards.Linked:
     """The query as a browser sends it, read again."""
-    return board_link.parse(urllib.parse.parse_qs(urllib.parse.urlencode(query, doseq=True)))
+    return boards.parse_link(urllib.parse.parse_qs(urllib.parse.urlencode(query, doseq=True)))
 
 
 @given(
@@ -51,7 +51,7 @@ def test_a_link_keeps_the_layouts(pins: list[tuple[str, Layout]], baseline: int)
         board = board.pinned(free_name(name, board.names), found(layout))
     if pins:
         board = board.compared_to(baseline % len(pins))
-    linked = opened(board_link.to_query(replace(board, chip="h100")))
+    linked = opened(boards.to_query(replace(board, chip="h100")))
     assert linked.problems == ()
     assert [(pin.name, pin.layout) for pin in linked.pins] == [
         (pin.name, layout) for pin, (_, layout) in zip(board.pins, pins, strict=True)
@@ -62,7 +62,7 @@ def test_a_link_keeps_the_layouts(pins: list[tuple[str, Layout]], baseline: int)
 
 def test_a_link_can_be_read() -> None:
     layout = layouts.parse({"mesh": "8", "rules": "batch=data,embed=data"}).unwrap()
-    query = board_link.to_query(Board().pinned("FSDP on 8", found(layout)))
+    query = boards.to_query(Board().pinned("FSDP on 8", found(layout)))
     text = urllib.parse.urlencode(query, doseq=True)
     assert text == "pin=FSDP+on+8~~mesh.8+rules.batch.data~embed.data"
 
@@ -74,10 +74,10 @@ def test_a_link_marks_runs_and_leaves_out_pins_without_a_layout() -> None:
         .pinned("checkpoint", found(None, "orbax"))
         .pinned("broken", replace(found(None, "capture"), layout={"model": "<b>"}))
     )
-    (pin,) = opened(board_link.to_query(board)).pins
+    (pin,) = opened(boards.to_query(board)).pins
     assert (pin.name, pin.was) == ("ran", "cpu")
-    assert board_link.not_in_link(board) == ("checkpoint", "broken")
-    assert board_link.only_planned_in_link(board) == ("ran",)
+    assert boards.not_in_link(board) == ("checkpoint", "broken")
+    assert boards.only_planned_in_link(board) == ("ran",)
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_link_marks_runs_and_leaves_out_pins_without_a_layout() -> None:
     ],
 )
 def test_an_invalid_part_of_a_link_is_a_problem(query, sentence) -> None:
-    linked = board_link.parse({"pin": ["good~~mesh.8"]} | query if "pin" not in query else query)
+    linked = boards.parse_link({"pin": ["good~~mesh.8"]} | query if "pin" not in query else query)
     assert len(linked.problems) == 1 and sentence in linked.problems[0]
-    mixed = board_link.parse(query | {"pin": ["good~~mesh.8", *query.get("pin", ())]})
+    mixed = boards.parse_link(query | {"pin": ["good~~mesh.8", *query.get("pin", ())]})
     assert "good" in [pin.name for pin in mixed.pins]
 
 
 def test_two_pins_of_one_name_get_numbers() -> None:
-    linked = board_link.parse({"pin": ["a~~", "a~~mesh.8"]})
+    linked = boards.parse_link({"pin": ["a~~", "a~~mesh.8"]})
     assert [pin.name for pin in linked.pins] == ["a", "a (2)"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inspector.compare import amounts
 from inspector.compare.compared import Compared, compared
 from inspector.compare.question import mark
-from inspector.compare.questions.questions import measures
+from inspector.compare.questions import measures
 from inspector.compare.verdict import headline, verdict, verdicts
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware

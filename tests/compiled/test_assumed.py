@@ -19,7 +19,7 @@ from inspector.prediction.predicted import predicted
 from inspector.records.snapshot import KernelCalls, MatmulFlops, OpenChoice, Program, Work, WorkPart
 from inspector.sharding.traffic import wire_bytes_of_run
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import mesh_record
+from inspector.tracing.leaves import mesh_record
 from tests.figures import samples
 
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:4]), ("x",), axis_types=(AxisType.Auto,))

@@ -17,7 +17,7 @@ from inspector.machines import compiler_options, targets
 from inspector.machines.compiler_options import OPTIONS
 from inspector.records import snapshot
 from inspector.search import result as results
-from inspector.search import task
+from inspector.search import tasks
 from inspector.text.errors import InvalidInput
 from inspector.tracing.model.build import model_and_mesh, signatures, tracing
 from tests import xla_options
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.usefixtures("commands_share_workers")
 @pytest.fixture(scope="module", autouse=True)
 def _workers_end() -> Iterator[None]:
     yield
-    task.close()
+    tasks.close()
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from inspector.model.built_in import training
 from inspector.model.built_in.watching import Watched, listening
 from inspector.records.snapshot import Snapshot, from_json
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays import leaves, live_arrays
-from inspector.tracing.arrays.leaves import Leaf
+from inspector.tracing import leaves, live_arrays
+from inspector.tracing.leaves import Leaf
 from inspector.tracing.model import build
 from inspector.tracing.model.abstract import abstract_state
 

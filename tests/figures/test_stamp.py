@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures import labels, palette, stamp
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_map
@@ -29,7 +29,7 @@ def tree(arrays, on):
 def test_the_figure_grows_below(draw) -> None:
     snapshot = samples.snapshot()
     figure = draw(snapshot.arrays, snapshot.mesh)
-    stamped = stamp.stamped_with(figure, [provenance.line(snapshot)])
+    stamped = stamp.stamped_with(figure, [subject.source_line(snapshot)])
     before, after = figure.layout, stamped.layout
     assert stamped.data == figure.data and after.width == before.width
     assert (after.margin.t, after.margin.l, after.margin.r) == (
@@ -56,7 +56,7 @@ def test_a_stamp_names_model_mesh_rules_target_versions_and_date() -> None:
     layout = {"model": "logical_mlp", "mesh": "2x4", "axes": ["data", "model"],
               "rules": [["batch", ["data"]], ["hidden", ["model"]]]}  # fmt: skip
     snapshot = dataclasses.replace(samples.snapshot(), source=source, layout=layout)
-    figure = stamp.stamped_with(mesh_map(snapshot.arrays[1], snapshot.mesh), [provenance.line(snapshot)])
+    figure = stamp.stamped_with(mesh_map(snapshot.arrays[1], snapshot.mesh), [subject.source_line(snapshot)])
     text = html.unescape(figure.layout.annotations[-1].text.replace("<br>", " "))
     for words in (
         *("MLP, logical axes", "data 2 × model 4", "batch → data, hidden → model"),

@@ -23,7 +23,7 @@ from inspector.hlo.op_name import parse_op_name
 from inspector.records.collectives import OPS
 from inspector.records.snapshot import Collective
 from inspector.sharding.traffic import traffic
-from inspector.tracing.arrays.leaves import mesh_record
+from inspector.tracing.leaves import mesh_record
 
 pytestmark = pytest.mark.close_to_jax
 

@@ -25,10 +25,10 @@ from inspector.answers import (
     memory,
     partitioned_traffic,
     prediction,
-    provenance,
     rules,
     section,
     sharding_errors,
+    subject,
     summary,
     time,
     train_state,
@@ -37,7 +37,7 @@ from inspector.answers import (
 from inspector.answers.catalogue import Subject
 from inspector.answers.section import Drawing, Picture
 from inspector.audit import checked, lock_file
-from inspector.compare import board, board_link
+from inspector.compare import board
 from inspector.compare.board import aligned
 from inspector.compiled.causes import dependents, rules_behind
 from inspector.figures.linked_maps import cut_of, linked_maps, panel
@@ -71,7 +71,7 @@ def one(found: Snapshot) -> Iterator[View]:
     yield "show on a chip", lambda: render.text(catalogue.blocks(Subject.of(found, CHIP)))
     yield "audit", lambda: render.text([improvements.section(audited())])
     yield "fixes", lambda: _fixes(found)
-    yield "provenance", lambda: (provenance.line(found), provenance.facts(found))
+    yield "provenance", lambda: (subject.source_line(found), subject.source_facts(found))
     yield "whole model", lambda: _draw(whole_model.blocks(found, CHIP))
     yield "tree", lambda: _draw([*arrays.tree_pictures(found, found.arrays), arrays.tree(found)])
     yield "Arrays", lambda: _draw([arrays.table(found.arrays), arrays.folded_table(found)])
@@ -120,7 +120,7 @@ def one(found: Snapshot) -> Iterator[View]:
         yield "Effects", lambda: _draw([effects.section(found.effects)])
     yield "totals", lambda: _draw([summary.facts(found), summary.totals(found)])
     yield "lock file", lambda: _lock(found)
-    yield "link", lambda: board_link.to_query(board.Board().pinned("a", found))
+    yield "link", lambda: board.to_query(board.Board().pinned("a", found))
     yield "HTML report", lambda: report.content([("a", found)], ".html", CHIP)
     yield "Markdown report", lambda: report.content([("a", found)], ".md")
 
@@ -140,9 +140,9 @@ def several(snapshots: list[Snapshot]) -> Iterator[View]:
     yield "compare -o X.json", lambda: _json(compare_verbs.to_json(compared(), 0, CHIP))
     yield "glance", lambda: _draw(glance.of_report(compared(), CHIP))
     yield "board file", lambda: board.parse(board.dumps(_board(named)).encode())
-    yield "board link", lambda: board_link.to_query(_board(named).aligned())
+    yield "board link", lambda: board.to_query(_board(named).aligned())
     yield "linked maps", lambda: _linked(compared())
-    yield "lines", lambda: provenance.lines(named)
+    yield "lines", lambda: subject.source_lines(named)
     yield "lock changes", lambda: checked.changes(*map(lock_file.locked, snapshots[:2]))
     yield "HTML report of several", lambda: report.content(named, ".html", CHIP)
     yield "Markdown report of several", lambda: report.content(named, ".md", CHIP)

@@ -14,7 +14,7 @@ from typing import Any
 
 from inspector import layout as layouts
 from inspector.audit import policy
-from inspector.compare import board_link
+from inspector.compare import board
 from inspector.files import strict_json
 from inspector.guides import assembly, processes
 from inspector.layout import rule_files
@@ -152,7 +152,7 @@ def readings() -> Iterator[Callable[[], Any]]:
             given = layouts.to_fields(LAYOUT) | {name: text}
             yield lambda given=given: layouts.parse(given)
         yield lambda text=text: targets.parse(text)
-        yield lambda text=text: board_link.parse({"pin": [text, f"A~{text}"], "baseline": [text]})
+        yield lambda text=text: board.parse_link({"pin": [text, f"A~{text}"], "baseline": [text]})
 
 
 def main() -> None:

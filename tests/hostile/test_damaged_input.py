@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from inspector import layout as layouts
 from inspector.audit import checked, lock_file, policy
-from inspector.compare import board, board_link
+from inspector.compare import board
 from inspector.files import strict_json
 from inspector.guides import assembly, processes
 from inspector.layout import rule_files
@@ -179,10 +179,10 @@ def test_links_to_layouts_and_guides(draw: random.Random) -> None:
 @examples(40)
 @given(randoms)
 def test_links_to_boards(draw: random.Random) -> None:
-    pin = board_link.pin_text("A", layouts.from_json(draw.choice(LAYOUTS)), "cpu")
+    pin = board.pin_text("A", layouts.from_json(draw.choice(LAYOUTS)), "cpu")
     link = urllib.parse.urlencode({"pin": pin, "baseline": "A", "chip": "v5e"}) + f"&pin={pin}"
     query = urllib.parse.parse_qs(damaged_text(link, draw))
-    linked = board_link.parse(query)
+    linked = board.parse_link(query)
     assert linked.pins or linked.problems or "pin" not in query
 
 

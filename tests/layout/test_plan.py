@@ -15,8 +15,8 @@ from inspector.layout.plan import plan
 from inspector.records.snapshot import Snapshot
 from inspector.sharding import placement as sharding
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays import leaves
-from inspector.tracing.arrays.leaves import leaves_of
+from inspector.tracing import leaves
+from inspector.tracing.leaves import leaves_of
 from inspector.tracing.model import build
 from inspector.tracing.model.abstract import abstract_state
 from tests.examples import costly

@@ -18,7 +18,7 @@ from inspector.layout.plan import plan
 from inspector.model.built_in.catalogue import CATALOGUE
 from inspector.records.snapshot import Snapshot
 from inspector.sharding import rules
-from inspector.tracing.arrays.leaves import spec_of
+from inspector.tracing.leaves import spec_of
 from inspector.tracing.model.abstract import abstract_state
 from tests.paths import CASES
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inspector import layout as layouts
-from inspector.compare import board_link
+from inspector.compare import board
 from inspector.compare.measured import published_runs
 from inspector.compiling.compiled_program import CompiledProgram
 from inspector.jobs.engine import Environment
@@ -27,7 +27,7 @@ from inspector.layout.script import script
 from inspector.machines import compiler_options
 from inspector.machines.compiler_options import NO_OPTIONS, OPTIONS
 from inspector.search import result as results
-from inspector.search import task
+from inspector.search import tasks
 from inspector.text.errors import InvalidInput
 from inspector.tracing.model.build import Signature
 from tests import xla_options
@@ -171,8 +171,8 @@ def _file_with_text(name: str, value: str) -> Layout:
 
 
 def _board(name: str, value: str) -> Layout | None:
-    text = f"a{board_link._BETWEEN}mesh.2 compiler_options.{board_link._quoted(f'{name}.{value}')}"
-    linked = board_link.parse({"pin": [text]})
+    text = f"a{board._BETWEEN}mesh.2 compiler_options.{board._quoted(f'{name}.{value}')}"
+    linked = board.parse_link({"pin": [text]})
     assert linked.problems
     return linked.pins[0].layout if linked.pins else None
 
@@ -190,7 +190,7 @@ def _published(name: str, value: str) -> Layout | None:
 
 
 def _task(name: str, value: str) -> None:
-    task.run("compile", [LAYOUT.to_json() | {"compiler_options": {name: value}}], None)
+    tasks.run("compile", [LAYOUT.to_json() | {"compiler_options": {name: value}}], None)
 
 
 def _jobs(name: str, value: str) -> None:
@@ -295,8 +295,8 @@ def test_allowed_options_pass_every_door():
     for door in (_fields, _file, _file_with_text, _search_result, _published):
         assert door(*option).compiler_options[-1] == option
     assert _file(option[0], 65536).compiler_options == (option,)
-    text = board_link.pin_text("a", replace(LAYOUT, compiler_options=(option,)), "plan")
-    assert board_link.parse({"pin": [text]}).pins[0].layout.compiler_options == (option,)
+    text = board.pin_text("a", replace(LAYOUT, compiler_options=(option,)), "plan")
+    assert board.parse_link({"pin": [text]}).pins[0].layout.compiler_options == (option,)
     assert "xla_tpu_scoped_vmem_limit_kib" in script(replace(LAYOUT, compiler_options=(option,)))
 
 

@@ -11,10 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures import stamp
 from inspector.figures.mesh_map import mesh_map
-from inspector.media.pictures import file as picture_file
+from inspector.media import picture_file
 from inspector.text.errors import InvalidInput
 from tests.media import hostile
 
@@ -26,7 +26,7 @@ NAME = "<img src=x onerror=window.hacked=1>$x^2$</text><script>"
 def figure():
     snapshot = hostile.snapshot(NAME)
     return stamp.stamped_with(
-        mesh_map(snapshot.arrays[1], snapshot.mesh, width_px=800), [provenance.line(snapshot)]
+        mesh_map(snapshot.arrays[1], snapshot.mesh, width_px=800), [subject.source_line(snapshot)]
     )
 
 

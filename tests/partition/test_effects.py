@@ -25,7 +25,7 @@ from inspector.partition.effects import layout_effects
 from inspector.partition.partition_layout import Setting
 from inspector.records.snapshot import Change, Effects, LayoutCost, Program, ShardingError
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import mesh_record
+from inspector.tracing.leaves import mesh_record
 from inspector.tracing.mlir.xla_partitioner import partitioned_prepared
 from inspector.tracing.model.build import build_model, make_mesh, signatures, tracing
 from tests.partition.test_partition_layout import SMALL, TENSOR, wire_bytes

@@ -20,7 +20,7 @@ from inspector.partition import template
 from inspector.partition.partition_layout import partition, partitioned_programs
 from inspector.recording.inspected import inspect
 from inspector.records.snapshot import Program
-from inspector.tracing.arrays.leaves import mesh_record
+from inspector.tracing.leaves import mesh_record
 from inspector.tracing.model.build import build_model, make_mesh, signatures, tracing
 
 pytestmark = pytest.mark.close_to_jax

@@ -30,7 +30,7 @@ from inspector.prediction.memory import Breakdown, GroupBytes
 from inspector.records.snapshot import Array, Memory, Program, ProgramArray, Shard, Snapshot, Source
 from inspector.records.statistics import sum_known
 from inspector.sharding.placement import shards
-from inspector.tracing.arrays import leaves
+from inspector.tracing import leaves
 from inspector.tracing.model.abstract import abstract_state
 from tests.compare import glances
 from tests.figures import samples

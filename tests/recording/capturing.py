@@ -14,11 +14,11 @@ from jax import numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from inspector.recording.capture import capture, capture_compiled
-from inspector.tracing.arrays.leaves import leaves_of, mesh_record
-from inspector.tracing.arrays.live_arrays import gathered, live_arrays
+from inspector.tracing.leaves import leaves_of, mesh_record
+from inspector.tracing.live_arrays import gathered, live_arrays
 
 JOBS = {"captured": f"{__name__}:captured"}
-MEET = "inspector.tracing.arrays.live_arrays:meet"
+MEET = "inspector.tracing.live_arrays:meet"
 
 
 class Network(nn.Module):

@@ -11,7 +11,7 @@ from benchmarks.dask_cluster import Cluster
 from inspector import layout as layouts
 from inspector.jobs.compile_cache import CompileCache
 from inspector.machines.hardware import CHIPS
-from inspector.search import executors, task
+from inspector.search import tasks
 from inspector.search.result import SearchResult
 from inspector.search.run import Search
 from inspector.search.space import Space, space_of
@@ -34,7 +34,7 @@ def space(service) -> Space:
 
 
 def search(space: Space, store: Path, address: str | None, on_progress=None) -> SearchResult:
-    with executors.local(1) if address is None else executors.dask(address) as executor:
+    with tasks.local(1) if address is None else tasks.dask(address) as executor:
         kept = CompileCache(store / "search.sqlite3")
         return Search(space, CHIPS["v5e"], executor, 0, store=kept, on_progress=on_progress, workers=2).run()
 
@@ -48,7 +48,7 @@ def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
     space, cluster, tmp_path, monkeypatch
 ):
     here = search(space, tmp_path / "here", None)
-    task.close()
+    tasks.close()
     killed = []
 
     def kill(progress) -> None:
@@ -61,7 +61,7 @@ def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
     assert killed and costs(there) == costs(here)
     for process in tuple(cluster.workers):
         cluster.end(process)
-    monkeypatch.setattr(executors, "NO_WORKER_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "NO_WORKER_SECONDS", 0.0)
     with pytest.raises(InvalidInput, match="no workers"):
         search(space, tmp_path / "alone", cluster.address)
 
@@ -69,8 +69,8 @@ def test_a_cluster_gives_the_result_of_this_machine_also_if_a_worker_is_killed(
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for a scheduler that does not answer for a second or two instead of five."""
-    monkeypatch.setattr(executors, "RECONNECT_SECONDS", 1.0)
-    monkeypatch.setattr(executors, "_CONNECT_SECONDS", 2)
+    monkeypatch.setattr(tasks, "RECONNECT_SECONDS", 1.0)
+    monkeypatch.setattr(tasks, "_CONNECT_SECONDS", 2)
 
 
 @pytest.mark.nightly
@@ -87,7 +87,7 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(spa
     with pytest.raises(InvalidInput, match="--dask"):
         search(space, tmp_path, cluster.address)
     whole = search(space, tmp_path, None)
-    task.close()
+    tasks.close()
     assert whole.counts.partitioned
 
 
@@ -95,6 +95,6 @@ def test_a_killed_scheduler_ends_the_search_with_a_sentence_and_it_continues(spa
 def test_an_address_without_a_scheduler_is_refused():
     with (
         pytest.raises(InvalidInput, match=r"--dask is"),
-        executors.dask("tcp://127.0.0.1:1"),
+        tasks.dask("tcp://127.0.0.1:1"),
     ):
         pass

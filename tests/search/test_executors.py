@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inspector.search.executors import ClusterExecutor
+from inspector.search.tasks import ClusterExecutor
 
 
 class Silent(Executor):

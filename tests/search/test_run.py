@@ -19,14 +19,14 @@ from inspector.files import strict_json
 from inspector.jobs import compile_cache
 from inspector.jobs.compile_cache import CompileCache
 from inspector.machines.hardware import CHIPS
-from inspector.search import executors, run, schema, task
 from inspector.search import result as results
+from inspector.search import run, schema, tasks
 from inspector.search.answer import answer_text
 from inspector.search.order import goal_of
 from inspector.search.result import SearchResult
 from inspector.search.run import Search
 from inspector.search.space import Space, space_of
-from inspector.search.task import snapshots_of
+from inspector.search.tasks import snapshots_of
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import seconds_text
 
@@ -36,7 +36,7 @@ CHIP = CHIPS["v5e"]
 @pytest.fixture(scope="module", autouse=True)
 def _workers_end() -> Iterator[None]:
     yield
-    task.close()
+    tasks.close()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def store(tmp_path) -> CompileCache:
 def search(
     space: Space, store: CompileCache, workers: int = 2, executor: Executor | None = None, **options
 ) -> SearchResult:
-    with executors.local(workers) as local:
+    with tasks.local(workers) as local:
         options = {"budget": 0, "chip": CHIP} | options
         return Search(space, executor=executor or local, store=store, workers=workers, **options).run()
 
@@ -169,7 +169,7 @@ def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
         if state.done:
             began.set()
 
-    with executors.local() as local:
+    with tasks.local() as local:
         running = Search(space, CHIP, local, 0, store=store, on_progress=progress)
         thread = threading.Thread(target=running.run)
         thread.start()
@@ -177,7 +177,7 @@ def test_a_stopped_search_keeps_what_it_found_and_continues(space, store):
         running.stop()
         thread.join(60)
         assert not thread.is_alive()
-    until(lambda: not any(worker.busy for worker in task.workers()), "the end of its jobs")
+    until(lambda: not any(worker.busy for worker in tasks.workers()), "the end of its jobs")
     kept = running.result()
     assert len(kept.candidates) > 0 and "Stopped" in (kept.message or "")
     whole = search(space, store)
@@ -191,13 +191,13 @@ def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
 
     def kill(state) -> None:
         if len(killed) < 3:
-            for worker in task.workers():
+            for worker in tasks.workers():
                 if worker.busy and worker.pid not in killed:
                     os.kill(worker.pid, signal.SIGKILL)
                     killed.append(worker.pid)
                     break
 
-    with executors.local(2) as local:
+    with tasks.local(2) as local:
         search_result = Search(space, CHIP, local, 0, store=store, on_progress=kill, workers=2).run()
     assert killed
     assert layouts_of(search_result) == layouts_of(expected)
@@ -205,7 +205,7 @@ def test_a_killed_worker_does_not_change_the_result(space, store, tmp_path):
 
 @pytest.mark.nightly
 def test_a_lost_task_ends_the_search_with_a_sentence_and_the_next_one_continues(space, store):
-    class Broken(executors.LocalExecutor):
+    class Broken(tasks.LocalExecutor):
         count = 0
 
         def submit(self, function, /, *arguments, **settings):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, ProgramArray, Snapshot, Source
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 
 
 def job(alive: int | None) -> Snapshot:

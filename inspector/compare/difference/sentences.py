@@ -18,9 +18,9 @@ from inspector.compare.difference.array_differences import (
     title,
 )
 from inspector.compare.difference.causes import Cause, Causes, causes
+from inspector.compare.program_questions import TIME, program_rows
 from inspector.compare.question import MINUS, Question, QuestionRow, change_text
-from inspector.compare.questions.programs import TIME, program_rows
-from inspector.compare.questions.questions import ANSWERS, LEVELS, state_rows
+from inspector.compare.questions import ANSWERS, LEVELS, state_rows
 from inspector.compare.splits import Axes, axes_of, axes_text, elements_per_device
 from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines.hardware import Chip

@@ -42,7 +42,7 @@ from inspector.records.snapshot import (
     Spec,
 )
 from inspector.sharding import placement as sharding
-from inspector.sharding.array_roles import with_roles
+from inspector.sharding.array_groups import with_roles
 from inspector.sharding.meshes import MeshKey, MeshList, mesh_key
 from inspector.sharding.placement import Placement
 from inspector.sharding.traffic import wire_bytes_of_run

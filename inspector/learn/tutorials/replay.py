@@ -18,8 +18,8 @@ from inspector.guides.tutorials import DrawnArray, TutorialRequest, TutorialRun,
 from inspector.records import snapshot, typed_json
 from inspector.records.job_report import JobReport
 from inspector.text.errors import Cancelled, InvalidInput
-from inspector.tracing.arrays.leaves import Leaf, mesh_record
-from inspector.tracing.arrays.live_arrays import live_array
+from inspector.tracing.leaves import Leaf, mesh_record
+from inspector.tracing.live_arrays import live_array
 from inspector.tracing.model.abstract import versions
 
 

@@ -22,7 +22,7 @@ from markupsafe import Markup, escape
 from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
-from inspector.answers import provenance, report, subject
+from inspector.answers import report, subject
 from inspector.answers.catalogue import Subject, reported
 from inspector.answers.section import NUMBERS, Block, Drawing, Picture, Section, cell_text, inline
 from inspector.figures import frame, stamp
@@ -187,7 +187,7 @@ def page(
     """Return the whole page. The first Snapshot is the baseline of the others."""
     notes = notes or {}
     names = [name for name, _ in named]
-    whole = Page(about=provenance.lines(named))
+    whole = Page(about=subject.source_lines(named))
     stamped = replace(whole, about=())  # figures about several Snapshots have their own lines
     beginning = stamped.render(report.beginning(named, chip))
     if len(named) == 1:
@@ -199,7 +199,7 @@ def page(
         if len(named) == 1:
             parts += _parts(sections, replace(whole, prefix=f"{anchor}-"))
             continue
-        own = replace(whole, prefix=f"{anchor}-", about=provenance.lines([(name, snapshot)]))
+        own = replace(whole, prefix=f"{anchor}-", about=subject.source_lines([(name, snapshot)]))
         sections = [Section("whole-model", "The whole model", report.whole(snapshot, chip)), *sections]
         parts.append(_Part(name, anchor, _folded(_parts(sections, own, level=3)), 2, False))
     plotly, drawing = _scripts()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inspector import audit
-from inspector.answers import comparison, glance, paired_times, subject
+from inspector.answers import comparison, glance, subject
 from inspector.answers.comparison import Named
 from inspector.answers.section import Block, Section, text
 from inspector.audit import checked, lock_file, policy
@@ -126,7 +126,7 @@ def read_all(
             names.append(Path(path).name.removesuffix(".json") or path)
             continue
         # Imported late: a comparison of Snapshots needs no workers.
-        from inspector.search.task import snapshots_of
+        from inspector.search.tasks import snapshots_of
 
         result = results.from_plain(plain, path)
         chips.add(result.chip)
@@ -229,7 +229,7 @@ def compare(options: argparse.Namespace) -> Output | None:
     if suffix is not None:
         reports.write(ordered, options.output, chip)
         return None
-    of_times = [] if times is None else [paired_times.section(times, named, baseline)]
+    of_times = [] if times is None else [comparison.section(times, named, baseline)]
     return shared.on_screen(options, plain, lambda: [*of_times, *blocks(ordered, chip, options.all)])
 
 

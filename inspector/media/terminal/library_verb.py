@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from inspector.answers.section import Table
 from inspector.files import output
-from inspector.jobs.library import Library, LibraryEntry, kept
+from inspector.jobs.library import Library, LibraryEntry, zipped
 from inspector.media.terminal import options as shared
 from inspector.media.terminal import render
 from inspector.media.terminal.options import JSON, SNAPSHOT, argument, one_of, verb
@@ -75,7 +75,7 @@ def library(options: argparse.Namespace) -> None:
         saved.rename(options.name, options.new_name)
     elif options.all:
         output.refuse_unwritable(options.output)
-        output.write_bytes(kept.zipped(saved, saved.entries()), options.output)
+        output.write_bytes(zipped(saved, saved.entries()), options.output)
     else:
         output.write_text(saved.text(options.name), options.output)
 

@@ -18,8 +18,8 @@ from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.layout_options import LAYOUT, layout_of, unsafe_options_of
 from inspector.media.terminal.options import CHIP, JSON, Output, argument, verb
-from inspector.search import executors
 from inspector.search import result as results
+from inspector.search import tasks
 from inspector.search.order import goal_of
 from inspector.search.result import OBJECTIVES, SearchProgress
 from inspector.search.run import DEFAULT_BUDGET, MOST_BUDGET, Search
@@ -120,7 +120,7 @@ def search(options: argparse.Namespace) -> Output:
             options.objective,
             goal,
             on_progress=printed,
-            workers=workers or executors.local_workers(),
+            workers=workers or tasks.local_workers(),
             exhaustive=options.exhaustive,
             unsafe=unsafe,
         )
@@ -157,7 +157,7 @@ def _chip(layout: Layout, chosen: Chip | None, budget: int) -> Chip | None:
 
 @contextlib.contextmanager
 def _executor(address: str | None, workers: int | None, unsafe: Options) -> Iterator[Executor]:
-    with executors.local(workers, unsafe) if address is None else executors.dask(address) as executor:
+    with tasks.local(workers, unsafe) if address is None else tasks.dask(address) as executor:
         yield executor
 
 

@@ -1,7 +1,7 @@
 """Logical axes to mesh axes by rules, and why: as Flax Linen reads them, and as Flax nnx does.
 
 `ledger` and `partition_spec` are Linen's, which is what layouts mean. `rules.nnx` reads the same rules as
-nnx does, `rules.entries` compares both, and `rules.disagreement` finds their differences.
+nnx does and finds the differences, and `rules.entries` compares both.
 """
 
 from inspector.sharding.rules.linen import ledger, partition_spec, rule_behind

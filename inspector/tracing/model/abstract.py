@@ -23,7 +23,7 @@ from inspector.records.snapshot import Group, Program
 from inspector.sharding.abstract import AbstractArray, AbstractState
 from inspector.sharding.rules import nnx
 from inspector.text.errors import InvalidInput, shown
-from inspector.tracing.arrays.leaves import (
+from inspector.tracing.leaves import (
     Leaf,
     all_leaves,
     dimension_axes,

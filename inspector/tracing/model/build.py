@@ -24,7 +24,7 @@ from inspector.model import Model, PyTree
 from inspector.records.job_report import JobReport
 from inspector.sharding.placement import jax_entry
 from inspector.text.errors import InvalidInput, shown
-from inspector.tracing.arrays.leaves import (
+from inspector.tracing.leaves import (
     has_named_arrays,
     has_variables,
     leaves_of,

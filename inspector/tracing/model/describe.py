@@ -44,7 +44,7 @@ from inspector.records.snapshot import MeshAxis
 from inspector.sharding.rules import Rule
 from inspector.text.errors import InvalidInput, shown
 from inspector.text.formatting import counted
-from inspector.tracing.arrays.leaves import leaves_of, nnx_rules, without_eager_sharding
+from inspector.tracing.leaves import leaves_of, nnx_rules, without_eager_sharding
 from inspector.tracing.model import placeholder_devices
 from inspector.tracing.model.traceable import batch_function, is_changed, traceable
 

@@ -21,7 +21,7 @@ from inspector.records.snapshot import Collective, OperandType, Program, Shardin
 from inspector.sharding.placement import jax_entry
 from inspector.sharding.sharding_text import refusal_text
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import mesh_record, spec_of
+from inspector.tracing.leaves import mesh_record, spec_of
 from inspector.tracing.mlir import xla_partitioner
 from inspector.tracing.model.describe import is_model_code
 

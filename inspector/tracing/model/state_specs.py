@@ -19,8 +19,8 @@ from inspector.sharding.memory_kinds import PINNED, UNPINNED
 from inspector.sharding.placement import jax_entry, on_more_axes
 from inspector.sharding.state_specs import SpecRow
 from inspector.text.errors import InvalidInput, shown
-from inspector.tracing.arrays.leaves import Leaf, leaves_of, unboxed
-from inspector.tracing.arrays.leaves import spec_of as spec_of_jax
+from inspector.tracing.leaves import Leaf, leaves_of, unboxed
+from inspector.tracing.leaves import spec_of as spec_of_jax
 from inspector.tracing.model.describe import own_code
 
 SECONDS = 2.0  # for all paths of a model; an ordinary table takes milliseconds

@@ -15,7 +15,7 @@ import numpy as np
 from jax import numpy as jnp
 
 from inspector.model import Model, PyTree
-from inspector.tracing.arrays.leaves import structure_of
+from inspector.tracing.leaves import structure_of
 
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 _NUMBERS = (bool, int, float, complex)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from inspector import layout as layouts
 from inspector.compare.board import Board
 from inspector.files import private_database
-from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken, Unreadable, kept
+from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, NameTaken, Unreadable
 from inspector.records import snapshot
 from inspector.records.snapshot import Snapshot, Source
 from inspector.text.errors import InvalidInput
@@ -123,7 +123,7 @@ def test_limits_are_checked(library: Library, monkeypatch: pytest.MonkeyPatch) -
             library.save("base", note, FOUND)
     with pytest.raises(InvalidInput, match="no entry"):
         library.delete("\ud800")
-    monkeypatch.setattr(kept, "MOST_BYTES", 100)
+    monkeypatch.setattr("inspector.jobs.library.MOST_BYTES", 100)
     with pytest.raises(InvalidInput, match="at most 100 B of one"):
         library.save("base", "", FOUND)
     assert names(library) == []
@@ -247,7 +247,7 @@ def test_a_library_in_use_is_waited_for_and_then_told(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library.save("a", "", FOUND)
-    monkeypatch.setattr("inspector.jobs.library.kept._BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("inspector.jobs.library._BUSY_SECONDS", 0.05)
     other = sqlite3.connect(library.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(InvalidInput, match="in use by another process"):

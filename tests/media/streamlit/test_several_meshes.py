@@ -25,11 +25,11 @@ import streamlit as st
 from inspector.records import snapshot
 from inspector.media.streamlit.panels.snapshot_panels import PANELS
 from inspector.media.streamlit.parts import chart
-from inspector.answers import provenance
+from inspector.answers import subject
 found = snapshot.read(st.session_state["path"])
 if "array" in st.session_state:
     st.session_state["selected_array"] = st.session_state["array"]
-with chart.of(lambda: [provenance.line(found)], alone=True):
+with chart.of(lambda: [subject.source_line(found)], alone=True):
     PANELS[st.session_state["panel"]](found, None)
 """
 

@@ -13,8 +13,8 @@ from inspector.files import strict_json
 from inspector.machines import targets
 from inspector.media.terminal import search_verb
 from inspector.media.terminal.search_verb import Printed
-from inspector.search import executors, task
 from inspector.search import result as results
+from inspector.search import tasks
 from inspector.search.result import Counts, SearchProgress
 from inspector.text.formatting import seconds_text
 from tests.media.terminal.command import inspector
@@ -25,7 +25,7 @@ SMALL = ("--mesh", "4", "--axes", "data", "--set", "depth=32", "--set", "layers=
 @pytest.fixture(scope="module", autouse=True)
 def _workers_end() -> Iterator[None]:
     yield
-    task.close()
+    tasks.close()
 
 
 @pytest.mark.nightly
@@ -86,7 +86,7 @@ BAD = {
 
 @pytest.mark.parametrize(("option", "value"), [(option, value) for option in BAD for value in BAD[option]])
 def test_bad_input_is_one_sentence(option, value, monkeypatch):
-    monkeypatch.setattr(executors, "_CONNECT_SECONDS", 1)
+    monkeypatch.setattr(tasks, "_CONNECT_SECONDS", 1)
     value, _, named = value.partition(" > ")
     done = inspector("search", *SMALL, option, value)
     assert done.returncode == 2 and not done.stdout

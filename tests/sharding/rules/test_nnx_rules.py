@@ -15,7 +15,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from inspector.records.snapshot import Mesh, MeshAxis
 from inspector.sharding.rules import nnx as by_name
-from inspector.sharding.rules.disagreement import disagreements
+from inspector.sharding.rules.nnx import disagreements
 from tests.examples import costly
 from tests.paths import CASES
 from tests.sharding.rules.flax_forms import as_rule, normal

@@ -26,7 +26,7 @@ from inspector.recording import imported_module
 from inspector.recording.lowered_module import partitioned_module
 from inspector.records.snapshot import Collective, Mesh, MeshAxis
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import mesh_record
+from inspector.tracing.leaves import mesh_record
 from inspector.tracing.mlir import xla_partitioner
 
 pytestmark = pytest.mark.close_to_jax

@@ -24,7 +24,7 @@ from inspector.model.built_in import catalogue
 from inspector.partition.partition_layout import partitioned_programs
 from inspector.records.snapshot import Collective, Program, ShardingError
 from inspector.text.errors import InvalidInput
-from inspector.tracing.arrays.leaves import leaves_of, mesh_record, spec_of
+from inspector.tracing.leaves import leaves_of, mesh_record, spec_of
 from inspector.tracing.model import sharding_errors
 from inspector.tracing.model.abstract import abstract_state
 from inspector.tracing.model.describe import entry_of

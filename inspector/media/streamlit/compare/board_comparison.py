@@ -8,15 +8,15 @@ import streamlit as st
 
 from inspector import audit
 from inspector.answers import comparison, glance
-from inspector.answers import paired_times as section_of_times
+from inspector.answers import comparison as section_of_times
 from inspector.answers.program_run import PHASE_NAMES, phase_label
 from inspector.answers.section import Block, Columns, Folded, Strong, text
 from inspector.compare import paired_times
 from inspector.compare.board import MOST_PINS, Board
 from inspector.compare.compared import compared
 from inspector.compare.paired_times import DEFAULT_ROUNDS, LEAST_ROUNDS, MOST_ROUNDS, Candidates, PairedTimes
-from inspector.compare.questions import Question, questions
-from inspector.compare.questions.questions import StepMeasure
+from inspector.compare.question import Question
+from inspector.compare.questions import StepMeasure, questions
 from inspector.jobs.engine import Status
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.request import Progress, Request

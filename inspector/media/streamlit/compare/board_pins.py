@@ -5,7 +5,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.compare import board as boards
 from inspector.compare.board import MOST_CHARACTERS, MOST_PINS, Board, free_name
 from inspector.jobs.engine import Job
@@ -121,7 +121,7 @@ def _menu(board: Board, place: int) -> None:
         on_change=_rename,
         args=(place, name_key),
     )
-    st.caption(plain(provenance.line(pin.snapshot)))
+    st.caption(plain(subject.source_line(pin.snapshot)))
     if place == board.baseline:
         st.caption(":material/flag: Baseline of the comparison.")
     else:

@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures import pieces as figures
 from inspector.guides import assembly as assemblies
 from inspector.guides.array_fields import MAX_MESH_AXES
@@ -153,7 +153,7 @@ def provenance_line(assembly: Assembly, assembled: Assembled) -> str:
     facts += [f"global shape {shape_text(assembled.shape)}", spec_text(assembly.spec)]
     if assembly.target is not None:
         facts.append(f"resharded to {spec_text(assembly.target)}")
-    return provenance.line_of_arrays(facts, assembly.mesh(), assembled.versions)
+    return subject.source_line_of_arrays(facts, assembly.mesh(), assembled.versions)
 
 
 def _assembled(assembly: Assembly) -> Assembled | None:

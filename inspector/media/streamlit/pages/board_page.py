@@ -5,8 +5,8 @@ from typing import Literal
 
 import streamlit as st
 
-from inspector.answers import provenance, subject
-from inspector.compare import board_link
+from inspector.answers import subject
+from inspector.compare import board as boards
 from inspector.compare.board import MOST_PINS, Board, free_name
 from inspector.jobs.inspection import Inspection
 from inspector.layout import Layout
@@ -120,7 +120,7 @@ def _sections(service: Inspection, board: Board) -> None:
     tabs = st.tabs(list(sections), key=pins.TABS_KEY, on_change="rerun")
     for tab, draw in zip(tabs, sections.values(), strict=True):
         if tab.open:
-            with tab, chart.of(lambda: provenance.lines(board.named)):
+            with tab, chart.of(lambda: subject.source_lines(board.named)):
                 draw(board)
 
 
@@ -152,7 +152,7 @@ def _open_layout(layout: Layout) -> None:
 
 def _in_the_link(board: Board) -> None:
     """Describe the state that a link to this page omits."""
-    absent, planned = board_link.not_in_link(board), board_link.only_planned_in_link(board)
+    absent, planned = boards.not_in_link(board), boards.only_planned_in_link(board)
     if screenshot_mode.on() or pins.kept_name() is not None or not (absent or planned):
         return
     said = []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures.block_map import block_map
 from inspector.figures.mesh_map import mesh_alone, mesh_map
 from inspector.guides import tutorials
@@ -145,7 +145,7 @@ def _show_step(taken: Taken, step: TutorialStep, number: int) -> None:
         name = f"{taken.request.guide}:{number}:mesh"
         mesh, run = step.mesh, taken.result
         with chart.of(
-            lambda: [provenance.line_of_arrays([_step_text(taken, step, number)], mesh, run.versions)],
+            lambda: [subject.source_line_of_arrays([_step_text(taken, step, number)], mesh, run.versions)],
             key=f"pictures:{name}",
         ):
             figure = mesh_alone(mesh, width_px=FIGURE_PX)
@@ -165,7 +165,7 @@ def provenance_lines(taken: Taken, step: TutorialStep, number: int, drawn: Drawn
         _step_text(taken, step, number),
         f"{drawn.array.path} {spec_text(drawn.array.spec)}",
     ]
-    return [provenance.line_of_arrays(facts, drawn.mesh, taken.result.versions)]
+    return [subject.source_line_of_arrays(facts, drawn.mesh, taken.result.versions)]
 
 
 def _step_text(taken: Taken, step: TutorialStep, number: int) -> str:

@@ -4,11 +4,19 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.compare import board as boards
 from inspector.compare.board import Board
 from inspector.jobs import serving
-from inspector.jobs.library import LONGEST_NAME, LONGEST_NOTE, Library, LibraryEntry, Unreadable, kept
+from inspector.jobs.library import (
+    LONGEST_NAME,
+    LONGEST_NOTE,
+    Library,
+    LibraryEntry,
+    Unreadable,
+    file_name,
+    zipped,
+)
 from inspector.layout import Layout, layout_of
 from inspector.media.streamlit.page import buttons, page_switch
 from inspector.media.streamlit.page.plain_text import plain
@@ -71,7 +79,7 @@ def _show_all(library: Library, everything: Sequence[LibraryEntry]) -> None:
     with right:
         downloads.draw_file(
             "Export all" if len(entries) == len(everything) else f"Export {len(entries)}",
-            lambda: kept.zipped(library, entries),
+            lambda: zipped(library, entries),
             "library.zip",
             "library_export",
             mime="application/zip",
@@ -137,7 +145,7 @@ def _show_chosen(library: Library, entry: LibraryEntry) -> None:
             return
         board = opened if isinstance(opened, Board) else None
         named = opened.named if isinstance(opened, Board) else ((entry.name, opened),)
-        lines = provenance.lines(named) if board else (provenance.line(named[0][1]),)
+        lines = subject.source_lines(named) if board else (subject.source_line(named[0][1]),)
         st.caption("  \n".join(map(plain, lines)))
         st.markdown("  \n".join(plain(line) for line in entry.note.splitlines()) or ":gray[*No note*]")
         if board is None:
@@ -149,7 +157,7 @@ def _show_chosen(library: Library, entry: LibraryEntry) -> None:
             downloads.draw_file(
                 "Download",
                 lambda: _text(library, entry, opened),
-                kept.file_name(entry.name),
+                file_name(entry.name),
                 "library_download",
                 help="Download it as JSON.",
             )

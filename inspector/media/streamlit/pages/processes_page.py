@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures import pieces
 from inspector.figures.mesh_map import mesh_map
 from inspector.guides import processes
@@ -137,7 +137,7 @@ def provenance_line(request: HostLocal, exchanged: Exchanged) -> str:
         f"values {DATA[request.data].lower()}",
         spec_text(request.spec),
     ]
-    return provenance.line_of_arrays(facts, request.mesh(), exchanged.versions, request.processes)
+    return subject.source_line_of_arrays(facts, request.mesh(), exchanged.versions, request.processes)
 
 
 def _show_views(request: HostLocal, exchanged: Exchanged) -> None:

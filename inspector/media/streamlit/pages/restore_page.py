@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from inspector import layout as layouts
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.figures.device_grid import transfer_map
 from inspector.guides import transfer
 from inspector.guides.transfer import Transfer
@@ -161,7 +161,7 @@ def _draw_transfer(moved: Transfer, before: Snapshot, after: Snapshot) -> None:
     }
     for column, (label, value) in zip(st.columns(4), metrics.items(), strict=True):
         column.metric(label, value)
-    with chart.of(lambda: provenance.lines((("Saved", before), ("New", after)))):
+    with chart.of(lambda: subject.source_lines((("Saved", before), ("New", after)))):
         _draw_map(moved, before, after)
     st.caption(
         "The minimum that must move, computed from both layouts. Nothing runs. A part that a device lacks "

@@ -5,7 +5,7 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.answers import catalogue, provenance, whole_model
+from inspector.answers import catalogue, subject, whole_model
 from inspector.answers.catalogue import Subject
 from inspector.assessment import assess
 from inspector.layout import Layout
@@ -117,7 +117,7 @@ def show(
             shown = (name, layout, snapshot.source.kind)
             new = st.session_state.get(_SHOWN) != shown
             st.session_state[_SHOWN] = shown
-            with tab, chart.of(lambda: [provenance.line(snapshot)], alone=new):
+            with tab, chart.of(lambda: [subject.source_line(snapshot)], alone=new):
                 draw(snapshot, layout)
                 render.show(catalogue.of_tab(name, Subject.of(snapshot, chip_choice.chosen_chip())))
     _count_problems(snapshot)

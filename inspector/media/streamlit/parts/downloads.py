@@ -13,8 +13,7 @@ import streamlit as st
 
 from inspector.figures import stamp
 from inspector.machines.hardware import Chip
-from inspector.media import report
-from inspector.media.pictures import file as picture_file
+from inspector.media import picture_file, report
 from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.media.streamlit.session import screenshot_mode

@@ -15,9 +15,7 @@ from typing import Any
 import streamlit as st
 
 from inspector.compare import board as boards
-from inspector.compare import board_link
-from inspector.compare.board import MOST_PINS, Board, Pin
-from inspector.compare.board_link import LinkedPin
+from inspector.compare.board import MOST_PINS, Board, LinkedPin, Pin
 from inspector.jobs.engine import Requester
 from inspector.jobs.inspection import Inspection
 from inspector.jobs.library import NameUnknown
@@ -151,7 +149,7 @@ def _identity(pinned: Board) -> tuple[Any, ...]:
 
 
 def _read_pins(query: dict[str, list[str]], wrong: list[str]) -> None:
-    linked = board_link.parse(query)
+    linked = boards.parse_link(query)
     opened = board()
     wrong += linked.problems
     if linked.chip is not None:
@@ -185,7 +183,7 @@ def restore(query: dict[str, list[str]]) -> None:
 
     Problems of the opened link stay.
     """
-    linked = board_link.parse(query)
+    linked = boards.parse_link(query)
     before, wrong = board(), problems()
     restored = _merged(Board(), _planned(linked.pins, before, []), linked.baseline, [])
     for pin in before.pins:
@@ -214,7 +212,7 @@ def kept_name() -> str | None:
 def _link() -> dict[str, list[str]]:
     """Return the URL parameters of the board: its name in the library, or its layouts."""
     name = kept_name()
-    return board_link.to_query(board()) if name is None else {KEPT: [name]}
+    return boards.to_query(board()) if name is None else {KEPT: [name]}
 
 
 def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
@@ -234,7 +232,7 @@ def _snapshot(service: Inspection, pin: LinkedPin, before: Board) -> Snapshot:
 def _merged(before: Board, linked: list[Pin], baseline: str | None, wrong: list[str]) -> Board:
     """Return the linked pins, then the earlier pins that no link can contain."""
     merged = replace(before, pins=tuple(linked), baseline=0)
-    for name in board_link.not_in_link(before):
+    for name in boards.not_in_link(before):
         kept = before.pins[before.names.index(name)]
         try:
             merged = merged.pinned(name, kept.snapshot)
@@ -270,7 +268,7 @@ def _browser_text() -> str | None:
     kept: tuple[Board, str | None] = state.get(_TEXT, (Board(), None))
     before, text = kept
     if now != before:  # the text of eight pins takes 13 ms
-        text = urllib.parse.urlencode(board_link.to_query(now), doseq=True)
+        text = urllib.parse.urlencode(boards.to_query(now), doseq=True)
         text = text if len(text) <= MOST_CHARACTERS else ""
         state[_TEXT] = (now, text)
     return text

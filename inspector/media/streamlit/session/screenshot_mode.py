@@ -8,7 +8,7 @@ from typing import Any
 
 import streamlit as st
 
-from inspector.answers import provenance
+from inspector.answers import subject
 from inspector.media.streamlit.page import buttons, page_files, page_width
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.records.snapshot import Snapshot
@@ -87,7 +87,7 @@ def hide_controls() -> None:
 def write_provenance(pins: Sequence[tuple[str, Snapshot]]) -> None:
     """Draw the provenance of the page, if the mode is on."""
     if on():
-        lines = [provenance.line(pins[0][1])] if len(pins) == 1 else provenance.lines(pins)
+        lines = [subject.source_line(pins[0][1])] if len(pins) == 1 else subject.source_lines(pins)
         st.caption("  \n".join(f":small[{plain(line)}]" for line in lines))
 
 

@@ -14,7 +14,7 @@ from inspector.answers.catalogue import Subject
 from inspector.answers.section import Block, Picture
 from inspector.layout import rule_files
 from inspector.machines import hardware
-from inspector.media.pictures import file as picture_file
+from inspector.media import picture_file
 from inspector.media.terminal import (
     compare_verbs,
     explain_verb,

@@ -15,7 +15,7 @@ from streamlit.testing.v1 import AppTest
 from inspector.machines import targets
 from inspector.media.streamlit.page import page_switch
 from inspector.media.streamlit.pages import search_page
-from inspector.search import executors, registry
+from inspector.search import registry, tasks
 from tests.media.streamlit.scripted_page import PATIENCE, go_back, widget_of
 from tests.search.samples import search_result
 
@@ -155,7 +155,7 @@ def begin(service, no_other_jobs, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
     @contextlib.contextmanager
     def executor() -> Iterator[Executor]:
         assert event.wait(PATIENCE)
-        with executors.local() as local:
+        with tasks.local() as local:
             yield local
 
     searches = registry.Searches(executor)

@@ -9,7 +9,7 @@ import pytest
 from streamlit.components.v2.bidi_component.main import _make_trigger_id
 from streamlit.testing.v1 import AppTest
 
-from inspector.compare import board_link
+from inspector.compare import board as boards
 from inspector.compare.board import MOST_PINS, Board
 from inspector.jobs.compile_cache import CompileCache
 from inspector.jobs.engine import Requester
@@ -79,10 +79,10 @@ def test_a_session_without_pins_asks_and_restores_the_layouts():
     send(page, text(TWO))
     board = board_of(page)
     assert board.names == ("A", "B") and board.baseline == 1
-    sent = board_link.parse(TWO)
+    sent = boards.parse_link(TWO)
     assert [layout_of(snapshot) for snapshot in board.snapshots] == [pin.layout for pin in sent.pins]
     assert page.text[0].value == "2"  # drawn again with the pins
-    kept = board_link.parse(urllib.parse.parse_qs(data(page)["text"]))
+    kept = boards.parse_link(urllib.parse.parse_qs(data(page)["text"]))
     assert [(pin.name, pin.layout) for pin in kept.pins] == [(pin.name, pin.layout) for pin in sent.pins]
     assert kept.baseline == "B"
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from inspector.media.pictures import file as picture_file
+from inspector.media import picture_file
 from inspector.media.terminal import main
 from tests.media.terminal.mcp.conftest import Agent
 

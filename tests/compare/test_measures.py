@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector.compare.compared import compared
-from inspector.compare.questions.questions import StepMeasure, measures
+from inspector.compare.questions import StepMeasure, measures
 from inspector.layout.plan import INDIVISIBLE
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip

@@ -20,7 +20,7 @@ from plotly.io.json import to_json_plotly
 
 from inspector.figures import stamp
 from inspector.jobs import start
-from inspector.media.pictures import process as picture_process
+from inspector.media import picture_process
 from inspector.text.errors import InvalidInput, shown
 
 FORMATS = {"png": "image/png", "svg": "image/svg+xml"}

@@ -1,4 +1,4 @@
-"""Draw one figure: the process that `file` starts.
+"""Draw one figure: the process that `picture_file` starts.
 
 It reads one JSON object with `figure`, `format`, `scale` and `limit` from standard input, and writes the
 picture to standard output. Kaleido draws it with a Chrome or Chromium of this machine. Nothing is

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from inspector import layout as layouts
 from inspector.compare.compared import compared
-from inspector.compare.question import QuestionRow, Statement, change_text
-from inspector.compare.questions import Answer, Question, questions
-from inspector.compare.questions.questions import FINDINGS
+from inspector.compare.question import Answer, Question, QuestionRow, Statement, change_text
+from inspector.compare.questions import FINDINGS, questions
 from inspector.compare.splits import split_of, without_idle_axes
 from inspector.compiled.collective_roles import ACTIVATIONS, EXPERTS, GRADIENTS, PARAMETERS, ROLES
 from inspector.jobs.inspection import Inspection

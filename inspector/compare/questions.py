@@ -11,6 +11,7 @@ from inspector.compare import amounts, origin
 from inspector.compare.amounts import TITLES, Amount, Kind
 from inspector.compare.caveats import remark
 from inspector.compare.compared import Compared, other_model, work_of
+from inspector.compare.program_questions import program_rows
 from inspector.compare.question import (
     UNKNOWN,
     Answer,
@@ -20,7 +21,6 @@ from inspector.compare.question import (
     Statement,
     without_rejected,
 )
-from inspector.compare.questions.programs import program_rows
 from inspector.compare.ratio import LESS, change_of
 from inspector.compare.splits import elements_per_device
 from inspector.compare.verdict import of_step

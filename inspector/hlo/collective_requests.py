@@ -1,17 +1,29 @@
-"""The operations that need collectives: their names in the text, and those that the flow of data proves."""
+"""Who asks for a collective: the operation that needs it, and the code, autodiff, or the partitioner.
+
+The text names the operation, and the flow of data proves it. Compilers combine several collectives into one
+with several operands. Its text has the name and the line of one of them. What takes a result has those of
+the collective that it was. If the partitioner added it, the operation is the one that makes the operand, if
+the collective reduces, and else one that uses the result.
+"""
 
 import functools
 from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
 
+from inspector.hlo import opcodes
 from inspector.hlo.analysis import Analysis
+from inspector.hlo.asynchronous import begun
 from inspector.hlo.dataflow import CallFrame, Value
 from inspector.hlo.flops import product
-from inspector.hlo.module import Computation, Instruction, operand_names, operand_shapes
-from inspector.hlo.op_name import PRODUCTS, READS, RETURN, UPDATES, parse_op_name, with_first
-from inspector.hlo.opcodes import CALLS, SAME_DATA
+from inspector.hlo.module import Computation, Instruction, Module, operand_names, operand_shapes
+from inspector.hlo.op_name import FUNCTIONS, PRODUCTS, READS, RETURN, UPDATES, parse_op_name, with_first
+from inspector.hlo.opcodes import SAME_DATA
+from inspector.hlo.source_calls import CALLS, PRIMITIVES, written_at
 from inspector.records.collectives import BY_OPCODE
+from inspector.records.snapshot import CollectivePart, Requester
+from inspector.records.typed_json import LARGEST
 
-_MOST_USERS = 64  # that are looked at for the name of one collective
+_MOST_USERS = 64  # that are looked at for the name of one collective, or of one of its parts
 _PASS_ON = SAME_DATA | {"pad"}
 _INTO = _PASS_ON | {"fusion", "call"}
 _MOVED = _PASS_ON | {"element", "pass", "done", "copy-start", "collective", "slice", "concatenate"}
@@ -221,14 +233,18 @@ def _read(
         does, name = user.does, _primitive(user.metadata)
         if does == "element" and element not in (None, user.tuple_index):
             continue
-        if does in CALLS or does == "while":
+        if does in opcodes.CALLS or does == "while":
             place = 0 if does == "while" else operand_names(user).index(value.name)
             inside = [
                 c for c in analysis.module.callees(user) if place in c.parameters and c.root is not None
             ]
-            rest = None if does in CALLS else element
+            rest = None if does in opcodes.CALLS else element
             through = [read(c, c.parameters[place], element=rest) for c in inside]
-            if any(through) and does in CALLS and all(c.root.does != "tuple" for c in inside if c.root):
+            if (
+                any(through)
+                and does in opcodes.CALLS
+                and all(c.root.does != "tuple" for c in inside if c.root)
+            ):
                 result = read(computation, user) or result
             elif not inside or any(through):
                 found.add(None)
@@ -256,3 +272,105 @@ def _proved(instruction: Instruction, name: str) -> str:
         return name if name.startswith(("reduce", "arg", "cum")) else instruction.opcode
     others = PRODUCTS | UPDATES | {*_REDUCES.values()}
     return name if name and name not in others else instruction.opcode
+
+
+class RequestFields(NamedTuple):
+    """The fields of a `Collective` that say who asks for it, and from where."""
+
+    source: str | None
+    library_source: str | None
+    requested_by: Requester | None
+    call: str | None
+
+
+def request_of(module: Module, metadata: Mapping[str, str]) -> RequestFields:
+    """Return who asks for an instruction with this metadata.
+
+    In a backward pass, JAX adds a `psum` for each use in the forward pass of a value that is equal on
+    several devices, with the line of this use. A custom derivative rule can call one itself.
+    """
+    frame, inside = module.frames(metadata)
+    source = None if frame is None else frame.place
+    library = None if inside is None else inside.place
+    name = metadata.get("op_name", "")
+    operation = parse_op_name(name)[0]
+    if operation.primitive not in PRIMITIVES:
+        # A collective inside of the rule of a `custom_partitioning` can have the name of the call.
+        of_program = operation.primitive not in ("", "custom_partitioning") and name.startswith(FUNCTIONS)
+        return RequestFields(source, library, "partitioner" if of_program else None, None)
+    runs = inside or frame
+    written = None
+    if module.local and runs is not None and runs.line is not None:
+        written = written_at(runs.file, runs.line, runs.column)
+    call = None if written is None else written.collective
+    if "/" not in name:  # of any phase
+        called = operation.primitive in CALLS.get(call or "", ())
+        return RequestFields(source, library, "code" if called else None, call)
+    if operation.phase != "backward":
+        return RequestFields(source, library, "code", call)
+    if written is None or (written.own_rule and not call):
+        return RequestFields(source, library, None, call)
+    if operation.primitive in CALLS.get(written.collective, ()):
+        return RequestFields(source, library, "code", call)
+    # Autodiff alone adds sums of cotangents, and transposes the calls of the code.
+    added = call or operation.primitive in CALLS["psum"]
+    return RequestFields(source, library, "autodiff" if added else None, call)
+
+
+def parts(
+    analysis: Analysis, computation: Computation, instruction: Instruction
+) -> tuple[CollectivePart, ...] | None:
+    """Return the parts of a collective with several operands, without their arrays.
+
+    Return None if there is one operand, or if its operands are sent together, as in an all-to-all of a tuple.
+    """
+    operation = BY_OPCODE[instruction.opcode]
+    operands = operand_shapes(computation, instruction)
+    together = operation.payload == "first operand" or operation.route == "all-to-all"
+    if len(operands) < 2 or together or "slice_sizes" in instruction.attributes:
+        return None
+    shapes = operands
+    if operation.payload == "result":
+        result = begun(instruction).shape
+        shapes = list((result and result.parts) or ())
+    if operation.route == "chain" or len(shapes) != len(operands):
+        return None
+    results = _results(analysis, computation, instruction)
+    names = analysis.argument_names(computation)
+    sent = []
+    for number, shape in enumerate(shapes):
+        named = None
+        if operation.reduces:
+            named = made_by(analysis, computation, instruction, number)
+        elif number in results:
+            visits = iter(range(_MOST_USERS))
+            named = first_user(analysis, computation, results[number], names, visits)
+        size = None if shape is None or (shape.bytes or 0) > LARGEST else shape.bytes
+        own = results[number].metadata if number in results else {}
+        called = parse_op_name(own.get("op_name"))[0].primitive in PRIMITIVES
+        metadata = own if called else named or {}
+        request = request_of(analysis.module, metadata)
+        sent.append(
+            CollectivePart(
+                size,
+                op_name=metadata.get("op_name") or None,
+                operation=operation_of(analysis, computation, instruction, metadata, number),
+                **(request._asdict() if called else {"source": request.source}),
+            )
+        )
+    return tuple(sent)
+
+
+def _results(
+    analysis: Analysis, computation: Computation, instruction: Instruction
+) -> dict[int | None, Instruction]:
+    """Return the instructions that take each result of a collective, by its number."""
+    users = analysis.users(computation)
+    waiting, results = [instruction], {}
+    while waiting:
+        for user in users.get(waiting.pop().name, ()):
+            if user.opcode == "get-tuple-element":
+                results[user.tuple_index] = user
+            elif user.opcode.endswith(("-done", "-update")):
+                waiting.append(user)
+    return results

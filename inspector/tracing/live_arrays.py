@@ -18,7 +18,7 @@ from inspector.jax_private import cpu_clients
 from inspector.model.built_in.watching import Watched
 from inspector.records.snapshot import Array, LiveBytes, Mesh, Shard, Spec
 from inspector.sharding import placement
-from inspector.tracing.arrays.leaves import (
+from inspector.tracing.leaves import (
     Leaf,
     array_facts,
     index_bounds,

@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
-from inspector.tracing.arrays import live_arrays
+from inspector.tracing import live_arrays
 
 JOBS = {name: f"{__name__}:{name}" for name in ("facts", "gather", "wait_for_one")}
 MEET = f"{__name__}:meet"

@@ -51,7 +51,7 @@ def service() -> Iterator[Inspection]:
 @pytest.fixture(scope="module")
 def several() -> Iterator[Pool]:
     """Yield a pool of one worker for the jobs that inspect its processes."""
-    with Pool(workers=1, jobs="tests.tracing.arrays.several") as pool:
+    with Pool(workers=1, jobs="tests.tracing.several") as pool:
         yield pool
 
 

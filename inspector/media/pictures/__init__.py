@@ -1,1 +1,0 @@
-"""Figures saved as PNG or SVG files."""

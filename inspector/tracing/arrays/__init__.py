@@ -1,1 +1,0 @@
-"""Records of arrays: from the leaves of a pytree, and from live arrays of one process or several."""
