@@ -21,6 +21,7 @@ from inspector.answers.section import (
     columns,
     text,
 )
+from inspector.audit.programs import not_donated_text
 from inspector.compare.question import change_text
 from inspector.hlo.op_name import parse_op_name
 from inspector.machines import targets
@@ -297,11 +298,7 @@ def _donation(programs: Sequence[Breakdown]) -> list[Text]:
             said = f" writes {size} of its outputs over donated arguments, which count once."
             blocks.append(text(name, said, quiet=True))
         if program.not_donated:
-            said = (
-                f" has {bytes_text(program.not_donated)} of outputs on each device that could be written "
-                "over arguments of the same size, if these are donated."
-            )
-            blocks.append(text(name, said, quiet=True))
+            blocks.append(text(name, not_donated_text(program), quiet=True))
     return blocks
 
 

@@ -219,6 +219,12 @@ CHECKS = (
         applies=_known(lambda program: program.donation),
     ),
     Check(
+        "arguments that outputs could be written over, if they were donated",
+        (programs.NOT_DONATED,),
+        programs.not_donated_findings,
+        applies=programs.knows_donation,
+    ),
+    Check(
         "results that are replicated, because mesh axes do not divide them",
         (programs.UNEVEN_RESULT,),
         programs.uneven_findings,

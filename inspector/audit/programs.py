@@ -10,13 +10,15 @@ from inspector.audit.context import LEAST_SHARE, AuditContext, FindingFields, fi
 from inspector.hlo.op_name import parse_op_name
 from inspector.hlo.opcodes import MOVES, TABLE
 from inspector.machines.hardware import si_text
+from inspector.prediction import memory
+from inspector.prediction.memory import Breakdown
 from inspector.records.snapshot import Array, Collective, Finding, Program, RepeatedWork
 from inspector.sharding.sharding_text import refusal_text
 from inspector.sharding.traffic import inputs_of, lines_text, parts_of, wire_bytes_of_run
 from inspector.text.formatting import and_text, bytes_text, counted
 from inspector.text.program_names import subject, title
 
-DONATION_UNUSED = "donation-not-used"
+DONATION_UNUSED, NOT_DONATED = "donation-not-used", "arguments-not-donated"
 
 _MOST_DONATIONS = 5
 
@@ -36,6 +38,30 @@ def donation_findings(context: AuditContext) -> Iterator[Finding]:
         if rest := ranked[_MOST_DONATIONS:]:
             message = f"{who} writes no output over {counted(len(rest), 'more donated argument')}."
             yield finding("warning", DONATION_UNUSED, message, saved=sum(one.bytes or 0 for one in rest))
+
+
+def not_donated_findings(context: AuditContext) -> Iterator[Finding]:
+    """Yield a note about the program with the most bytes of outputs that donation would write elsewhere."""
+    programs = memory.breakdowns(context.snapshot) if knows_donation(context) else ()
+    large = [program for program in programs if (program.not_donated or 0) >= context.least]
+    for program in sorted(large, key=lambda program: -(program.not_donated or 0))[:1]:
+        remedy = "Donate arguments that nothing uses after the call: JAX deletes them (`donate_argnums`)."
+        message = f"{subject(program.program)}{not_donated_text(program)}"
+        yield finding("note", NOT_DONATED, message, saved=program.not_donated, remedy=remedy)
+
+
+def knows_donation(context: AuditContext) -> bool:
+    """Return whether it is known what donation saves. That of a layout is a change, with its new peak."""
+    known = (program.not_donated for program in memory.breakdowns(context.snapshot))
+    return context.snapshot.layout is None and any(size is not None for size in known)
+
+
+def not_donated_text(program: Breakdown) -> str:
+    """Return what the outputs of a program can be written over, without its name."""
+    return (
+        f" has {bytes_text(program.not_donated)} of outputs on each device that could be written "
+        "over arguments of the same size, if these are donated."
+    )
 
 
 REFUSED = "sharding-type-error"

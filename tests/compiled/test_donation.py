@@ -130,3 +130,24 @@ def test_the_batch_is_no_advice(mesh) -> None:
 
     (program,) = inspect(step, w, w).programs
     assert program.donation.donatable == 32 * 32 * 4
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "none"])
+def test_the_finding_saves_what_the_compiler_aliases_after_a_donation(mesh, optimizer: str) -> None:
+    """The finding is about the program as a user wrote it; donation is XLA's own figure."""
+    state = [jax.ShapeDtypeStruct((64, 64), "float32", sharding=NamedSharding(mesh, P("x")))]
+    state *= 1 + (optimizer == "momentum")
+    batch = jax.ShapeDtypeStruct((32, 64), "float32", sharding=NamedSharding(mesh, P()))
+
+    def step(state, batch):
+        gradient = jax.grad(lambda w: jnp.mean((batch @ w) ** 2))(state[0])
+        velocity = 0.9 * state[-1] + gradient
+        return [state[0] - velocity, velocity][: len(state)]
+
+    plain, donating = (inspect(jax.jit(step, donate_argnums=n), state, batch) for n in ((), (0,)))
+    (finding,) = [one for one in plain.findings if one.code == "arguments-not-donated"]
+    before, after = plain.programs[0].memory, donating.programs[0].memory
+    assert finding.bytes == after.aliased - before.aliased == len(state) * 64 * 64 * 4 // 4
+    assert not [one for one in donating.findings if one.code == "arguments-not-donated"]
+    forward = inspect(jax.jit(lambda state, batch: (batch @ state[0]).sum()), state, batch)
+    assert not [one for one in forward.findings if one.code == "arguments-not-donated"]

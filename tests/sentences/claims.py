@@ -570,7 +570,15 @@ def source_line(evidence: Evidence, *, lines: str, line2: str = "", phase: str =
 
 def donatable(evidence: Evidence, *, program: str, size: str, **_rest: str) -> bool:
     """Accept a module whose arguments and results have types in common with these bytes together."""
-    for module in modules_of(evidence, program):
+    return _can_donate(modules_of(evidence, program), size)
+
+
+def can_donate(evidence: Evidence, **_rest: str) -> bool:
+    return _can_donate(evidence.modules, "0 B")
+
+
+def _can_donate(modules: list, size: str) -> bool:
+    for module in modules:
         header = module.text.split("\n", 1)[0]
         layout = re.search(r"entry_computation_layout=\{\((.*?)\)->(.*?)\}(?:, [a-z]+_|$)", header)
         if layout is None:
