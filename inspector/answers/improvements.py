@@ -25,7 +25,7 @@ from inspector.answers.section import (
 )
 from inspector.assessment import assess
 from inspector.audit import Fix, gathering_constraints, replicated, uneven_shards
-from inspector.audit.programs import CONSTANT, DONATION_UNUSED
+from inspector.audit.programs import CONSTANT, DONATION_UNUSED, NOT_DONATED
 from inspector.layout.changes import SMALL
 from inspector.machines.hardware import Chip
 from inspector.records.assessment import Stage
@@ -40,7 +40,7 @@ _FAMILIES = dict.fromkeys(replicated.CODES, "Replicated train state") | {
     replicated.NOT_FOLLOWING: "Optimizer state sharded less than its parameters"
 }
 # Findings whose repair leaves the mesh and the parameters as they are, as changes of the kinds in SMALL do.
-_KEEPS_PARAMETERS = (replicated.MOMENT, replicated.NOT_FOLLOWING, gathering_constraints.CODE)
+_KEEPS_PARAMETERS = (NOT_DONATED, replicated.MOMENT, replicated.NOT_FOLLOWING, gathering_constraints.CODE)
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,8 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
     if known is None:
         return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
     first = known.fitting if by_memory else None
+    # Memory that is free on the chip is worth little.
+    whole = (assessed.memory and assessed.memory.capacity_bytes) or known.current.peak_bytes
     for number, (place, said) in enumerate(rows):
         if said.finding is not None and said.finding.code in uneven_shards.TOO_LARGE_CODES:
             rows[number] = place, replace(said, message=f"{said.message} {fitting(known)}", effect=first)
@@ -104,9 +106,9 @@ def ranked(snapshot: Snapshot, listed: Sequence[Finding], chip: Chip | None = No
             small = change.effect.kind in SMALL
             size = max(change.memory, 0) or (0 if by_memory else max(change.wire, 0))
             timed = known.current.seconds is not None and change.share > 0
-            share, peak = change.share, known.current.peak_bytes
-            if small and peak and not by_memory:  # its activations count, too, not the train state alone
-                share, size = max(share, change.memory / peak), 0
+            share = change.share
+            if small and whole and not by_memory:  # its activations count, too, not the train state alone
+                share, size = max(share, change.memory / whole), 0
             rows.append((_order(share, size, snapshot, by_memory, small, timed), said))
     return [improvement for _, improvement in sorted(rows, key=lambda row: row[0])]
 

@@ -38,8 +38,9 @@ from tests.compare import glances
 
 NOW = LayoutCost(100, {"data": 50}, 1.0, 2.0)
 COSTS = {
-    "faster": replace(NOW, seconds=1.0),
-    "fastest": replace(NOW, seconds=0.5),
+    "faster": replace(NOW, seconds=1.0, answer="better"),
+    "fastest": replace(NOW, seconds=0.5, answer="better"),
+    "not decided": replace(NOW, seconds=0.7),
     "slower": replace(NOW, seconds=3.0, wire_bytes={"data": 1}),
     "hardly faster": replace(NOW, seconds=1.99),
     "larger": replace(NOW, seconds=1.0, state_bytes=200),
@@ -91,7 +92,7 @@ def test_errors_then_seconds_then_bytes_then_what_has_no_known_gain(known) -> No
 
 
 def test_without_predicted_times_bytes_order_the_list(known) -> None:
-    timeless = {name: cost and replace(cost, seconds=None) for name, cost in COSTS.items()}
+    timeless = {name: cost and replace(cost, seconds=None, answer=None) for name, cost in COSTS.items()}
     effects = effects_of(timeless, replace(NOW, seconds=None))
     improved = [change.effect.label for change in effects_section.improving(effects)]
     assert improved == ["slower", "less traffic", "less state"], "the times are unknown"
@@ -160,7 +161,7 @@ def on_v5e(peak: int, fits: bool) -> Assessment:
 MIB = 2**20
 BIG = LayoutCost(400 * MIB, {"data": 50 * MIB}, 1.0, 3.0)
 PRESETS = {
-    "3 times faster": replace(BIG, seconds=1.0),
+    "3 times faster": replace(BIG, seconds=1.0, answer="better"),
     "half of the state": replace(BIG, seconds=4.0, state_bytes=200 * MIB),
 }
 
@@ -203,6 +204,32 @@ def test_what_needs_less_of_one_figure_and_no_more_of_any_is_listed_without_a_de
     assert [(change.effect.label, change.memory) for change in listed] == [("donated", 400 * MIB)]
 
 
+def test_an_estimated_peak_is_less_if_bytes_prove_it_or_beyond_its_error() -> None:
+    now = replace(BIG, peak_bytes=1000 * MIB, fits=True)
+    less = replace(now, peak_bytes=900 * MIB)
+    changes = (
+        Change("constraint", "undecided", None, less),
+        Change("constraint", "far less", None, replace(now, peak_bytes=700 * MIB)),
+        Change("donation", "donated", None, less),
+        Change("optimizer", "less state", None, replace(less, state_bytes=300 * MIB)),
+    )
+    listed = effects_section.improving(Effects("train_step", None, now, changes), None)
+    assert [change.effect.label for change in listed] == ["far less", "donated", "less state"]
+
+
+def test_memory_that_is_free_on_the_chip_is_after_a_shorter_step(
+    known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = {}
+    for peak in (1000 * MIB, 2**34):
+        now = replace(BIG, peak_bytes=peak, fits=True)
+        donated = Change("donation", "Donate", {}, replace(now, peak_bytes=peak // 2))
+        kept = Change("rematerialization", "Keep", {}, replace(now, seconds=2.7, answer="better"))
+        snapshot = replace(known, findings=(), effects=Effects("train_step", "v5e", now, (donated, kept)))
+        orders[peak] = titles(snapshot, monkeypatch, on_v5e(peak, True))
+    assert list(orders.values()) == [["Keep", "Donate"], ["Donate", "Keep"]]
+
+
 def test_a_train_state_that_does_not_fit_alone_saves_nothing_of_an_estimated_peak() -> None:
     now = replace(BIG, peak_bytes=50 * MIB + BIG.state_bytes, fits=False)
     alone = replace(BIG, wire_bytes={"unknown": None}, flops=None, seconds=None, fits=False)
@@ -220,7 +247,8 @@ def test_a_small_change_is_before_other_layouts_and_makes_a_layout_fit_before_la
 ) -> None:
     now = replace(BIG, peak_bytes=1000 * MIB, fits=True)
     donated = Change("donation", "Donate", {}, replace(now, peak_bytes=600 * MIB, fits=True))
-    preset = Change("preset", "Preset", {}, replace(now, peak_bytes=300 * MIB, fits=True, seconds=1.0))
+    cost = replace(now, peak_bytes=300 * MIB, fits=True, seconds=1.0, answer="better")
+    preset = Change("preset", "Preset", {}, cost)
     effects = Effects("train_step", "v5e", now, (preset, donated))
     snapshot = replace(known, findings=(), effects=effects)
     assert titles(snapshot, monkeypatch, on_v5e(2**30, True)) == ["Donate", "Preset"]
