@@ -7,7 +7,9 @@ from typing import Any
 from inspector.answers.programs import BEFORE_COMPILE
 from inspector.answers.section import Block, Cell, Column, Inline, Listing, Section, Strong, Table, text
 from inspector.compare.question import change_text
+from inspector.compare.ratio import change_of
 from inspector.machines import hardware
+from inspector.prediction.memory import ESTIMATE_LOW
 from inspector.records.assessment import LEAST_CHANGE, STEP, TRAFFIC, Assessment
 from inspector.records.snapshot import Change, Effects, LayoutCost
 from inspector.records.snapshot.effects import UNKNOWN_AXES
@@ -36,15 +38,18 @@ class _Measure:
     def words(self, current: LayoutCost, cost: LayoutCost, shares: bool = False) -> str:
         """Return the change with its sign and share: `+8.0 MiB (+25%)`, `0`, `unknown`; or only its share.
 
+        The share of a predicted step is the interval of its change, `−12% to −4%`, if that is decided.
+
         shares: whether the current layout is compiled. Its figures then are those of the compiler, and only
           the share of a change is known before the changed layout is compiled too.
         """
         change = self.change(current, cost)
         if change is None:
             return "unknown"
-        share = change_text(self.of(current) or 0, self.of(cost) or 0)
+        timed = self is _SECONDS
+        share = change_of(cost) if timed else change_text(self.of(current) or 0, self.of(cost) or 0)
         if shares and self not in (_STATE, _MEMORY):
-            return share or "0"
+            return share or (timed and cost.answer) or "0"
         return signed_text(change, self.text) + (f" ({share})" if share else "")
 
 
@@ -125,8 +130,9 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
     """Return the changes that improve the layout, whatever the unknown efficiencies of the machine are.
 
     A layout that does not fit is improved by what lowers its memory. Otherwise a change improves it if it
-    needs less of step, traffic or memory and no more of these and of FLOPs, or if the step is decided to be
-    shorter and the changed layout fits. Differences below 1% do not count.
+    needs less traffic or memory, and no more of these, of the step and of FLOPs, or if the step is decided to
+    be shorter and the changed layout fits. Differences below 1% do not count, nor does an estimated peak that
+    is less by no more than estimates are off, unless the train state or a donation proves it.
     """
     current = effects.current
 
@@ -145,7 +151,9 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
         held = _STATE if None in (current.peak_bytes, cost.peak_bytes) else _MEMORY
         seconds, wire, memory = (saved(measure.of, cost) for measure in (_SECONDS, _WIRE, held))
         work = saved(lambda cost: cost.flops, cost)
-        less_of_all = max(seconds, wire, memory) > 0 and min(seconds, wire, memory, work) >= 0
+        exact = effect.kind == "donation" or held is _STATE or saved(_STATE.of, cost) > 0
+        less = exact or memory > (1 - ESTIMATE_LOW) * (current.peak_bytes or 0)
+        less_of_all = max(wire, memory if less else 0) > 0 and min(seconds, wire, memory, work) >= 0
         faster = cost.answer == "better" and (cost.fits or (memory >= 0 and cost.fits is None))
         if memory > 0 if too_large else cost.fits is not False and (less_of_all or faster):
             pairs = [(seconds, current.seconds)]

@@ -87,7 +87,6 @@ def _parts(measured: MeasuredStep) -> Table:
         "Part": lambda row: f"{row.name}, with the hidden part" if row.whole else row.name,
         **({"Predicted:seconds": lambda row: row.predicted} if predicted else {}),
         "Measured:seconds": lambda row: row.measured,
-        **({Column("Measured / predicted", "ratio", ""): lambda row: row.ratio} if predicted else {}),
     }
     return Table.of(f"measured-parts:{measured.program.name}", measured.rows, columns)
 

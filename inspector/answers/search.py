@@ -21,7 +21,6 @@ from inspector.answers.section import (
     with_code,
 )
 from inspector.assessment import because
-from inspector.compare.question import change_text
 from inspector.compare.ratio import change_of, ratio_of
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout
@@ -302,11 +301,6 @@ def _unit(result: SearchResult) -> str:
     return round_of(result).removeprefix("a ").capitalize()
 
 
-def _changed(before: float, after: float) -> str:
-    """Return both times and the change, such as `19.0 ms → 10.8 ms (−43%)`."""
-    return f"{seconds_text(before)} → {seconds_text(after)} ({change_text(before, after) or '0%'})"
-
-
 def why(result: SearchResult, candidate: Candidate) -> Section:
     """Return the differences from the layout that the search began with, each with its effect."""
     current = result.current
@@ -344,12 +338,12 @@ def why(result: SearchResult, candidate: Candidate) -> Section:
         steps, stage = (current.partitioned_seconds, candidate.partitioned_seconds), "before a compile"
     before_step, step = steps
     if before_step and step:
-        items.append(f"{_unit(result)}, {stage}: {_changed(before_step, step)}.")
+        items.append(f"{_unit(result)}, {stage}: {seconds_text(before_step)} → {seconds_text(step)}.")
     runs = {program.name: program.seconds for program in current.programs}
     for program in candidate.programs if candidate.stage == current.stage else ():
         run = runs.get(program.name)
         if run and program.seconds and program.seconds != candidate.seconds:
-            items.append(f"{program.name}: {_changed(run, program.seconds)}.")
+            items.append(f"{program.name}: {seconds_text(run)} → {seconds_text(program.seconds)}.")
     return Section("search_why", "Differences from the current layout", (listing(*items),))
 
 

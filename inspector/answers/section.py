@@ -17,13 +17,13 @@ from typing import Literal, TypeAlias, TypeVar, cast, get_args
 import plotly.graph_objects as go
 
 from inspector import figures
-from inspector.text.formatting import bytes_text, seconds_text, times_text
+from inspector.text.formatting import bytes_text, seconds_text
 
 Record = TypeVar("Record")
 _CODE = re.compile(r"`([^`]+)`")
 NoticeKind = Literal["info", "unknown", "success", "warning", "error"]
-CellKind = Literal["text", "code", "count", "bytes", "seconds", "ratio"]
-NUMBERS: frozenset[CellKind] = frozenset({"count", "bytes", "seconds", "ratio"})
+CellKind = Literal["text", "code", "count", "bytes", "seconds"]
+NUMBERS: frozenset[CellKind] = frozenset({"count", "bytes", "seconds"})
 
 
 @dataclass(frozen=True)
@@ -273,8 +273,6 @@ def cell_text(cell: Cell, kind: CellKind) -> str:
             return bytes_text(int(cell))
         case "seconds":
             return seconds_text(cell)
-        case "ratio":
-            return f"{times_text(cell)}×"
         case _:
             return f"{cell:,}"
 

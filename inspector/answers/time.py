@@ -164,14 +164,6 @@ def modelled_and_measured(snapshot: Snapshot) -> tuple[Block, ...]:
                 "Predicted step, with the interval that is expected to contain 80% of measured steps",
             ): lambda row: prediction.prediction_text(row[2]),
             "Measured": lambda row: statistics_text(row[1]),
-            Column("Measured / predicted", "ratio", "Measured median over the predicted step"): lambda row: (
-                row[1].median / row[2].seconds if row[2].seconds else None
-            ),
-            Column(
-                "Measured / lower bound",
-                "ratio",
-                "Measured median over the longest modelled term, which a step cannot be shorter than.",
-            ): lambda row: row[1].median / row[0].lower_seconds if row[0].lower_seconds else None,
         },
     )
     return (table,)

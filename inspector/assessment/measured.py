@@ -38,11 +38,6 @@ class MeasuredPart:
     measured: float
     whole: bool = False
 
-    @property
-    def ratio(self) -> float | None:
-        """Measured over predicted seconds; None if one of them is unknown or nothing."""
-        return self.measured / self.predicted if self.predicted and self.measured else None
-
 
 @dataclass(frozen=True)
 class Achieved:

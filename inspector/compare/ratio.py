@@ -18,6 +18,7 @@ from inspector.prediction.ratios import (
     published,
 )
 from inspector.records.assessment import LEAST_CHANGE, Answer, Assessment, Verdict
+from inspector.records.snapshot import LayoutCost
 
 # The basis of an answer.
 LESS, COMMON, PAIRS, MEASURED = (
@@ -165,7 +166,7 @@ def answered(value: float, low: float, high: float, basis: str, why: str = "") -
     return Ratio(answer, value, low, high, reason=why if answer == "not distinguishable" else basis)
 
 
-def change_of(ratio: Ratio | Verdict) -> str:
+def change_of(ratio: Ratio | Verdict | LayoutCost) -> str:
     """Return the signed change between the ends of a ratio that is better or worse: `−72% to −44%`, or ""."""
     if ratio.answer not in ("better", "worse") or ratio.low is None or ratio.high is None:
         return ""

@@ -301,6 +301,8 @@ class _Evaluator:
             peak_bytes=peak,
             fits=None if assessment.memory is None else assessment.memory.fits,
             answer=None if ratio is None else ratio.answer,
+            low=None if ratio is None else ratio.low,
+            high=None if ratio is None else ratio.high,
         )
 
 

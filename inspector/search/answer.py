@@ -4,29 +4,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from inspector.compare.ratio import longer_from, ratio_of
+from inspector.compare.ratio import Ratio, change_of, longer_from, ratio_of
 from inspector.search.order import Goal, examples_of, value
 from inspector.search.result import Candidate, SearchResult, layout_of
-from inspector.text.formatting import and_text, counted, mesh_sizes_text, ratio_text, seconds_text
+from inspector.text.formatting import and_text, counted, mesh_sizes_text, seconds_text
 
 _SAME = 1.005  # a ratio that is shown as 1
-
-
-@dataclass(frozen=True)
-class Other:
-    """Another way to use the devices: the fastest layout in which another mesh axis is the largest.
-
-    Attributes:
-      candidate: this layout.
-      axis: its largest mesh axis, which is not that of the best layout.
-      ratio: seconds of its step over those of the best one.
-      at_least: whether the ratio is a bound, because the layout was not partitioned.
-    """
-
-    candidate: Candidate
-    axis: str
-    ratio: float
-    at_least: bool
 
 
 @dataclass(frozen=True)
@@ -38,13 +21,14 @@ class SearchAnswer:
       alike: the layouts that may fit and whose step cannot be distinguished from that of the best one, at the
         same stage.
       more: the number of others that could be among them: not partitioned, and not decided by their bounds.
-      others: other ways to use the devices, the slowest first.
+      others: other ways to use the devices, the slowest first: the fastest layout of those in which another
+        mesh axis is the largest, this axis, and its step over that of the best layout.
     """
 
     best: Candidate
     alike: tuple[Candidate, ...]
     more: int
-    others: tuple[Other, ...]
+    others: tuple[tuple[Candidate, str, Ratio], ...]
 
 
 def answer_of(result: SearchResult) -> SearchAnswer | None:
@@ -60,8 +44,8 @@ def answer_of(result: SearchResult) -> SearchAnswer | None:
     longest = math.inf if best.assessment is None else longer_from(best.assessment)
     longest /= examples_of(layout_of(best))
     more = sum(_may_be_alike(best, candidate, longest) for candidate in result.candidates)
-    others = sorted(_others(result, best, longest), key=lambda other: -other.ratio)
-    return SearchAnswer(best, alike, more, tuple(other for other in others if other.candidate not in alike))
+    others = sorted(_others(result, best), key=lambda other: -other[2].value)
+    return SearchAnswer(best, alike, more, tuple(others))
 
 
 def answer_text(result: SearchResult) -> str | None:
@@ -94,10 +78,9 @@ def answer_sentences(result: SearchResult) -> list[str]:
         least = "At least " if answer.more else ""
         sentences.append(f"{least}{counted(count, 'other layout')} cannot be told apart from it.")
     if answer.others:
-        other = answer.others[0]
-        bound = "at least " if other.at_least else ""
-        words = f"With most devices along `{other.axis}` ({name_of(other.candidate)}), it takes "
-        sentences.append(f"{words}{bound}{ratio_text(other.ratio)} times as long.")
+        other, axis, ratio = answer.others[0]
+        along = f"With most devices along `{axis}` ({name_of(other)})"
+        sentences.append(f"{along}, the time changes by {change_of(ratio)}.")
     return [*sentences, *_programs(result, best)]
 
 
@@ -144,11 +127,8 @@ def _programs(result: SearchResult, best: Candidate) -> Iterator[str]:
         if ratio < _SAME:
             yield f"{words}; it is not shorter in any other layout that is known."
             continue
-        words += f", {ratio_text(ratio)} times as long as in {name_of(shortest)}, the shortest that is known"
-        if best.step and shortest.step:
-            own = examples_of(layout) / examples_of(layout_of(shortest))
-            words += f"; there {round_} takes {ratio_text(own * shortest.step / best.step)} times as long"
-        yield f"{words}."
+        words += f"; in {name_of(shortest)}, the shortest that is known, it takes "
+        yield f"{words}{seconds_text(_run_of(shortest, program.name))}."
     for name, limit in (result.limits or {}).items():
         keeps = [
             program.keeps(limit)
@@ -191,8 +171,7 @@ def _is_alike(best: Candidate, candidate: Candidate) -> bool:
     need = now.memory
     if need is not None and need.capacity_bytes is not None and need.peak_bytes > need.capacity_bytes:
         return False
-    scale = examples_of(layout_of(best)) / examples_of(layout_of(candidate))
-    ratio = ratio_of(was, now, scale)
+    ratio = ratio_of(was, now, _scale(best, candidate))
     return ratio is not None and ratio.answer == "not distinguishable"
 
 
@@ -205,7 +184,7 @@ def _may_be_alike(best: Candidate, candidate: Candidate, longest: float) -> bool
     return known and candidate.stage == "planned" and _seconds(candidate) < longest
 
 
-def _others(result: SearchResult, best: Candidate, longest: float) -> Iterator[Other]:
+def _others(result: SearchResult, best: Candidate) -> Iterator[tuple[Candidate, str, Ratio]]:
     """Yield the fastest layout with each other largest mesh axis."""
     own = _largest(best)
     fastest: dict[str, Candidate] = {}
@@ -216,9 +195,14 @@ def _others(result: SearchResult, best: Candidate, longest: float) -> Iterator[O
         if axis not in fastest or _seconds(candidate) < _seconds(fastest[axis]):
             fastest[axis] = candidate
     for axis, candidate in fastest.items():
-        if candidate.stage in (best.stage, "planned") and not _may_be_alike(best, candidate, longest):
-            ratio = _seconds(candidate) / _seconds(best)
-            yield Other(candidate, axis, ratio, candidate.stage == "planned")
+        if candidate.stage == best.stage and best.assessment and candidate.assessment:
+            ratio = ratio_of(best.assessment, candidate.assessment, _scale(best, candidate))
+            if ratio is not None and ratio.answer == "worse":
+                yield candidate, axis, ratio
+
+
+def _scale(best: Candidate, candidate: Candidate) -> float:
+    return examples_of(layout_of(best)) / examples_of(layout_of(candidate))
 
 
 def _largest(candidate: Candidate) -> str | None:

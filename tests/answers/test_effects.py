@@ -13,7 +13,12 @@ from inspector.records.snapshot import Change, Effects, LayoutCost, Snapshot, So
 from inspector.records.snapshot.effects import by_effect
 
 NOW = LayoutCost(2**20, {"data": 2**21, "data,model": 2**20}, 1e9, 2e-3)
-LESS = Change("rule", "Remove a → data", {}, LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3))
+LESS = Change(
+    "rule",
+    "Remove a → data",
+    {},
+    LayoutCost(2**22, {"data,model": 2**20}, 2e9, 1e-3, answer="better", low=0.4, high=0.6),
+)
 SAME = Change("constraint", "Remove constraint b", None, NOW)
 MORE = Change("swap", "Swap c", {}, LayoutCost(2**20, {"model": 2**30}, 1e9, 1.5))
 INVALID = Change("axis", "Move axis d", {}, None, "8 is not divisible by 3")
@@ -43,7 +48,7 @@ def test_improvements_come_first_then_the_layout_and_the_table() -> None:
     assert tuple(rest) == section.details(EFFECTS)
     assert [type(one) for one in rest] == [Text, Table, Text]
     assert "step 2.00 ms; traffic 3.0 MiB" in plain(rest[0].parts)
-    better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20, flops=1e9))
+    better = replace(LESS, cost=replace(LESS.cost, state_bytes=2**20, flops=1e9, answer="better"))
     first, listed, *_ = section.section(effects_of(better, MORE)).blocks
     assert plain(first.parts).startswith("2 changes")
     assert [plain(item).split(":")[0] for item in listed.items] == [better.label]
@@ -61,7 +66,9 @@ def test_cells_have_signed_changes_by_mesh_axes() -> None:
     assert column(EFFECTS, "over data × model")[LESS.label] == "0"
     assert column(EFFECTS, "Train state per device")[LESS.label] == "+3.0 MiB (+300%)"
     assert column(EFFECTS, "Matrix FLOPs")[LESS.label] == "+100%"
-    assert column(EFFECTS, "Step")[LESS.label] == "−1.00 ms (−50%)"
+    assert column(EFFECTS, "Step")[LESS.label] == "−1.00 ms (−60% to −40%)"
+    undecided = replace(LESS, cost=replace(LESS.cost, answer="not distinguishable", low=0.4, high=1.2))
+    assert column(effects_of(undecided), "Step")[LESS.label] == "−1.00 ms"
 
 
 def test_unknown_figures_stay_unknown() -> None:

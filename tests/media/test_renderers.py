@@ -37,12 +37,12 @@ def every_block(name: str) -> section.Section:
         section.Column("Path", "code"),
         section.Column("Bytes", "bytes", help=f"Bytes of {name}."),
         section.Column("Time", "seconds"),
-        section.Column("Copies", "ratio"),
+        section.Column("Copies"),
         section.Column("Count", "count"),
         section.Column(f"Note {name}"),
     )
     rows = (
-        (name, 4_194_304, 0.0123, 2.0, 12_345, (f"see {name}", section.Strong("now"))),
+        (name, 4_194_304, 0.0123, "2×", 12_345, (f"see {name}", section.Strong("now"))),
         ("params/W2", 8, None, None, None, section.Mark("worse", "error")),
     )
 

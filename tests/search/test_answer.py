@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from inspector import layout as layouts
+from inspector.compare.ratio import change_of
 from inspector.prediction.ratios import published
 from inspector.records.assessment import Assessment, MemoryNeed, Stage, Step, StepPart
 from inspector.search.answer import answer_of, answer_text, round_of
@@ -76,15 +77,13 @@ def test_other_ways_are_the_fastest_layouts_with_another_largest_axis():
     tensor = candidate("2x4", "fsdp,tensor", 3.0)
     slower = candidate("8", "tensor", 4.0)
     equal = candidate("2x2x2", "fsdp,tensor,data", 2.0)  # no axis is the largest
-    bound = candidate("8", "context", 2.5, "planned")
+    bound = candidate("8", "context", 2.5, "planned")  # the ratio of a bound has no interval
     answer = answer_of(found(BEST, equal, tensor, slower, bound))
     assert answer is not None
-    assert [(other.axis, other.ratio, other.at_least) for other in answer.others] == [
-        ("tensor", 3.0, False),
-        ("context", 2.5, True),
-    ]
+    ((other, axis, ratio),) = answer.others
+    assert (other, axis, ratio.value) == (tensor, "tensor", 3.0) and 1 < ratio.low < 3 < ratio.high
     words = answer_text(found(BEST, equal, tensor, slower, bound)) or ""
-    assert "`tensor` (fsdp 2 × tensor 4)" in words and "3.00 times" in words
+    assert "`tensor` (fsdp 2 × tensor 4)" in words and change_of(ratio) in words
 
 
 def test_layouts_are_compared_at_the_same_stage():

@@ -45,6 +45,8 @@ class LayoutCost(Record):
       peak_bytes: Bytes that one device needs, estimated. None also if its train state alone does not fit.
       fits: Whether this fits into a device of the chip.
       answer: Whether one run is shorter than one of the current layout. None if that cannot be compared.
+      low: Lower end of the interval of its seconds over those of the current layout. None if unknown.
+      high: Upper end of this interval. None if unknown.
     """
 
     state_bytes: NonNegativeInt | None
@@ -54,6 +56,8 @@ class LayoutCost(Record):
     peak_bytes: NonNegativeInt | None = field(default=None, metadata=OMIT_NONE)
     fits: bool | None = field(default=None, metadata=OMIT_NONE)
     answer: Answer | None = field(default=None, metadata=OMIT_NONE)
+    low: Amount | None = field(default=None, metadata=OMIT_NONE)
+    high: Amount | None = field(default=None, metadata=OMIT_NONE)
 
     @property
     def wire_total(self) -> int | None:

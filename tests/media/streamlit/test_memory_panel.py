@@ -8,7 +8,6 @@ import pytest
 
 from inspector import layout as layouts
 from inspector.answers import memory as section
-from inspector.answers.section import cell_text
 from inspector.compiling.run_layout import run_layout
 from inspector.layout.plan import plan
 from inspector.machines import hardware
@@ -131,13 +130,6 @@ def test_rows_add_up(found: Snapshot) -> None:
         assert sum(size for _, size in program.parts) == rows["Peak"] <= rows["Reserved"]
         for name in ("Arguments", "Outputs"):
             assert sum(n for key, n in rows.items() if key.startswith(f"{name}: ")) == rows[name]
-
-
-@pytest.mark.parametrize(
-    ("factor", "text"), [(7.0, "7×"), (1.4, "1.4×"), (1024.0, "1,024×"), (9216.0, "9,216×")]
-)
-def test_copies_have_three_digits_or_all_from_a_thousand_up(factor: float, text: str) -> None:
-    assert cell_text(factor, "ratio") == text
 
 
 @pytest.mark.nightly

@@ -30,18 +30,14 @@ from inspector.text.formatting import (
 from inspector.text.program_names import title
 
 
-def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str, str]]:
-    """Return the compared figure, both values and their ratio, for each program in both Snapshots."""
-    found = []
-    for name in ("train_step", "apply"):
-        mine, theirs = left.program(name), right.program(name)
-        if mine is None or theirs is None:
-            continue
-        for what, (read, say) in _MEASURES.items():
-            a, b = read(mine), read(theirs)
-            ratio = f"{b / a:.2f}" if a and b is not None else "unknown"
-            found.append((f"{title(name)}: {what}", say(a), say(b), ratio))
-    return found
+def rows(left: Snapshot, right: Snapshot) -> list[tuple[str, str, str]]:
+    """Return the compared figure and both values, for each program in both Snapshots."""
+    return [
+        (f"{title(name)}: {what}", say(read(mine)), say(read(theirs)))
+        for name in ("train_step", "apply")
+        if (mine := left.program(name)) and (theirs := right.program(name))
+        for what, (read, say) in _MEASURES.items()
+    ]
 
 
 def _median(program: Program) -> float | None:
@@ -183,7 +179,7 @@ def _show_layer_axis(scan: Snapshot) -> None:
 
 
 def _show_costs(pair: Variants, left: Snapshot, right: Snapshot) -> None:
-    titles = ("", pair.left_title, pair.right_title, "Ratio")
+    titles = ("", pair.left_title, pair.right_title)
     columns = zip(*rows(left, right), strict=True)
     table.show(dict(zip(titles, columns, strict=True)), "variant_costs")
-    st.caption("Emulated on this machine, one after the other. Ratio: right over left; near 1 is noise.")
+    st.caption("Emulated on this machine, one after the other.")

@@ -284,13 +284,8 @@ def _values(cells: Sequence[section.Cell], column: section.Column) -> list[Any]:
     """Return numbers, which sort, if all are known; otherwise text, which can say `unknown`."""
     numbers = [cell for cell in cells if isinstance(cell, (int, float))]
     if column.kind in NUMBERS and len(numbers) == len(cells):
-        return [_rounded(cell) for cell in numbers] if column.kind == "ratio" else list(numbers)
+        return list(numbers)
     return [cell_text(cell, column.kind) for cell in cells]
-
-
-def _rounded(factor: float) -> float:
-    """Return a factor with three significant digits, from 1,000 up with all of them."""
-    return float(f"{factor:.3g}") if factor < 999.5 else round(factor)
 
 
 def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> Any:
@@ -298,8 +293,7 @@ def _config(column: section.Column, values: Sequence[Any], has_texts: bool) -> A
     if any(isinstance(value, str) for value in values) or column.kind not in NUMBERS:
         right: Literal["right"] | None = "right" if column.kind in NUMBERS else None
         return st.column_config.TextColumn(help=column.help, alignment=right)
-    forms = {"ratio": "%.6g×", "seconds": "%.3g s"}
-    form = None if has_texts else forms.get(column.kind, "localized")
+    form = None if has_texts else "%.3g s" if column.kind == "seconds" else "localized"
     return st.column_config.NumberColumn(help=column.help, format=form)
 
 
