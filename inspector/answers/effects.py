@@ -117,7 +117,8 @@ def details(effects: Effects, assessed: Assessment | None = None) -> tuple[Block
 class Improving:
     """A change that improves the layout. Its saving is negative if it costs more.
 
-    share: of the step, or of traffic or work if times are unknown. memory, wire: bytes of one device.
+    share: of the step if that is decided to be shorter, or of traffic or work if times are unknown.
+    memory, wire: bytes of one device.
     """
 
     effect: Change
@@ -127,7 +128,7 @@ class Improving:
 
 
 def improving(effects: Effects, assessed: Assessment | None = None) -> list[Improving]:
-    """Return the changes that improve the layout, whatever the unknown efficiencies of the machine are.
+    """Return the changes that improve the layout, whatever the machine's efficiencies are, the best first.
 
     A layout that does not fit is improved by what lowers its memory. Otherwise a change improves it if it
     needs less traffic or memory, and no more of these, of the step and of FLOPs, or if the step is decided to
@@ -154,14 +155,15 @@ def improving(effects: Effects, assessed: Assessment | None = None) -> list[Impr
         exact = effect.kind == "donation" or held is _STATE or saved(_STATE.of, cost) > 0
         less = exact or memory > (1 - ESTIMATE_LOW) * (current.peak_bytes or 0)
         less_of_all = max(wire, memory if less else 0) > 0 and min(seconds, wire, memory, work) >= 0
-        faster = cost.answer == "better" and (cost.fits or (memory >= 0 and cost.fits is None))
+        better = cost.answer == "better"
+        faster = better and (cost.fits or (memory >= 0 and cost.fits is None))
         if memory > 0 if too_large else cost.fits is not False and (less_of_all or faster):
-            pairs = [(seconds, current.seconds)]
+            pairs = [(seconds if better else 0, current.seconds)]
             if current.seconds is None:
                 pairs = [(wire, current.wire_total), (work, current.flops)]
             share = max(less / before if before else 0.0 for less, before in pairs)
             improved.append(Improving(effect, share, memory, wire))
-    return improved
+    return sorted(improved, key=lambda change: -(change.memory if too_large else change.share))
 
 
 def altered(effects: Effects, effect: Change, assessed: Assessment | None = None) -> list[str]:

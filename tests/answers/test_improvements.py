@@ -217,6 +217,17 @@ def test_an_estimated_peak_is_less_if_bytes_prove_it_or_beyond_its_error() -> No
     assert [change.effect.label for change in listed] == ["far less", "donated", "less state"]
 
 
+def test_a_shorter_step_that_is_decided_is_before_one_that_is_not() -> None:
+    now = replace(BIG, peak_bytes=1000 * MIB, fits=True)
+    costs = {
+        "not decided": replace(now, seconds=2.0, wire_bytes={"data": MIB}, answer="not distinguishable"),
+        "decided": replace(now, seconds=2.9, answer="better"),
+        "more": replace(now, seconds=2.5, answer="better"),
+    }
+    listed = effects_section.improving(effects_of(costs, now))
+    assert [change.effect.label for change in listed] == ["more", "decided", "not decided"]
+
+
 def test_memory_that_is_free_on_the_chip_is_after_a_shorter_step(
     known, monkeypatch: pytest.MonkeyPatch
 ) -> None:
