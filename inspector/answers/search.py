@@ -21,11 +21,11 @@ from inspector.answers.section import (
     with_code,
 )
 from inspector.assessment import because
-from inspector.compare.ratio import change_of, ratio_of
+from inspector.compare.ratio import change_of
 from inspector.figures.search_front import search_front
 from inspector.layout import Layout
 from inspector.search import order
-from inspector.search.answer import answer_sentences, answer_text, name_of, round_of
+from inspector.search.answer import answer_sentences, answer_text, name_of, ratio_between, round_of
 from inspector.search.order import examples_of
 from inspector.search.result import Candidate, Objective, SearchProgress, SearchResult, layout_of
 from inspector.search.space import VARIED
@@ -142,17 +142,10 @@ def summary(result: SearchResult) -> Text:
     )
     compared = best is not None and current is not None and current.stage == best.stage and not best.current
     if compared and best is not None and current is not None and current.seconds and best.seconds:
-        words += f" Against the current layout: {_against(current, best)}."
+        ratio = ratio_between(current, best)
+        change = "unknown" if ratio is None else change_of(ratio) or ratio.answer
+        words += f" Against the current layout: {change}."
     return text(words, quiet=True)
-
-
-def _against(current: Candidate, best: Candidate) -> str:
-    """Return the change of the step, `−72% to −44%`, or that two layouts are not distinguishable."""
-    ratio = None
-    if current.assessment is not None and best.assessment is not None:
-        scale = examples_of(layout_of(current)) / examples_of(layout_of(best))
-        ratio = ratio_of(current.assessment, best.assessment, scale)
-    return "unknown" if ratio is None else change_of(ratio) or ratio.answer
 
 
 def known_text(result: SearchResult) -> str | None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from inspector.compare.ratio import Ratio, change_of, longer_from, ratio_of
 from inspector.search.order import Goal, examples_of, value
@@ -171,8 +171,15 @@ def _is_alike(best: Candidate, candidate: Candidate) -> bool:
     need = now.memory
     if need is not None and need.capacity_bytes is not None and need.peak_bytes > need.capacity_bytes:
         return False
-    ratio = ratio_of(was, now, _scale(best, candidate))
+    ratio = ratio_between(replace(best, assessment=was), replace(candidate, assessment=now))
     return ratio is not None and ratio.answer == "not distinguishable"
+
+
+def ratio_between(baseline: Candidate, candidate: Candidate) -> Ratio | None:
+    """Return the ratio of the steps of two candidates for each example; None if one is unknown."""
+    scale = examples_of(layout_of(baseline)) / examples_of(layout_of(candidate))
+    was, now = baseline.assessment, candidate.assessment
+    return None if was is None or now is None else ratio_of(was, now, scale)
 
 
 def _may_be_alike(best: Candidate, candidate: Candidate, longest: float) -> bool:
@@ -195,14 +202,9 @@ def _others(result: SearchResult, best: Candidate) -> Iterator[tuple[Candidate, 
         if axis not in fastest or _seconds(candidate) < _seconds(fastest[axis]):
             fastest[axis] = candidate
     for axis, candidate in fastest.items():
-        if candidate.stage == best.stage and best.assessment and candidate.assessment:
-            ratio = ratio_of(best.assessment, candidate.assessment, _scale(best, candidate))
-            if ratio is not None and ratio.answer == "worse":
-                yield candidate, axis, ratio
-
-
-def _scale(best: Candidate, candidate: Candidate) -> float:
-    return examples_of(layout_of(best)) / examples_of(layout_of(candidate))
+        ratio = ratio_between(best, candidate) if candidate.stage == best.stage else None
+        if ratio is not None and ratio.answer == "worse":
+            yield candidate, axis, ratio
 
 
 def _largest(candidate: Candidate) -> str | None:
