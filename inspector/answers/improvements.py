@@ -277,11 +277,9 @@ def audited(
             gain = f", {row.gain}" if row.gain else ""
             heading, message = f"{row.label}: {row.finding.code}{gain}", row.message
         inside: list[Block] = [text(*with_code(message))]
-        words = {
-            fix.words: fix_text(fix, row.findings)
-            for finding in row.findings
-            if (fix := fixes.get(id(finding))) is not None
-        }
+        known = [fix for finding in row.findings if (fix := fixes.get(id(finding))) is not None]
+        known.sort(key=lambda fix: fix.kind not in SMALL)  # ZeRO-1 is a smaller change than FSDP
+        words = {fix.words: fix_text(fix, row.findings) for fix in known}
         inside += [text(*said) for said in words.values()]
         if not words and row.finding is not None and row.finding.remedy is not None:
             inside.append(text("Fix: ", *with_code(row.finding.remedy)))

@@ -336,6 +336,18 @@ def test_findings_of_one_mistake_are_one_improvement_with_their_sum(group: str) 
     assert row.gain in render.text([improvements.section(audit.audited(snapshot))]).replace("\n", " ")
 
 
+def test_a_fix_that_keeps_the_parameters_is_before_one_that_does_not() -> None:
+    findings = [
+        Finding("warning", code, "waste", bytes=size * MIB, arrays=(code,), count=1)
+        for code, size in (("replicated-parameter", 20), ("replicated-optimizer-state", 10))
+    ]
+    changes = [audit.Fix("rule", "Add a rule", {}, saves=1), audit.Fix("optimizer", "Shard it", {}, saves=1)]
+    fixes = dict(zip(map(id, findings), changes, strict=True))
+    (row,) = improvements.ranked(snapshot := replace(glances.planned(), effects=None), findings)
+    text = render.text(improvements.audited(snapshot, [row], fixes))
+    assert 0 < text.index("shard it") < text.index("add a rule")
+
+
 def test_traffic_is_a_cost_that_orders_findings() -> None:
     """A finding about most of the traffic comes before one about few bytes, an error before both."""
     sends = Collective("all-reduce", False, "r.1", "main", 1, False, ("data",), 8, 1, 2**20, 7 * 2**18)
