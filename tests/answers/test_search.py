@@ -127,7 +127,7 @@ def test_layouts_with_one_mesh_are_told_apart_by_their_rules() -> None:
 
 def test_a_verdict_has_two_sentences_and_details_have_the_others() -> None:
     served = ("8", "fsdp", "batch=fsdp")
-    result, _ = searched(served, ("8", "tensor", "mlp=tensor"), limits={"apply": 1.0})
+    result, _ = searched(served, ("8", "tensor", "mlp=tensor"), limits={"apply": 1.0, "init": 1.0})
     every = answer_sentences(result)
     assert len(every) > 2
     said = ["".join(map(str, line)).replace("'", "") for line in _listed(search.details(result))]
