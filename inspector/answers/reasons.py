@@ -192,7 +192,7 @@ _MOVES = "the {case.op} over {case.axes} {case.does}{case.change}."
 SENTENCES: Mapping[str, tuple[Callable[[_Case], object], str]] = {
     "called": (lambda case: case.by == "code", "The code calls {case.called} over {case.axes}."),
     "transposed": (
-        lambda case: case.by == "autodiff" and case.called != case.primitive,
+        lambda case: case.by == "autodiff" and case.called,
         "Autodiff adds {case.primitive} over {case.axes}: it is the transpose of the code's {case.called}.",
     ),
     "cotangents": (
@@ -279,7 +279,7 @@ def _reason(
         constraint = "out_shardings of jit"
     if named_after in PRIMITIVES:
         primitive, change, constraint = named_after, "", ""
-        called = collective.call or named_after
+        called = collective.call or ""
         by = collective.requested_by or "either"
         if (
             by == "either"

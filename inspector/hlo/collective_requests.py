@@ -274,6 +274,10 @@ def _proved(instruction: Instruction, name: str) -> str:
     return name if name and name not in others else instruction.opcode
 
 
+# The transpose of a call of each has the same primitive.
+_SELF_TRANSPOSED = frozenset({"psum", "psum_invariant", "all_to_all", "ppermute"})
+
+
 class RequestFields(NamedTuple):
     """The fields of a `Collective` that say who asks for it, and from where."""
 
@@ -311,7 +315,13 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> RequestFields:
     if written is None or (written.own_rule and not call):
         return RequestFields(source, library, None, call)
     if operation.primitive in CALLS.get(written.collective, ()):
-        return RequestFields(source, library, "code", call)
+        if operation.primitive not in _SELF_TRANSPOSED:
+            return RequestFields(source, library, "code", call)
+        # A transpose has the stack of its call. A custom rule, which can call it itself, has its own.
+        names = module.names_of_stacks.get(metadata.get("stack_frame_id", ""), ())
+        calls = [one for other in names for one in parse_op_name(other) if one.phase != "backward"]
+        own = not written.own_rule and any(one.primitive == operation.primitive for one in calls)
+        return RequestFields(source, library, "autodiff" if own else None, call)
     # Autodiff alone adds sums of cotangents, and transposes the calls of the code.
     added = call or operation.primitive in CALLS["psum"]
     return RequestFields(source, library, "autodiff" if added else None, call)

@@ -5,8 +5,8 @@ Fields are parsed on access, because most are never used.
 
 import functools
 import re
-from collections import deque
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, NamedTuple, TypeVar
@@ -301,6 +301,15 @@ class Module:
                 return frame, innermost
             innermost = innermost or frame
         return innermost, None
+
+    @functools.cached_property
+    def names_of_stacks(self) -> Mapping[str, Set[str]]:
+        """The names of the operations with each `stack_frame_id`, which is one stack of calls."""
+        names: dict[str, set[str]] = defaultdict(set)
+        for _, instruction in self.instructions:
+            if stack := instruction.metadata.get("stack_frame_id"):
+                names[stack].add(instruction.metadata.get("op_name", ""))
+        return names
 
     def _frame(self, number: int) -> tuple[SourceFrame, int | None] | None:
         """Return a stack frame, which many instructions share, and its caller; None if it has no file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
@@ -153,3 +154,36 @@ def test_operands_that_are_sent_together_are_one_part(op: str) -> None:
     assert part.payload_bytes == collective.payload_bytes == 32
     assert part.inputs == ("params/p", "params/q")
     assert parts_of(collective) == (collective,)
+
+
+def _exchanged(x):
+    return jax.lax.all_to_all(x, "x", 0, 0, tiled=True)
+
+
+@jax.custom_vjp
+def _with_rule(x):
+    return jnp.sin(x)
+
+
+_with_rule.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: (jax.jit(_exchanged)(g) * jnp.cos(x),))
+
+
+@pytest.mark.parametrize(
+    ("function", "backward"),
+    [(lambda x: jnp.tanh(_exchanged(x)), {"autodiff"}), (_with_rule, {None}), (jax.lax.stop_gradient, set())],
+)
+def test_the_transpose_of_a_call_is_of_autodiff(function, backward) -> None:
+    """A rule that calls the collective itself has a stack of calls that no forward pass has."""
+    mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+    mapped = jax.shard_map(function, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    gradient = jax.jit(jax.grad(lambda x: (mapped(x) ** 2).sum()))
+    text = gradient.lower(jax.ShapeDtypeStruct((8, 4), "float32")).compile().as_text()
+    collectives = program_text.read(text, MESH, (), local=True).collectives or ()
+    asked = {
+        one.op_name.partition("transpose(")[1]: one.requested_by
+        for one in collectives
+        if one.op == "all-to-all" and one.op_name
+    }
+    assert {by for passed, by in asked.items() if passed} == backward
+    forward = {by for passed, by in asked.items() if not passed}
+    assert forward == ({"code"} if backward == {"autodiff"} else set())

@@ -390,10 +390,12 @@ def interval(_evidence: Evidence, *, low: str, middle: str, high: str = "", **_r
     return seconds(low) <= seconds(middle) and (not high or seconds(middle) <= seconds(high))
 
 
-def in_loop(evidence: Evidence, *, name: str, times: str, line: str | None = None, **_rest: str) -> bool:
+def in_loop(
+    evidence: Evidence, *, times: str, name: str | None = None, line: str | None = None, **_rest: str
+) -> bool:
     """Accept if the collective of this name is of this line, and one runs this often."""
     return any(one.executions == int(times) for one in evidence.collectives) and any(
-        one.name == name and (line is None or line in one.lines) for one in evidence.collectives
+        name in (None, one.name) and (line is None or line in one.lines) for one in evidence.collectives
     )
 
 
@@ -430,6 +432,12 @@ def primitive_calls(evidence: Evidence, *, call: str, axes: str, **_rest: str) -
     """Accept a collective of JAX whose primitive is in the lowered module, over these axes."""
     op = {"reduce_scatter": "reduce-scatter", "psum_invariant": "all-reduce"}.get(call, CALLS.get(call))
     return any(known.op == op for known in evidence.over(names(axes)))
+
+
+def transposes(evidence: Evidence, *, call: str, call2: str, axes: str, **_rest: str) -> bool:
+    """Accept a primitive of reverse mode over these axes, if the source has the call that it transposes."""
+    in_source = re.search(rf"\b{call2}\(", evidence.source)
+    return evidence.has_gradient and bool(in_source) and primitive_calls(evidence, call=call, axes=axes)
 
 
 def reshards(evidence: Evidence, *, program: str, size: str = "", **_rest: str) -> bool:
