@@ -135,14 +135,18 @@ def on_cpu(mesh: Mesh | None) -> bool:
 def devices_of(snapshot: Snapshot) -> str:
     """Return the number of devices in words: `8 devices`, `8 emulated devices`; "" if it is unknown.
 
-    A plan is for emulated devices only if it is to run on them.
+    If meshes and programs leave out devices of the processes, it is `4 of 8 devices`. A plan is for emulated
+    devices only if it is to run on them.
     """
     devices = number_of_devices(snapshot)
     if devices is None:
         return ""
     planned_for = (snapshot.layout or {}).get("target") if snapshot.source.kind == "plan" else "cpu"
     emulated = on_cpu(snapshot.mesh) and planned_for == "cpu"
-    return counted(devices, "emulated device" if emulated else "device")
+    every = snapshot.source.devices or 0
+    used = max([devices, *(program.devices or every for program in snapshot.programs)])
+    part = f"{devices:,} of " if used < every else ""
+    return part + counted(every if part else devices, "emulated device" if emulated else "device")
 
 
 @once_per_snapshot

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from inspector import audit
 from inspector.records.snapshot import Array, Mesh, MeshAxis, Program, Shard, Snapshot, Source
+from inspector.sharding.meshes import devices_of
 
 MESH = Mesh((MeshAxis("x", 4),), (0, 1, 2, 3))
 
@@ -37,6 +40,12 @@ def recorded(devices: int | None, mesh: Mesh | None, program_devices: int | None
 def test_devices_that_hold_and_compute_nothing(snapshot: Snapshot, level: str | None) -> None:
     findings = [finding for finding in audit.audit(snapshot) if finding.code == "idle-devices"]
     assert [finding.level for finding in findings] == ([] if level is None else [level])
+    # The head and the finding have the same numbers.
+    numbers = [int(number) for number in re.findall(r"\d+", devices_of(snapshot))]
+    if level == "note":
+        assert numbers == [4, 8] and findings[0].ratio == 8 / 4
+    else:
+        assert len(numbers) < 2
     asked = any("hold and compute nothing" in question for question in audit.questions(snapshot))
     known = snapshot.source.devices not in (None, 1) and snapshot.programs[0].devices in (1, 4)
     assert asked == known
