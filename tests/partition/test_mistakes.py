@@ -63,7 +63,8 @@ def test_the_change_of_a_mistake_is_first_and_saves_what_it_says(mistake: str) -
     changed = layouts.from_json(improvement.effect.layout)
     assert changed == layouts.parse({**fields, **mended}).unwrap()
     after = effects_of(changed, ("none",)).current
-    assert replace(after, answer=None) == replace(improvement.effect.cost, answer=None)
+    of_both = {"answer": None, "low": None, "high": None}  # against the layout that each changes
+    assert replace(after, **of_both) == replace(improvement.effect.cost, **of_both)
 
 
 @pytest.mark.nightly
