@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9378,
+    "answers": 9381,
     "assessment": 1465,
     "audit": 4418,
     "compare": 5037,

@@ -103,7 +103,10 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
         given = f"the sharding that {of}_shardings of jit give it" if fixed else "this sharding"
         if lines := [*dict.fromkeys(sharding.constraint for _, sharding in returns if sharding.constraint)]:
             given += f", by the constraint at {and_text(lines)}"
-        said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} it with {given}."
+        # Each call of a recorded program can pass another object.
+        live = verb == "take" and array.facts is not None
+        what = "an argument of its path and type" if live else "it"
+        said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} {what} with {given}."
     return Section(f"placed-{array.path}", array.path, (text(said),))
 
 

@@ -14,6 +14,7 @@ import pytest
 from inspector.answers.array import placed
 from inspector.answers.collectives import cause, each
 from inspector.answers.reasons import of_parts, shared
+from inspector.recording.capture import capture
 from inspector.records.snapshot import (
     Array,
     Collective,
@@ -392,6 +393,20 @@ def test_the_code_gives_jit_a_sharding(
     source = Source("capture", None, "2026-01-01T00:00:00+00:00", {})
     said = str(placed(array, Snapshot(source, None, None, (array,), (step,))))
     assert (word in said) == (given is not None) == ("with this sharding" not in said)
+
+
+@pytest.mark.parametrize("role", ["output", "input"])
+def test_an_argument_like_a_live_array_can_be_another_object(role: Literal["input", "output"]) -> None:
+    """One call takes the vector of the solver, a later one a host array with this name."""
+    live = capture({"b": jnp.zeros(8)}).arrays[0]
+    step = Program("cg", shardings=(ProgramArray(role, "b", None, live.spec, None),))
+    source = Source("capture", None, "2026-01-01T00:00:00+00:00", {})
+    said = [
+        str(placed(array, Snapshot(source, None, None, (array,), (step,))))
+        for array in (live, replace(live, facts=None))
+    ]
+    assert all("cg" in text for text in said)
+    assert ["an argument" in text for text in said] == [role == "input", False]
 
 
 def test_an_array_that_no_record_names_has_no_sentence_about_programs() -> None:
