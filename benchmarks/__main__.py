@@ -6,6 +6,7 @@ import argparse
 import importlib
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -48,6 +49,8 @@ def main(arguments: list[str] | None = None) -> int:
         except InvalidInput as refused:
             parser.error(str(refused))
 
+    # A benchmark ends the servers and clusters that it started, also if it is ended itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     before = os.getloadavg()[0]  # the load average of the last minute
     results: list[pairing.Result] = []
     reports: dict[str, str] = {}

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+import signal
 import statistics
 from typing import Any
 
@@ -183,6 +184,26 @@ def test_each_benchmark_has_figures(name: str, known_models: None) -> None:
     assert results
     for one in results:
         check(one, pairs=1)
+
+
+def test_a_benchmark_that_is_ended_closes_what_it_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    def measure(pairs: int) -> list[Result]:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            closed.append(pairs)
+        return []
+
+    monkeypatch.setattr(preview, "measure", measure)
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            command.main(["preview", "--pairs", "2"])
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert ended.value.code == 128 + signal.SIGTERM and closed == [2]
 
 
 def test_each_benchmark_has_a_smallest_input() -> None:

@@ -140,8 +140,8 @@ def test_a_gradient_with_respect_to_inputs_updates_nothing(updates: bool) -> Non
         for sharding in snapshot.programs[0].shardings
         if sharding.role == "input"
     }
-    weight, data = ("weight", "data") if updates else (None, None)
-    assert uses == {"w/in": weight, "w/out": weight, "x": data, "y": None}
+    weight = "weight" if updates else None
+    assert uses == {"w/in": weight, "w/out": weight, "x": None, "y": None}
 
 
 def test_arrays_of_unknown_role_are_no_train_state() -> None:
