@@ -70,7 +70,10 @@ FIELDS = {
     "legend": rf"▏?{_PART}(?:, [▓▒] {_PART})*(?:, ░ the rest)?",
     "programs": r".*",
     "findings": r"\d+ (?:error|warning|note)s?(?:, \d+ (?:warning|note)s?)*|No problems found",
-    "operands": r"(?:operand|result) \d+[: ].*|constraint .*, called at .*|→ P\(.*\)|\S+:\d+ and \d+ more",
+    "operands": (
+        r"(?:operand|result) \d+[: ].*|(?:constraint|explicit sharding) .*, called at .*|→ P\(.*\)"
+        r"|\S+:\d+ and \d+ more"
+    ),
 }
 _PLURALS = {"{s}": "s?", "{ies}": "(?:y|ies)"}
 
