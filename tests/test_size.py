@@ -9,7 +9,7 @@ MOST_LINES = {
     "": 47,
     "answers": 9381,
     "assessment": 1465,
-    "audit": 4418,
+    "audit": 4419,
     "compare": 5037,
     "compiled": 3249,
     "compiling": 1155,

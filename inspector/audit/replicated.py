@@ -204,7 +204,8 @@ def _single(context: AuditContext, code: str, saved: int, folded: Fold) -> Findi
     elif context.mapped.isdisjoint(array.path for array in folded.arrays) and (
         spec := _even_spec(folded.first, axes, context)
     ):
-        remedy = f"`{spec_text(spec)}` shards it evenly."
+        path = folded.path if parameter is None else folded.first.path
+        remedy = f"`{spec_text(spec)}` shards {path} evenly."
     return finding("warning", code, message, folds=[folded], saved=saved, remedy=remedy, axes=axes)
 
 

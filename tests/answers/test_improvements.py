@@ -395,3 +395,7 @@ def test_savings_are_those_of_one_mesh() -> None:
         saved = sum(held[path] for path in paths) * 3 // 4
         assert bytes_text(saved) in row.gain
         assert {finding.mesh for finding in row.findings} == {0 if paths == on_teacher else None}
+        # The fix of the first array is none of the others, whose shapes differ.
+        first = row.findings[0]
+        assert first.remedy is not None and first.array is not None
+        assert {path for path in held if path in first.remedy} == {first.array}
