@@ -117,6 +117,7 @@ CONSISTENT: dict[type, dict[str, st.SearchStrategy]] = {
     OperandType: {"shape": PAIR, "spec": PAIR_SPEC},
     ConflictSide: {"shape": PAIR, "spec": PAIR_SPEC, "used": PAIR_SPEC},
     Conflict: {"sides": st.deferred(lambda: st.tuples(of(ConflictSide)))},
+    Finding: {"mesh": st.none()},
     Program: {"mesh": st.none()},
     ReshardedArrays: {"source_spec": st.none(), "target_spec": st.none()},
     Reshard: {

@@ -159,7 +159,7 @@ class Finding(Record):
       needed: Bytes of memory that the program needs on one device. None if it fits, or if unknown.
       available: Bytes of memory of one device. None if the program fits, or if unknown.
       compiler: The compiler's message. None if no compiler rejected the program.
-      mesh: The mesh that an audit found it on, as in `Array.mesh`. None for the Snapshot's `mesh` or none.
+      mesh: The position in `other_meshes` of the mesh that it is about. None for `mesh`, or if there is none.
     """
 
     level: Level
