@@ -1,7 +1,7 @@
 """Why a collective is not hidden: for each one that a device waits for, one reason with its evidence.
 
 A profile has the waits of a device, and the simulated schedule the expected ones. What could run
-meanwhile follows from the operations that read each other's results (`machines.prediction.independent`).
+meanwhile follows from the operations that read each other's results (`prediction.independent`).
 """
 
 import functools

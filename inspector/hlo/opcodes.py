@@ -1,7 +1,7 @@
 """The operations of HLO by their effect on their operands: the only list of opcodes.
 
 All analyses read this table, so a new operation of XLA needs one entry here. Those of collectives come from
-`core.collectives`. A later part of an asynchronous operation has the entry of `-done`, and an opcode that is
+`records.collectives`. A later part of an asynchronous operation has the entry of `-done`, and an opcode that is
 not in the table is `other`, whose result can depend on its operands in any way.
 """
 

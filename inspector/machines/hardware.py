@@ -74,7 +74,7 @@ class Torus:
 
 @dataclass(frozen=True)
 class Nccl:
-    """What NCCL reaches in a node of one generation of GPUs; see `machines.prediction.collective_cost`.
+    """What NCCL reaches in a node of one generation of GPUs; see `prediction.collective_cost`.
 
     base: seconds of an empty collective of LL before its steps. hop: seconds of each step.
     ring: bytes per second of a large ring. ll: the same with the protocol LL, at most.
