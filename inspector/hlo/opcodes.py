@@ -1,8 +1,8 @@
 """The operations of HLO by their effect on their operands: the only list of opcodes.
 
 All analyses read this table, so a new operation of XLA needs one entry here. Those of collectives come from
-`records.collectives`. A later part of an asynchronous operation has the entry of `-done`, and an opcode that is
-not in the table is `other`, whose result can depend on its operands in any way.
+`records.collectives`. A later part of an asynchronous operation has the entry of `-done`, and an opcode that
+is not in the table is `other`, whose result can depend on its operands in any way.
 """
 
 from typing import Literal, NamedTuple

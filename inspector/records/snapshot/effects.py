@@ -46,7 +46,7 @@ class LayoutCost(Record):
       fits: Whether this fits into a device of the chip.
       answer: Whether one run is shorter than one of the current layout. None if that cannot be compared.
       low: Lower end of the interval of its seconds over those of the current layout. None if unknown.
-      high: Upper end of this interval. None if unknown.
+      high: Upper end of the interval of this ratio of seconds. None if unknown.
     """
 
     state_bytes: NonNegativeInt | None
