@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
-from inspector.learn.compare_results import differences
-from inspector.learn.compare_results.job import ResultValue
+from inspector.learn.compare_results import differences, modules
+from inspector.learn.compare_results.job import Executable, ResultValue
+from inspector.tracing.mlir import walk
 
 RANDOM = np.random.default_rng(0)
 
@@ -73,3 +77,39 @@ def test_replicas() -> None:
     assert unequal.devices == (1, 3) and unequal.index == (3,)
     assert unequal.values == ("4.0", "5.0") and unequal.groups == 1
     assert ResultValue((4,), (*parts[:3], parts[1]), halves * 2).unequal_replicas() is None
+
+
+def with_rounded_sums(function: Any, *arguments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what a function returns, and what it returns with rounding errors in its sums."""
+    with jax.enable_x64(True):
+        lowered = jax.jit(function).lower(*arguments)
+        bytecode = walk.of_module(lowered.compiler_ir("stablehlo"))
+        settings = {
+            "devices": [0], "tuple_args": False, "inputs_chosen": [False] * len(arguments),
+            "outputs_chosen": [False], "partitions": [],
+        }  # fmt: skip
+        plain = Executable(modules.prepared(bytecode), settings)
+        (value,), (other,) = plain(arguments), plain.with_rounded_sums(-1)(arguments)
+    return value.whole(), other.whole()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x @ y,
+        lambda x, y: jnp.einsum("abc,dcb->ad", x.reshape(9, 5, 5), y.reshape(9, 5, 5)),
+        lambda x, y: jax.lax.reduce(x * y.T, x.dtype.type(0), jax.lax.add, (0,)),
+        lambda x, y: jax.lax.fori_loop(0, 3, lambda _, total: total + (x * y.T).sum(), x.sum()),
+    ],
+)
+def test_an_exact_sum_has_no_rounding_error(function: Any, dtype: str) -> None:
+    """Sums of integers are exact in any order. Others change by a few roundings of their terms."""
+    x, y = RANDOM.normal(size=(2, 9, 25)).astype(dtype)
+    arguments = x, y.T
+    value, other = with_rounded_sums(function, *arguments)
+    rounding = differences.ROUNDING["f32" if dtype == "float32" else "f64"]
+    assert value.dtype == other.dtype == dtype
+    assert 0 < np.max(np.abs(value - other)) < 1e3 * rounding * np.abs(value).max()
+    value, other = with_rounded_sums(function, *(np.round(9 * array) for array in arguments))
+    assert np.any(value) and np.array_equal(value, other)

@@ -131,8 +131,7 @@ def _compared(
                 continue  # compiled ahead of time, and again by a call
             partner = _partner(record, records, singles)
             if reason is None and partner is None:
-                reason = failure or "on one device, no program has the same name and argument types"
-                reason = _short(reason)
+                reason = _short(failure or "on one device, no program has the same name and argument types")
             if record["reason"] is None:
                 report(f"compare {name}")
                 devices = max(record["settings"]["devices"]) + 1
@@ -144,8 +143,7 @@ def _compared(
                 except InvalidInput as error:
                     reason = reason or str(error)
             assert reason is not None
-            short = _short(reason)
-            yield ComparedProgram(name, record["source"], record["devices"], reason=short)
+            yield ComparedProgram(name, record["source"], record["devices"], reason=_short(reason))
 
 
 def _short(reason: str) -> str:

@@ -8,26 +8,28 @@ The tolerance has three parts, and the largest counts:
 
 * 16 roundings of the coarsest floating-point type of the program, at most 0.25.
 * The rounding of the longest sum. The error of a sum of n terms grows as the square root of n.
-* What the program itself does with rounding errors: the change of the result on one device if the
-  arguments change by one rounding error, and its sums by those of their terms. A difference of two sums can
-  be much smaller than their terms. Some results are only such errors, for example the gradient of a
-  bias before a softmax, whose sign Adam turns into a whole step.
+* What the program itself does with rounding errors: the largest change of the result on one device if
+  the arguments change by one rounding error, in several random directions, and its sums by those of their
+  terms. Sums of integers have none. A difference of two sums can be much smaller than their terms. Some
+  results are only such errors, for example the gradient of a bias before a softmax, whose sign Adam turns
+  into a whole step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from inspector.records.same_results import MEANINGFUL
+
 # Half the distance from 1 to the next number, by floating-point type as MLIR names it.
 ROUNDING = {"f64": 2.0**-53, "f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 ROUNDING_OF_8_BITS = 2.0**-3  # also of smaller types
 # Roundings of one result that are allowed: operations that XLA fuses differently round differently.
 _ROUNDINGS = 16.0
-_LARGEST_TOLERANCE = 0.25  # a forgotten sum over two devices changes a result by about a half
 # Roundings of a sum of n terms, times the square root of n. JAX sums 16-bit types in float32.
 _SUM_FACTOR = 2.0
 # A difference of this multiple of the change by rounded arguments is still explained by rounding.
@@ -45,14 +47,14 @@ class Difference:
       index: of the element that differs most, None if all are equal.
       values: this element in both arrays, as text.
       factor: the first array is this multiple of the second one, None if it is not one.
-      scale: the larger norm of the two arrays, which `relative` is relative to.
+      scale: the larger norm of the two arrays, which `relative` is relative to. Of other types, 1.
     """
 
     relative: float
     index: tuple[int, ...] | None
     values: tuple[str, str] | None
     factor: float | None
-    scale: float = 0.0
+    scale: float = 1.0
 
 
 EQUAL = Difference(0.0, None, None, None)
@@ -102,27 +104,31 @@ def tolerance(kinds: Sequence[str], terms: int) -> float:
         return 0.0
     sums = ROUNDING["f64" if set(kinds) == {"f64"} else "f32"]
     constant = max(_ROUNDINGS * _rounding(kinds), _SUM_FACTOR * sums * math.sqrt(terms))
-    return min(constant, _LARGEST_TOLERANCE)
+    return min(constant, MEANINGFUL)
 
 
-def with_sensitivity(constant: float, changed: Difference, scale: float) -> float:
-    """Return the tolerance for a result that `changed` when arguments and sums were rounded.
+def with_sensitivity(constant: float, changes: Iterable[Difference], scale: float) -> float:
+    """Return the tolerance for a result with `changes` by rounding, `inf` if one of them is not finite.
 
     scale: the larger norm of the two arrays that are compared.
     """
-    explained = changed.relative * changed.scale / scale if scale else 0.0
+    explained = max(change.relative * change.scale for change in changes) / scale
     return max(constant, _SENSITIVITY_FACTOR * explained)
 
 
-def sum_error(terms: int) -> float:
-    """Return the error of a sum in float32, relative to its terms, that `with_sensitivity` multiplies."""
-    return ROUNDING["f32"] * max(2.0, math.sqrt(terms) / _SENSITIVITY_FACTOR)
+def sum_error(kind: str, terms: int) -> tuple[float, float]:
+    """Return the error of a sum of this type, which `with_sensitivity` multiplies, relative to its terms.
+
+    Sums of integers below the second number are exact.
+    """
+    rounding = min(ROUNDING["f32"], ROUNDING.get(kind, math.inf))
+    return rounding * max(2.0, math.sqrt(terms) / _SENSITIVITY_FACTOR), 1 / rounding
 
 
-def rounded(values: Sequence[Any], kinds: Sequence[str]) -> list[Any]:
+def rounded(values: Sequence[Any], kinds: Sequence[str], seed: int) -> list[Any]:
     """Return the arrays with every floating-point element changed by one rounding error of the program."""
     error = _rounding(kinds)
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(seed)
     return [_rounded(value, error, generator) for value in values]
 
 

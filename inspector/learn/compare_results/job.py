@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jax.extend.mlir import ir
 from jax.extend.sharding import GSPMDSharding
 
 from inspector.learn.compare_results import differences, modules
-from inspector.learn.compare_results.differences import difference
+from inspector.learn.compare_results.differences import Difference, difference
 from inspector.learn.compare_results.modules import ResultMatch
 from inspector.recording.for_target import compile_module
 from inspector.records import typed_json
@@ -89,15 +89,16 @@ class Executable:
         devices = jax.devices()
         self._module, self._settings = module, settings
         self._devices = tuple(devices[place] for place in settings["devices"])
-        self._shapes = _result_shapes(module)
+        results = walk.function_type(walk.main_function(module.operation)).results
+        self._shapes = [tuple(ir.RankedTensorType(result).shape) for result in results]
         with _errors("the compiler fails"):
             self._executable = compile_module(walk.of_module(module), list(self._devices), settings)
         self._inputs = self._executable.get_parameter_shardings()
         self._outputs = self._executable.get_output_shardings()
 
-    def with_rounded_sums(self, error: Callable[[int], float]) -> Executable:
+    def with_rounded_sums(self, sign: int) -> Executable:
         """Return the same program with rounding errors in its sums, as `modules.with_rounded_sums`."""
-        return Executable(modules.with_rounded_sums(self._module, error), self._settings)
+        return Executable(modules.with_rounded_sums(self._module, sign), self._settings)
 
     def __call__(self, arguments: Sequence[Any]) -> list[ResultValue]:
         """Return the results for whole NumPy arrays.
@@ -135,34 +136,20 @@ class Executable:
         )
 
 
-class _errors:
-    """Turns an error of XLA into an `InvalidInput`."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, (jax.errors.JaxRuntimeError, ValueError, NotImplementedError)):
-            message = one_line(str(error)).strip()[:_MOST_ERROR]
-            raise InvalidInput(f"{self._what}: {message}") from None
-
-
-def _result_shapes(module: ir.Module) -> list[tuple[int, ...]]:
-
-    from inspector.tracing.mlir.walk import main_function
-
-    kind = ir.FunctionType(ir.TypeAttr(main_function(module.operation).attributes["function_type"]).value)
-    return [tuple(ir.RankedTensorType(result).shape) for result in kind.results]
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """Turn an error of XLA into an `InvalidInput`."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError, NotImplementedError) as error:
+        message = one_line(str(error)).strip()[:_MOST_ERROR]
+        raise InvalidInput(f"{what}: {message}") from None
 
 
 _MOST_VALUES = 2000  # intermediate values of one program that are compared
 _VALUES_AT_ONCE = 64  # a module with them is compiled once
 _BYTES_AT_ONCE = 256 * 2**20  # of these values, on one device
+_DRAWS = 4  # of rounding errors in the arguments
 _Differing = tuple[ResultMatch, ComparedValue]
 
 
@@ -208,20 +195,17 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Tolerance:
-    """The tolerance of a program, and its arguments with one rounding error each."""
+    """The least tolerance of a program, and its floating-point types, as MLIR names them."""
 
     constant: float
-    rounded: list[Any]
+    kinds: list[str]
 
 
 def _compared(payload: dict[str, Any], report: JobReport) -> ComparedProgram:
     report("read")
     sharded, single = _Written.read(payload["sharded"]), _Written.read(payload["single"])
     kinds = modules.float_kinds(single.module)
-    tolerance = _Tolerance(
-        differences.tolerance(kinds, modules.longest_sum(single.module)),
-        differences.rounded(sharded.arguments, kinds),
-    )
+    tolerance = _Tolerance(differences.tolerance(kinds, modules.longest_sum(single.module)), kinds)
     report("compile")
     executables = (
         Executable(sharded.module, sharded.record["settings"]),
@@ -282,18 +266,24 @@ def _values(
     ours = sharded(arguments)[skipped : skipped + len(theirs)] if skipped else sharded(arguments)
     if [value.shape for value in ours] != [value.shape for value in theirs]:
         raise InvalidInput("its results have other shapes on one device")
-    rounded: list[ResultValue] = []
+    changes: list[list[Difference]] = []  # of each draw and result
     for place, (value, other) in enumerate(zip(ours, theirs, strict=True)):
         path = paths[place] if place < len(paths) else str(place)
         # Integers, booleans and keys are exact.
         limit = tolerance.constant if jnp.issubdtype(value.parts[0].dtype, jnp.inexact) else 0.0
         compared = _compared_value(path, value, other, limit)
         if compared.differs and compared.unequal is None:
-            if not rounded:
-                rounded = single.with_rounded_sums(differences.sum_error)(tolerance.rounded)[skipped:]
-            changed = differences.difference(rounded[place].whole(), other.whole())
-            scale = differences.difference(value.whole(), other.whole()).scale
-            larger = differences.with_sensitivity(limit, changed, scale)
+            if not changes:
+                # The errors of two sums can cancel if their signs are equal, or if they are not.
+                inexact = [single.with_rounded_sums(sign) for sign in (-1, 1)]
+                for seed in range(_DRAWS):
+                    rounded = inexact[seed % 2](differences.rounded(arguments, tolerance.kinds, seed))[
+                        skipped:
+                    ]
+                    pairs = zip(rounded, theirs, strict=True)
+                    changes.append([difference(changed.whole(), own.whole()) for changed, own in pairs])
+            scale = difference(value.whole(), other.whole()).scale
+            larger = differences.with_sensitivity(limit, [draw[place] for draw in changes], scale)
             if limit < larger < math.inf:
                 compared = _compared_value(path, value, other, larger)
         yield compared
@@ -302,9 +292,7 @@ def _values(
 def _compared_value(path: str, value: ResultValue, other: ResultValue | None, limit: float) -> ComparedValue:
     """Return the comparison of a value with that of one device, or only of its replicas without it."""
     whole = value.whole()
-    measured = differences.EQUAL
-    if other is not None:
-        measured = differences.difference(whole, other.whole())
+    measured = differences.EQUAL if other is None else difference(whole, other.whole())
     unequal = value.unequal_replicas()
     return ComparedValue(
         path,

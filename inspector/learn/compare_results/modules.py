@@ -8,15 +8,17 @@ import difflib
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
+from inspector.learn.compare_results import differences
 from inspector.partition.shardings import MANUAL, SHARDING, result_shardings
 from inspector.partition.shardy import inline_calls
 from inspector.text.errors import InvalidInput
@@ -30,7 +32,7 @@ _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 _DONATION = ("tf.aliasing_output", "jax.buffer_donor")
 _REDUCE = "stablehlo.reduce"
 _COLLECTIVES = tuple(f"stablehlo.{name}" for name in ("all_", "collective_", "reduce_scatter"))
-_SUMS = frozenset({"stablehlo.dot", "stablehlo.dot_general"})
+_DOT = "stablehlo.dot_general"
 
 
 def prepared(written: bytes) -> ir.Module:
@@ -88,56 +90,61 @@ def longest_sum(module: ir.Module) -> int:
 def _terms(operation: ir.Operation) -> int:
     if operation.name == _REDUCE:
         return _size(operation.operands[0]) // max(_size(operation.results[0]), 1)
-    if operation.name not in _SUMS:
+    if operation.name != _DOT:
         return 1
     left, right = map(_size, operation.operands)
     # The contracted dimensions are in both operands and not in the result.
     return math.isqrt(left * right // max(_size(operation.results[0]), 1))
 
 
-def with_rounded_sums(module: ir.Module, error: Callable[[int], float]) -> ir.Module:
-    """Return a copy whose sums differ by rounding errors, one up and the next one down.
+def with_rounded_sums(module: ir.Module, sign: int) -> ir.Module:
+    """Return a copy whose sums differ by rounding errors of their terms, with the `sign` of the sum before.
 
-    Args:
-      error: the error of a sum of this length, relative to the sum of their absolute values.
+    Sums of integers, from zero, are exact: a position that a program counts is the same in any order.
     """
     with module.context, ir.Location.unknown():
         copy = ir.Module.parse(walk.of_module(module))
-        for number, operation in enumerate(filter(_adds, operations(copy.operation))):
-            at, kind = ir.InsertionPoint(operation), operation.results[0].type
-            operands = list(operation.operands)[: 1 if operation.name == _REDUCE else 2]
-            positive = [_created("abs", operand.type, [operand], at) for operand in operands]
-            plain, absolute = operation.clone(ip=at), operation.clone(ip=at)
-            for place, operand in enumerate(positive):
-                absolute.operands[place] = operand
-            size = (-1) ** number * error(_terms(operation))
-            element = ir.FloatAttr.get(ir.RankedTensorType(kind).element_type, size)
-            value = {"value": ir.DenseElementsAttr.get_splat(kind, element)}
-            scaled = _created(
-                "multiply", kind, [absolute.results[0], _created("constant", kind, [], at, value)], at
-            )
-            changed = _created("add", kind, [plain.results[0], scaled], at)
+        for number, operation in enumerate(list(filter(_adds, operations(copy.operation)))):
+            kind = ir.RankedTensorType(operation.results[0].type)
+            element = kind.element_type
+            error, most = differences.sum_error(str(element), _terms(operation))
+            with ir.InsertionPoint(operation):
+                none, error, least = (
+                    stablehlo.constant(ir.DenseElementsAttr.get_splat(kind, ir.FloatAttr.get(element, value)))
+                    for value in (0.0, sign**number * error, 1 / most)
+                )
+                summed = range(1 if operation.name == _REDUCE else 2)
+                positive = {place: stablehlo.abs(operation.operands[place]) for place in summed}
+                total, terms = _cloned(operation, {}), _cloned(operation, positive)
+                # Each is zero if all terms are integers, and their sum is not too large.
+                fractions = [stablehlo.floor(stablehlo.multiply(terms, least))]
+                for place, value in positive.items():
+                    fraction = stablehlo.subtract(value, stablehlo.floor(value))
+                    fractions.append(_cloned(operation, {**positive, place: fraction}))
+                equal = stablehlo.ComparisonDirectionAttr.get("EQ")
+                exact = stablehlo.compare(functools.reduce(stablehlo.add, fractions), none, equal)
+                change = stablehlo.select(exact, none, stablehlo.multiply(terms, error))
+                changed = stablehlo.add(total, change)
             operation.results[0].replace_all_uses_with(changed)
             operation.erase()
     return copy
 
 
+def _cloned(operation: ir.Operation, operands: dict[int, ir.Value]) -> ir.Value:
+    """Insert the operation with other operands by place, and return its result."""
+    clone = operation.clone(ip=ir.InsertionPoint.current)
+    for place, operand in operands.items():
+        clone.operands[place] = operand
+    return clone.results[0]
+
+
 def _adds(operation: ir.Operation) -> bool:
     """Return whether an operation is a sum of real floating-point numbers."""
-    if operation.name not in (_REDUCE, *_SUMS) or len(operation.results) != 1:
+    if operation.name not in {_REDUCE, _DOT} or len(operation.results) != 1:
         return False
     inside = [inner.operation.name for region in operation.regions for inner in region.blocks[0].operations]
     is_float = isinstance(ir.RankedTensorType(operation.results[0].type).element_type, ir.FloatType)
     return is_float and inside[:1] in ([], ["stablehlo.add"])
-
-
-def _created(
-    name: str, kind: ir.Type, operands: list[ir.Value], at: ir.InsertionPoint, attributes: Any = None
-) -> ir.Value:
-    operation = ir.Operation.create(
-        f"stablehlo.{name}", results=[kind], operands=operands, attributes=attributes, ip=at
-    )
-    return operation.results[0]
 
 
 @dataclass(frozen=True)
@@ -336,9 +343,8 @@ def _needed(module: ir.Module, outputs: Sequence[int]) -> set[ir.Operation]:
             continue
         needed.add(owner)
         waiting.extend(owner.operands)
-        if len(list(owner.regions)):
-            for inner in operations(owner):
-                waiting.extend(inner.operands)
+        for inner in operations(owner):
+            waiting.extend(inner.operands)
     return needed
 
 
