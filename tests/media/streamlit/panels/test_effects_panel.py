@@ -107,7 +107,7 @@ def test_improvements_are_first_and_the_first_on_the_summary(open_page, fake) ->
         "axis",
         "Move axis a",
         without_rule.to_json(),
-        replace(COST, seconds=0.5, low=0.4, high=0.6, wire_bytes={"data": 1}),
+        replace(COST, seconds=0.5, answer="better", low=0.4, high=0.6, wire_bytes={"data": 1}),
     )
     worse = Change("rule", "Remove b", layout.to_json(), replace(COST, seconds=27.0))
     fake.known = Effects("train_step", None, COST, (worse, better))
