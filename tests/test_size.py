@@ -9,7 +9,7 @@ MOST_LINES = {
     "": 47,
     "answers": 9381,
     "assessment": 1465,
-    "audit": 4419,
+    "audit": 4421,
     "compare": 5037,
     "compiled": 3249,
     "compiling": 1155,

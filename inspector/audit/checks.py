@@ -20,6 +20,7 @@ from inspector.audit.context import LEAST_SHARE, AuditContext, with_arrays_of_ot
 from inspector.layout.plan import merged_by_logical_axis
 from inspector.machines import targets
 from inspector.machines.hardware import Chip
+from inspector.prediction.memory import breakdowns
 from inspector.records.snapshot import Finding, Mesh, Program, Snapshot
 from inspector.sharding.meshes import one_mesh_text
 from inspector.sharding.once import once_per_snapshot
@@ -48,15 +49,16 @@ def rounded(share: float) -> float:
 
 
 def share_of_memory(size: float, snapshot: Snapshot) -> float:
-    """Return bytes of one device as a share of the bytes of all arrays on it, between 0 and 1."""
-    whole = _bytes_of_arrays(snapshot)
+    """Return bytes of one device as a share of what it holds, between 0 and 1."""
+    whole = _held_bytes(snapshot)
     return size / max(whole, size) if whole and size else size / (size + _HALF)
 
 
 @once_per_snapshot
-def _bytes_of_arrays(snapshot: Snapshot) -> int:
-    """Return the bytes of all arrays in the memory of one device. Unknown bytes count as 0."""
-    return sum(array.bytes_per_device or 0 for array in in_device_memory(snapshot, snapshot.arrays))
+def _held_bytes(snapshot: Snapshot) -> int:
+    """Return the bytes of all arrays on one device, or what a program needs above it. Unknown ones are 0."""
+    arrays = sum(array.bytes_per_device or 0 for array in in_device_memory(snapshot, snapshot.arrays))
+    return max(arrays, *(program.needed or 0 for program in breakdowns(snapshot)), 0)
 
 
 _MOST_NAMES = 3  # in a sentence

@@ -194,6 +194,6 @@ def test_an_array_is_a_value_of_a_program_only_with_its_type(tmp_path: Path) -> 
                     )
     names = {(array.dtype, array.shape): array for array in snapshot.arrays}
     said = {key: " ".join(map(str, placed(array, snapshot).blocks)) for key, array in names.items()}
-    assert "total, nearest and nearest (2) take it" in said["float32", (64, 32)]
-    assert "total (2) takes it" in said["bfloat16", (64, 32)]
+    assert "total, nearest and nearest (2) take an argument of its path and type" in said["float32", (64, 32)]
+    assert "total (2) takes an argument of its path and type" in said["bfloat16", (64, 32)]
     assert "nearest (2) returns it" in said["int32", (64, 16)]
