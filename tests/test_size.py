@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9381,
+    "answers": 9383,
     "assessment": 1465,
     "audit": 4421,
     "compare": 5037,

@@ -67,7 +67,7 @@ _Make: TypeAlias = Callable[[Subject], Iterable[Block]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class SectionEntry:
     """A section, and where it is.
 
     Attributes:
@@ -138,34 +138,36 @@ def _on_chip(section: Callable[[Subject], Block]) -> _Make:
 
 
 # Each section by its name.
-SECTIONS: dict[str, Entry] = {
-    "programs": Entry(lambda about: [] if about.run is None else [program_run.section(about.run)]),
-    "source": Entry(lambda about: [summary.facts(about.snapshot)]),
-    "answers": Entry(_answers, _summary),
-    "errors": Entry(lambda about: sharding_errors.sections(about.snapshot)),
-    "findings": Entry(
+SECTIONS: dict[str, SectionEntry] = {
+    "programs": SectionEntry(lambda about: [] if about.run is None else [program_run.section(about.run)]),
+    "source": SectionEntry(lambda about: [summary.facts(about.snapshot)]),
+    "answers": SectionEntry(_answers, _summary),
+    "errors": SectionEntry(lambda about: sharding_errors.sections(about.snapshot)),
+    "findings": SectionEntry(
         lambda about: _findings(about) if about.snapshot.findings or about.snapshot.effects else [], _findings
     ),
-    "arrays": Entry(_arrays, _drawn_arrays),
-    "communication": Entry(
+    "arrays": SectionEntry(_arrays, _drawn_arrays),
+    "communication": SectionEntry(
         lambda about: [collectives.section(about.snapshot)] if about.snapshot.programs else [],
         facts=lambda about: exposed.json_of(about.recorded, about.chip),
     ),
-    "experts": Entry(
+    "experts": SectionEntry(
         lambda about: expert_load.section(about.snapshot),
         facts=lambda about: expert_load.json_of(about.recorded),
     ),
-    "agreement": Entry(lambda about: partitioned_traffic.sections(about.recorded), tab="Communication"),
-    "reshards": Entry(
+    "agreement": SectionEntry(
+        lambda about: partitioned_traffic.sections(about.recorded), tab="Communication"
+    ),
+    "reshards": SectionEntry(
         lambda about: reshards.sections(about.snapshot, about.chip),
         facts=lambda about: {"reshards": reshards.plain(about.recorded, about.chip)},
         tab="Communication",
     ),
-    "memory": Entry(
+    "memory": SectionEntry(
         _on_chip(lambda about: memory.section(about.snapshot, about.chip)),
         facts=lambda about: {"activations": activations.to_json(about.recorded, about.chip)},
     ),
-    "time": Entry(
+    "time": SectionEntry(
         _on_chip(lambda about: time.section(about.recorded, about.chip)),
         facts=lambda about: {"pipelines": pipelines.of_snapshot(about.recorded, about.chip)},
     ),
