@@ -41,13 +41,13 @@ def donation_findings(context: AuditContext) -> Iterator[Finding]:
 
 
 def not_donated_findings(context: AuditContext) -> Iterator[Finding]:
-    """Yield a note about the program with the most bytes of outputs that donation would write elsewhere."""
+    """Yield a note about the program with the most bytes of outputs that could be written over arguments."""
     programs = memory.breakdowns(context.snapshot) if knows_donation(context) else ()
-    large = [program for program in programs if (program.not_donated or 0) >= context.least]
-    for program in sorted(large, key=lambda program: -(program.not_donated or 0))[:1]:
+    largest = max(programs, key=lambda program: program.not_donated or 0, default=None)
+    if largest is not None and (largest.not_donated or 0) >= context.least:
         remedy = "Donate arguments that nothing uses after the call: JAX deletes them (`donate_argnums`)."
-        message = f"{subject(program.program)}{not_donated_text(program)}"
-        yield finding("note", NOT_DONATED, message, saved=program.not_donated, remedy=remedy)
+        message = f"{subject(largest.program)}{not_donated_text(largest)}"
+        yield finding("note", NOT_DONATED, message, saved=largest.not_donated, remedy=remedy)
 
 
 def knows_donation(context: AuditContext) -> bool:

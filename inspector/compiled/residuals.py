@@ -288,12 +288,12 @@ class _Reader:
         return value if instruction is value.instruction else Value(value.frame, instruction, value.path[1:])
 
     def _buffer(self, value: Value, kept: _Kept) -> Buffer | None:
-        name = value.instruction.name
+        name, shape = value.instruction.name, value.instruction.shape
         written = self._buffers.get((value.frame.computation.name, name), ())
-        others = {number for number in range(len(written)) if value.path and number != value.path[0]}
-        large = (buffer for buffer in written if buffer.bytes >= kept.bytes)
-        own = [buffer for buffer in large if buffer.value != name or buffer.part not in others]
-        return max(own, key=lambda buffer: buffer.value == name, default=None)
+        large = [buffer for buffer in written if buffer.bytes >= kept.bytes]
+        if shape is not None and shape.parts and len(value.path) == 1:  # a start has its operands first
+            large = [b for b in large if b.value != name or b.part % len(shape.parts) == value.path[0]]
+        return max(large, key=lambda buffer: buffer.value == name, default=None)
 
     def _sources(self, value: Value) -> list[Value]:
         """Return the values that this one is, or has the elements of."""

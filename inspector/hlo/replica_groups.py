@@ -81,7 +81,7 @@ def written_shape(text: str) -> tuple[int, int] | None:
 def expand(text: str) -> Groups:
     """Return the groups in `{{0,1},{2,3}}`, `[2,2]<=[4]` or `mesh['a'=2,'b'=2] {'b'}`.
 
-    Raise InvalidInput for other input.
+    Raise InvalidInput for another text.
     """
     text = text.strip()
     if text.startswith("mesh"):

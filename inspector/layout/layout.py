@@ -107,16 +107,12 @@ class Layout:
         Processes have equal shares of the devices. For a target, the processes are unknown until the
         compile, and the kind of local devices is unknown until a run.
         """
-        return self._mesh
-
-    @functools.cached_property
-    def _mesh(self) -> Mesh:
         explicit = self.explicit_axes
         axes = tuple(
             MeshAxis(name, size, "explicit" if name in explicit else "auto")
             for name, size in zip(self.axis_names, self.mesh_shape, strict=True)
         )
-        return _mesh(axes, self.processes, self.target)
+        return _mesh_of(axes, self.processes, self.target)
 
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {
@@ -144,12 +140,12 @@ class Layout:
 
     def key(self, *fields: str) -> str:
         """Return text that two layouts share only if they are equal, in these fields or in all."""
-        plain = self._plain
+        plain = self._as_json
         chosen = {name: plain[name] for name in fields if name in plain} if fields else plain
         return json.dumps(chosen, sort_keys=True)
 
     @functools.cached_property
-    def _plain(self) -> dict[str, Any]:
+    def _as_json(self) -> dict[str, Any]:
         return self.to_json()
 
 
@@ -160,7 +156,7 @@ def _plain(spec: Spec | Fsdp) -> str | list[list[str] | None]:
 
 
 @functools.lru_cache(32)  # layouts share it; one of 100,000 devices takes about 10 MB
-def _mesh(axes: tuple[MeshAxis, ...], processes: int, target: str) -> Mesh:
+def _mesh_of(axes: tuple[MeshAxis, ...], processes: int, target: str) -> Mesh:
     machine = targets.parse(target) if targets.is_target(target) else None
     devices = math.prod(axis.size for axis in axes)
     share = devices // processes

@@ -137,7 +137,7 @@ def slice_of(generation: str, topology: str) -> Slice:
 def slice_named(name: str) -> Slice:
     """Return the most compact slice named as `v5p-128` or `v5litepod-16` (or `v5e-16`).
 
-    Raise InvalidInput for other input.
+    Raise InvalidInput if there is none of this name.
     """
     match = _NAME.fullmatch(name.strip().lower())
     prefix = match[1] if match else ""

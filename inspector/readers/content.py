@@ -179,7 +179,7 @@ def unpack_gzip(content: bytes, most: int, what: str) -> tuple[bytes, bool]:
 def decode(content: bytes, what: str, cut: bool = False) -> str:
     """Return bytes as UTF-8 text. If they are `cut`, drop an incomplete last character.
 
-    Raise InvalidInput for other input.
+    Raise InvalidInput if they are in another encoding.
     """
     other = strict_json.encoding_of(content)
     if other is not None:

@@ -144,7 +144,7 @@ def read(
 def spec_of(entries: object, mesh: Mesh, what: str = "partition_spec") -> Spec:
     """Return the spec of JSON entries: null, a mesh axis, or a list of mesh axes per dimension.
 
-    Raise InvalidInput for others.
+    Raise InvalidInput for other JSON, and for an axis that the mesh lacks or that is used twice.
     """
     if not isinstance(entries, list):
         raise InvalidInput(f"{what} is {shown(entries)}, but must be a list")
@@ -165,7 +165,7 @@ def spec_of(entries: object, mesh: Mesh, what: str = "partition_spec") -> Spec:
 
 
 def mesh_axes(names: object, sizes: object, types: object = None) -> tuple[MeshAxis, ...]:
-    """Return mesh axes from JSON lists of names, sizes and axis types; raise InvalidInput for others."""
+    """Return mesh axes from JSON lists of names, sizes and axis types; raise InvalidInput for other JSON."""
     if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
         raise InvalidInput(f"axis_names is {shown(names)}, but must be a list of names")
     if len(set(names)) != len(names):

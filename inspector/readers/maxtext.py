@@ -80,7 +80,7 @@ def path_of(key: str) -> str:
 def entries_of(text: str, what: str) -> list[Any]:
     """Return the entries of `P('fsdp', None)` or `('a', None)` as JSON values.
 
-    Raise InvalidInput for others.
+    Raise InvalidInput for another text.
     """
     at, done = 1 if text.startswith("P") else 0, None
     stack: list[list[Any]] = []

@@ -99,13 +99,7 @@ def _totals(snapshot: Snapshot, groups: tuple[str, ...]) -> Totals:
 
 def in_device_memory(snapshot: Snapshot, arrays: Iterable[Array]) -> list[Array]:
     """Return the arrays that take memory of a device: those that are not in host memory."""
-    in_hosts = _in_host_memory(snapshot)
-    return [array for array in arrays if id(array) not in in_hosts]
-
-
-@once_per_snapshot
-def _in_host_memory(snapshot: Snapshot) -> set[int]:
-    return {id(array) for array in snapshot.arrays if in_host_memory(array, snapshot.mesh_of(array))}
+    return [array for array in arrays if not in_host_memory(array, snapshot.mesh_of(array))]
 
 
 def by_group(snapshot: Snapshot, groups: tuple[str, ...]) -> dict[str, int] | None:

@@ -72,14 +72,13 @@ class Canvas:
 
     def add(self, name: str, content: str | None = None, **attributes: object) -> None:
         """Add an element. `_` in the name of an attribute is written as `-`; None leaves it out."""
-        written = [
-            f' {key.rstrip("_").replace("_", "-")}="'
-            f'{number(value) if isinstance(value, float) else _escaped(str(value))}"'
+        written = "".join(
+            f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
             for key, value in attributes.items()
             if value is not None
-        ]
+        )
         end = "/>" if content is None else f">{content}</{name}>"
-        self._parts.append(f"<{name}{''.join(written)}{end}")
+        self._parts.append(f"<{name}{written}{end}")
 
     def open(self, title: str | None = None, **attributes: object) -> None:
         """Begin a group, whose title is shown while the pointer is over it."""
@@ -111,15 +110,15 @@ class Canvas:
         wide, high = number(width), number(height)
         text = (
             f'<svg xmlns="http://www.w3.org/2000/svg" class="whole-model" role="img" '
-            f'aria-label="{_escaped(label)}" viewBox="{number(-margin)} 0 {wide} {high}" '
+            f'aria-label="{_value(label)}" viewBox="{number(-margin)} 0 {wide} {high}" '
             f'width="{wide}" height="{high}" '
             f'font-family="inherit" fill="{INK}">{_STYLE}{"".join(self._parts)}</svg>'
         )
         return Svg(text, width, height, label)
 
 
-def _escaped(text: str) -> str:
-    return escape(one_line(text), quote=True)
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, float) else escape(one_line(str(value)), quote=True)
 
 
 _CELL_PX = (9.0, 24.0)

@@ -104,9 +104,9 @@ PROGRAM_OF_EFFECTS = argument(
     JSON,
 )
 def explain(options: argparse.Namespace) -> Output:
-    """Return the answer to one question, or the effects of all changes, which alone have a program.
+    """Return the answer to one question, or the effects of all changes.
 
-    Raise InvalidInput otherwise.
+    Raise InvalidInput for a program without effects.
     """
     shared.register_own_model(options.model)
     if options.effects:

@@ -1,7 +1,7 @@
 """Buttons with an icon that call a function or open a dialog.
 
 What went wrong in one is shown once, by the next run. A dialog disappears when the page is redrawn without
-it, for example at the end of a propagation in the background. So its function is called in each redraw,
+it, for example at the end of a job in the background. So its function is called in each redraw,
 until the user closes it. One dialog can be open.
 """
 
