@@ -10,7 +10,7 @@ MOST_LINES = {
     "answers": 9383,
     "assessment": 1465,
     "audit": 4421,
-    "compare": 5037,
+    "compare": 5042,
     "compiled": 3249,
     "compiling": 1155,
     "figures": 7498,

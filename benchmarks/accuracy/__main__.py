@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.accuracy import layout_trials, sections, sweeps
+from benchmarks.accuracy import layout_trials, review, sections, sweeps
 from benchmarks.accuracy.fitting import MeasuredProgram
 from benchmarks.accuracy.table import fitted_table, measured_program, table_text
 from inspector.answers.section import Section
@@ -43,6 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
         described.add_argument("--snapshots", metavar="FOLDER", help="keeps compiled Snapshots of the runs")
         described.add_argument("--no-compile", action="store_true", help="compile nothing")
         described.set_defaults(verb=verb)
+        if verb is _fit:
+            even = "write the table even if the errors of a group of runs grow"
+            described.add_argument("--even-if-worse", action="store_true", help=even)
     help = "print whether trials of layouts are predicted to fit, and in the right order"
     described = verbs.add_parser("trials", help=help, description=help)
     described.add_argument("file", metavar="TRIALS.json")
@@ -56,7 +59,10 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    """Without a compile and kept Snapshots, the predictions from schedules are those of this version."""
+    """Write the new table, unless a group of runs is predicted worse than by the one of this version.
+
+    Without a compile and kept Snapshots, the predictions from schedules are those of this version.
+    """
     output.refuse_unwritable(options.file)
     programs: dict[bool, list[MeasuredProgram]] = {True: [], False: []}
 
@@ -69,6 +75,14 @@ def _fit(options: argparse.Namespace) -> None:
     found = compare_runs(runs, options.snapshots, options.no_compile, seen)
     kept = accuracy_table() if options.no_compile and options.snapshots is None else None
     table = fitted_table(runs, programs[False], programs[True], found, kept)
+    found_groups = list(review.groups(runs, accuracy_table()["rows"], table["rows"]))
+    render.show([sections.review(found_groups)])
+    worse = [f"{one.name}, {one.stage}" for one in found_groups if one.refused]
+    if worse and not options.even_if_worse:
+        raise InvalidInput(
+            f"the table is not written without --even-if-worse: the median error grows by more than "
+            f"{review.WORSE:.1%} of the step, or runs are lost, for {'; '.join(worse)}"
+        )
     output.write_text(table_text(table), options.file)
 
 

@@ -216,6 +216,17 @@ def left_out_before_compile(runs: Sequence[PartitionedRun]) -> dict[str, float]:
     return found
 
 
+def left_out_chip(runs: Sequence[PartitionedRun]) -> dict[str, float]:
+    """Return the seconds of each run, predicted with constants fitted without the runs of its chip."""
+    found: dict[str, float] = {}
+    for chip in {run.chip.name for run in runs}:
+        others = [run for run in runs if run.chip.name != chip]
+        if others:
+            constants = fitted_before_compile(others)
+            found |= {run.name: _before(run, constants) for run in runs if run.chip.name == chip}
+    return found
+
+
 def before_compile_seconds(runs: Sequence[PartitionedRun], constants: BeforeCompile) -> dict[str, float]:
     """Return the seconds of each run before its compile."""
     return {run.name: _before(run, constants) for run in runs}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.accuracy.layout_trials import Trials
+from benchmarks.accuracy.review import Group
 from benchmarks.accuracy.sweeps import Sweep
 from inspector.answers.section import Block, Facts, Section, Table, text
 from inspector.text.formatting import counted, share_text
@@ -39,6 +40,28 @@ def orders(swept: Sequence[Sweep]) -> tuple[Block, ...]:
         },
     )
     return (text("Order within sweeps: ", said), table)
+
+
+def review(found: Sequence[Group]) -> Section:
+    """Return the median errors of a new table beside those of the one in the repository."""
+
+    def percent(share: float | None) -> str:
+        return "–" if share is None else f"{share:.1%}"
+
+    table = Table.of(
+        "accuracy_review",
+        found,
+        {
+            "Runs of": lambda one: one.name,
+            "Stage": lambda one: one.stage,
+            "Runs": lambda one: one.runs,
+            "Lost": lambda one: one.lost or "–",
+            "Median error before": lambda one: percent(one.was),
+            "Now": lambda one: percent(one.now),
+            "Refused": lambda one: "yes" if one.refused else "–",
+        },
+    )
+    return Section("accuracy_review", "The new table beside that of this version", (table,))
 
 
 def trials(found: Trials) -> Section:

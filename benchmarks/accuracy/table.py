@@ -38,6 +38,7 @@ def fitted_table(
     """
     before = [run for run in map(fitting.partitioned_run, partitioned) if run is not None]
     without_compile = fitting.left_out_before_compile(before)
+    without_chip = fitting.left_out_chip(before)
     fitted_before = fitting.fitted_before_compile(before) if before else None
     with_all = {} if fitted_before is None else fitting.before_compile_seconds(before, fitted_before)
     if known is None:
@@ -86,7 +87,13 @@ def fitted_table(
             )
         elif run.reason is None:
             row = replace(row, reason=reasons.get(run.name, NOT_COMPILED))
-        rows.append(replace(row, before_compile=without_compile.get(run.name)))
+        rows.append(
+            replace(
+                row,
+                before_compile=without_compile.get(run.name),
+                without_chip=without_chip.get(run.name),
+            )
+        )
     return {
         "versions": versions,
         "constants": constants,

@@ -37,6 +37,7 @@ class AccuracyRow:
       compiled: Seconds, predicted from the schedule alone, in the table of this version also without the
         runs of this model. None if unknown.
       before_compile: The same without a compile.
+      without_chip: In the table of this version, the same without the runs of this chip.
       low, high: Ends of the interval in seconds.
       reason: Why it is not reproduced; None if it is.
       correction: How the layout differs from the published row, because its source does; None if it does not.
@@ -59,6 +60,7 @@ class AccuracyRow:
     high: float | None = None
     reason: str | None = None
     before_compile: float | None = None
+    without_chip: float | None = None
     correction: str | None = None
     compiled: float | None = None
     schedule: float | None = None
@@ -297,16 +299,19 @@ ESTIMATES = {
     "judged": "Predicted",
     "compiled": "Schedule alone",
     "before_compile": "Before a compile",
+    "without_chip": "Before a compile, without runs of its chip",
 }
 
 
 def by_chip(accuracy: Accuracy) -> dict[str, dict[str, dict[str, float | int | None]]]:
     """Return number of runs, median and 90th percentile of the errors, by chip and prediction.
 
-    Only runs of compiled programs count, so that the predictions are of the same runs.
+    Of a chip with compiled runs only these count, so that the predictions are of the same runs.
     """
-    compiled = Accuracy(tuple(row for row in accuracy.rows if row.judged), accuracy.versions)
-    chips = dict.fromkeys(row.chip for row in compiled.rows if row.measured)
+    chips = dict.fromkeys(row.chip for row in accuracy.rows if row.measured and row.known)
+    judged = {row.chip for row in accuracy.rows if row.judged and row.measured}
+    counting = tuple(row for row in accuracy.rows if row.judged or row.chip not in judged)
+    compiled = replace(accuracy, rows=counting)
     return {
         chip: {
             estimate: {
