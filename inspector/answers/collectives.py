@@ -369,7 +369,7 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     planned: whether a plan of the same layout can be made, which records them.
     """
     # A program can be named like its phase.
-    known = [phase for phase in phases(collective) if phase != "unknown"]
+    known = () if "unknown" in phases(collective) else phases(collective)
     of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
     step = f"{', '.join(of)}, source line{'s' * (' and ' in lines_text(collective))} "
     blocks: list[Block] = [text(*detail(collective)), text(step, *_source(collective), ".")]
@@ -425,7 +425,8 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
 
 def phases(collective: Collective) -> tuple[Phase, ...]:
     """Return the phases of a collective in the order of a step; several if XLA merged operations."""
-    present = phases_of(collective.op_name)
+    names = [part.op_name for part in collective.parts or (collective,)]
+    present = {phase for name in names for phase in phases_of(name)}
     return tuple(phase for phase in PHASES if phase in present)
 
 

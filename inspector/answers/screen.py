@@ -31,6 +31,7 @@ from inspector.answers.section import (
     Strong,
     Table,
     columns,
+    more,
     text,
     with_code,
 )
@@ -49,7 +50,7 @@ from inspector.records.snapshot import Array, Finding, Program, Snapshot
 from inspector.records.statistics import statistics, statistics_text
 from inspector.sharding.folding import fold
 from inspector.sharding.sharding_text import spec_text
-from inspector.sharding.totals import state_title, state_totals
+from inspector.sharding.totals import state_title, state_totals, totals
 from inspector.sharding.traffic import wire_bytes_of_run
 from inspector.text.formatting import bytes_text, seconds_text, share_text
 
@@ -274,7 +275,8 @@ def main_findings(about: Subject) -> Iterator[Block]:
         *(_finding(mistake, about) for mistake in mistakes[:_MOST_FINDINGS]),
     )
     if items:
-        yield Section("findings", "Findings", (Listing(items),))
+        left = len(improvements.mistakes(every)) - len(mistakes[:_MOST_FINDINGS])
+        yield Section("findings", "Findings", (Listing(items), *more(left, "finding")))
     elif not every:
         yield text("No findings.")
 
@@ -329,20 +331,19 @@ def _sent_text(snapshot: Snapshot, program: Program) -> str:
 
 def _arrays(snapshot: Snapshot) -> Iterator[Block]:
     """Yield the arrays by group, each with its largest array and how that is sharded."""
-    whole = sum(array.bytes_per_device or 0 for array in snapshot.arrays)
     groups: dict[str, list[Array]] = {}
     for array in snapshot.arrays:
         groups.setdefault(array.group, []).append(array)
+    sizes = {group: totals(snapshot, (group,)).per_device or 0 for group in groups}
     rows = []
     for group, arrays in groups.items():
-        size = sum(array.bytes_per_device or 0 for array in arrays)
-        if size >= LEAST * whole:
+        if sizes[group] >= LEAST * sum(sizes.values()):
             largest = max(fold(arrays), key=lambda one: one.bytes_per_device or 0)
             rows.append(
                 (
                     GROUP_TITLES.get(group, group),
                     len(arrays),
-                    size,
+                    sizes[group],
                     largest.path,
                     "one device" if len(largest.first.shards or ()) == 1 else spec_text(largest.first.spec),
                 )

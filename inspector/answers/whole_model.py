@@ -479,7 +479,7 @@ class _Reader:
                     axes=axes,
                     network=network,
                     subject=subject,
-                    phases=tuple(phase for phase in PHASES if phase in phases and phase != "unknown"),
+                    phases=() if "unknown" in phases else tuple(phase for phase in PHASES if phase in phases),
                     bytes=wire_bytes_of_run(*ranked),
                     executions=executions_of(by_name.values()),
                     collectives=tuple(by_name),

@@ -13,9 +13,10 @@ from inspector.hlo.attention_kernels import PlannedKernel
 from inspector.hlo.dataflow import CallFrame, Value
 from inspector.hlo.fused_values import fused_values
 from inspector.hlo.live_values import DEVICE, HOST, Buffer, LiveValues, live_values
-from inspector.hlo.module import Instruction
+from inspector.hlo.module import Instruction, operand_shapes
 from inspector.hlo.op_name import BACKWARD, parse_op_name, phases_of
 from inspector.hlo.opcodes import WRITES
+from inspector.hlo.shapes import Shape
 from inspector.records.snapshot import (
     ArgumentUse,
     CollectivePart,
@@ -77,6 +78,8 @@ _SMALL = 1e-5
 _NAMED_PHASES: tuple[Phase, ...] = ("forward", "backward", "optimizer")
 # Instructions whose phases count. Others, such as constants and copies, are scheduled far from their use.
 _WORK = frozenset({"fusion", "product", "custom", "reduce", "scatter", "gather", "collective"})
+
+_UPDATED = frozenset({"params", "opt_state"})  # by gradients
 
 
 def memory_use(
@@ -191,6 +194,14 @@ class _Use:
                     self._read[position].append(buffer)
                 for position in buffer.writers:
                     self._written[position].append(buffer)
+        inputs = [
+            (buffer, self._group_of_input(buffer)) for buffer in live.buffers if buffer.parameter is not None
+        ]
+        self._updated = [
+            sorted(size or 0 for size in buffer.shape.dimensions)
+            for buffer, group in inputs
+            if buffer.shape and group in _UPDATED
+        ]
         self._groups = [self._group(buffer, buffer.bytes < _SMALL * largest) for buffer in buffers]
 
     def record(self) -> MemoryUse:
@@ -277,12 +288,7 @@ class _Use:
     def _group(self, buffer: Buffer, small: bool) -> UseGroup:
         """Return the group of a buffer."""
         if buffer.parameter is not None:
-            path = self._path(buffer) or ""
-            program, between, own = path.partition("/input/")
-            # The name of a program says nothing about its inputs.
-            named = own if between and "/" not in program else path
-            group = group_of_input(named, self._uses.get(path))
-            return group or ("batch" if named.startswith("batch/") else "other")
+            return self._group_of_input(buffer)
         if buffer.result is not None:
             return "output"
         if buffer.constant:
@@ -296,9 +302,26 @@ class _Use:
         # The backward pass writes no activation: sums that it fills can begin with zeros of the forward pass.
         if "forward" in written and not written & BACKWARD and read & BACKWARD:
             return "activation"
-        whole_numbers = buffer.shape is not None and buffer.shape.dtype.startswith(("s", "u", "pred"))
-        updates = written & BACKWARD and "optimizer" in read and not whole_numbers
+        updates = written & BACKWARD and "optimizer" in read and self._is_like_updated(buffer.shape)
         return "gradient" if updates else "temporary"
+
+    def _group_of_input(self, buffer: Buffer) -> UseGroup:
+        path = self._path(buffer) or ""
+        program, between, own = path.partition("/input/")
+        # The name of a program says nothing about its inputs.
+        named = own if between and "/" not in program else path
+        group = group_of_input(named, self._uses.get(path))
+        return group or ("batch" if named.startswith("batch/") else "other")
+
+    def _is_like_updated(self, shape: Shape | None) -> bool:
+        """Return whether a value has the dimensions of a parameter or of its shards, as a gradient has."""
+        if shape is None or shape.dtype.startswith(("s", "u", "pred")):
+            return False
+        own = sorted(size or 0 for size in shape.dimensions)
+        return any(
+            len(own) == len(shard) and all(b and a % b == 0 for a, b in zip(own, shard, strict=True))
+            for shard in self._updated
+        )
 
     def _phases_of_work(self, positions: Sequence[int], before: bool) -> set[Phase]:
         """Return the phases of instructions. A loop only passes a value on: its body reads and writes it."""
@@ -353,31 +376,38 @@ class _Use:
     def _opcode(self, position: int) -> str:
         return self._instructions[position][1].opcode
 
-    def _metadata(self, position: int) -> Mapping[str, str]:
-        """Return the metadata of an instruction, or of the value that it writes into a larger array."""
+    def _named(self, position: int) -> tuple[str | None, str | None]:
+        """Return the `op_name` and the line of an instruction, or of what it writes into a larger array."""
         name, instruction = self._instructions[position]
-        frame = CallFrame(self._module.by_name[name], open=False)
-        written, updates = instruction, False
-        for value in self._analysis.backward.chain(Value(frame, instruction), WRITES):
+        written = Value(CallFrame(self._module.by_name[name], open=False), instruction)
+        updates = False
+        for value in self._analysis.backward.chain(written, WRITES):
+            written = value
             # The fusion that makes an operand is another operation.
             if value.instruction.does == "fusion" and value.instruction is not instruction:
-                written = value.instruction
                 break
-            written = value.instruction
-            updates |= written.does == "update"
-        if updates and "/" in written.metadata.get("op_name", ""):
-            return written.metadata
-        return instruction.metadata
+            if value.instruction.does == "update":
+                if not _stacks(value):
+                    break
+                updates = True
+        if updates and "/" in written.instruction.metadata.get("op_name", ""):
+            part = self._part(written.frame.computation.name, written.instruction, sum(written.path[-1:]))
+            if part is not None:
+                return part.op_name, part.source
+            instruction = written.instruction
+        return instruction.metadata.get("op_name"), self._module.source(instruction.metadata)
 
     def _value(self, buffer: Buffer, group: UseGroup) -> LiveValue:
         instructions = [self._instructions[writer][1] for writer in buffer.writers]
         # The first writer of an array that a loop fills only allocates it, and the loop itself says nothing.
         writers = [writer for writer in buffer.writers[1:] if self._opcode(writer) != "while"]
-        named = (self._metadata(writer) for writer in (*writers, *buffer.writers))
-        empty: Mapping[str, str] = {}
-        metadata = next((fields for fields in named if "/" in fields.get("op_name", "")), empty)
+        named = (self._named(writer) for writer in (*writers, *buffer.writers))
+        op_name, source = next((pair for pair in named if "/" in (pair[0] or "")), (None, None))
+        name, first = self._instructions[buffer.first]
+        if first.name == buffer.value and (part := self._part(name, first, buffer.part)) is not None:
+            op_name, source = part.op_name, part.source
         argument = buffer.parameter is not None
-        shape, part = buffer.shape, self._part(buffer)
+        shape = buffer.shape
         data = shape.bytes if shape is not None else None
         return LiveValue(
             instructions[0].name,
@@ -386,14 +416,16 @@ class _Use:
             padding=max(buffer.bytes - (data or 0), 0),
             shape="" if shape is None else str(shape),
             path=self._path(buffer),
-            op_name=None if argument else part.op_name if part else metadata.get("op_name") or None,
-            source=None if argument else part.source if part else self._module.source(metadata),
+            op_name=None if argument else op_name,
+            source=None if argument else source,
         )
 
-    def _part(self, buffer: Buffer) -> CollectivePart | None:
-        """Return the part of a combined collective whose result a buffer has, or None."""
-        name, instruction = self._instructions[buffer.first]
-        if instruction.does != "collective" or instruction.name != buffer.value:
+    def _part(self, name: str, instruction: Instruction, element: int) -> CollectivePart | None:
+        """Return the part of a combined collective whose result is an element of it, or None.
+
+        name: of the computation with the instruction.
+        """
+        if instruction.does != "collective":
             return None
         if instruction.name not in self._parts:
             computation = self._module.by_name[name]
@@ -402,7 +434,14 @@ class _Use:
             )
         parts = self._parts[instruction.name]
         # A start has the operands before the results.
-        return parts[buffer.part % len(parts)] if parts else None
+        return parts[element % len(parts)] if parts else None
+
+
+def _stacks(update: Value) -> bool:
+    """Return whether an update writes an item of the first dimension, as a scan does with its results."""
+    _, part, *_ = operand_shapes(update.frame.computation, update.instruction)
+    whole = update.instruction.shape
+    return part is not None and whole is not None and part.dimensions == (1, *whole.dimensions[1:])
 
 
 def _peak(buffers: Sequence[Buffer]) -> int:

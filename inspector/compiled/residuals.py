@@ -220,7 +220,8 @@ class _Reader:
     def _name(self, computation: Computation, instruction: Instruction, steps: int = _MOST_USERS) -> OpName:
         """Return the operation of the model; of merged operations the first.
 
-        Compilers lose the names of products that they rewrite. These have the name of what uses them.
+        Compilers lose the names of products that they rewrite. These have the phase and the module of what
+        uses them, in the forward pass if anything does there.
         """
         key = computation.name, instruction.name
         if key not in self._names:
@@ -233,10 +234,15 @@ class _Reader:
                 )
                 name = next((inner for inner in named if inner.phase != "unknown"), name)
             if name == _UNNAMED and instruction.does in _WORK and steps:
-                for user_of, user in self._users(computation, instruction):
-                    name = self._name(user_of, user, steps - 1)
-                    if name != _UNNAMED:
-                        break
+                users = [
+                    self._name(of, user, steps - 1) for of, user in self._users(computation, instruction)
+                ]
+                users.sort(key=lambda user: (user == _UNNAMED, user.phase != "forward"))
+                name = (
+                    replace(users[0], primitive=instruction.opcode)
+                    if users and users[0] != _UNNAMED
+                    else name
+                )
             self._names[key] = name
         return self._names[key]
 

@@ -40,6 +40,7 @@ _JAX_NAMES = frozenset({
     "rematted_computation", "remat", "remat2", "shard_map", "pjit", "named_call", "xla_call",
     "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "custom_lin", "pallas_call",
 })  # fmt: skip
+_JOINED = re.compile(r";(?=(?:p?jit|pmap)\()")  # XLA joins the whole names of operations that it replaces
 _BRANCH = re.compile(r"branch_\d+_fun\Z")
 # The class name of the outermost module. Unlike a submodule's name it has no number.
 _ROOT_MODULE = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
@@ -79,7 +80,8 @@ def parse_op_name(op_name: str | None) -> tuple[OpName, ...]:
     for number, parts in enumerate(_merged(op_name, 0)):
         if number == _MAX_MERGED or len(parts) > _MAX_PARTS:
             return (_UNKNOWN,)  # a partial list would look complete
-        parsed.setdefault(_operation(parts))
+        for name in _JOINED.split("/".join(parts)):
+            parsed.setdefault(_operation(tuple(_split(name, "/"))))
     return tuple(parsed)
 
 

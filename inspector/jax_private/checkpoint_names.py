@@ -32,6 +32,7 @@ _LOOPS = frozenset({"scan", "while", "cond"})
 # The names around an operation, its primitive, and its line.
 _Place = tuple[str, str, str | None]
 _CARRIED: _Place = ("", CARRY, None)
+_UNKNOWN: _Place = ("", "", None)  # an argument
 _MOST = 1000  # names of a program
 _MOST_DEPTH = 50
 
@@ -81,7 +82,7 @@ def _names(
             pairs = [(value, end) for value, end in moved if not hasattr(value, "val")]
         if primitive in _SAME and pairs and all(end.aval.size == value.aval.size for value, end in pairs):
             for value, end in pairs:
-                place[end] = place.get(value, _CARRIED)
+                place[end] = place.get(value, _UNKNOWN)
                 if given is not None and value in given:
                     given.add(end)
         else:
@@ -102,7 +103,9 @@ def _names(
             repeated = times * equation.params["length"] if primitive == "scan" else times
             for inner in functions_of(equation):
                 values = equation.invars[-len(inner.invars) :] if primitive not in _LOOPS else ()
-                known = {
+                first = equation.params.get("num_consts", 0)
+                carried = inner.invars[first : first + equation.params.get("num_carry", 0)]
+                known = dict.fromkeys(carried, _CARRIED) | {
                     argument: place[value]
                     for argument, value in zip(inner.invars, values, strict=False)
                     if not hasattr(value, "val") and value in place
@@ -115,7 +118,7 @@ def _names(
                     }
                 yield from _names(inner, label, known, passed, repeated, depth + 1)
     for value, (name, equation) in named.items():
-        computed_in, primitive, line = place.get(value, _CARRIED)
+        computed_in, primitive, line = place.get(value, _UNKNOWN)
         module = parse_op_name(f"{computed_in}/{primitive}")[0].module if computed_in else ""
         kind = name, without_layer_numbers(module), primitive, str(value.aval.dtype)
         amount, policy = (math.prod(value.aval.shape), times), policies.get(value)

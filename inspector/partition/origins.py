@@ -21,7 +21,7 @@ from inspector.tracing.mlir.locations import called_at, named_at
 LOGICAL_AXES = "mhlo.logical_axes"  # a dialect prefix that every module of JAX knows
 
 # The primitives by which code asks for a sharding; others have the sharding of their type.
-_CALLS = frozenset({"sharding_constraint", "reshard", "device_put", "jit", "pjit"})
+_CALLS = frozenset({"sharding_constraint", "reshard", "device_put"})
 _ARGUMENT = re.compile(r"(input|output): (\d+)")
 
 

@@ -11,6 +11,7 @@ from inspector.sharding.memory_kinds import in_host_memory
 from inspector.sharding.once import once_per_snapshot
 
 STATE_GROUPS = ("params", "opt_state", "other")
+ALL_GROUPS = (*STATE_GROUPS, "cache", "batch", "gradient")  # of arrays that live between programs
 _ANY_DEVICE = -1
 
 
@@ -46,22 +47,23 @@ class Totals:
 
 
 def state_totals(snapshot: Snapshot) -> Totals:
-    """Return the totals of the train state: parameters, optimizer state, step; of all if no role is known."""
-    unknown = state_title(snapshot) == "Arrays"
-    return totals(snapshot, (*STATE_GROUPS, "cache", "batch", "gradient") if unknown else STATE_GROUPS)
+    """Return the totals of the arrays of `state_groups`."""
+    return totals(snapshot, state_groups(snapshot))
+
+
+def state_groups(snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the groups of the train state; those of all arrays if the role of one is unknown."""
+    return ALL_GROUPS if state_title(snapshot) == "Arrays" else STATE_GROUPS
 
 
 def state_title(snapshot: Snapshot) -> str:
     """Return the label of the arrays of `state_totals`: arrays of unknown role are not train state."""
     groups = {array.group for array in snapshot.arrays} & {*STATE_GROUPS}
-    known = "opt_state" in groups and (snapshot.layout is not None or "other" not in groups)
-    if known or not snapshot.arrays:
+    if not snapshot.arrays or (
+        "opt_state" in groups and (snapshot.layout is not None or "other" not in groups)
+    ):
         return "Train state"
-    if "opt_state" in groups:
-        return "Train state and other arrays"
-    if "params" not in groups:
-        return "Arrays"
-    return "Parameters" if groups == {"params"} else "Parameters and other arrays"
+    return "Parameters" if groups == {"params"} else "Arrays"
 
 
 def states_text(*snapshots: Snapshot) -> str:

@@ -150,7 +150,7 @@ def test_arrays_of_unknown_role_are_no_train_state() -> None:
     arrays = tuple(replace(one, group=group) for one, group in zip(snapshot.arrays, groups, strict=False))
     assert len(arrays) == 3
     assert state_title(replace(snapshot, arrays=arrays[:2])) == "Train state"
-    assert state_title(replace(snapshot, arrays=arrays)) == "Train state and other arrays"
+    assert state_title(replace(snapshot, arrays=arrays)) == "Arrays"
 
 
 @pytest.mark.parametrize("groups", [("cache",) * 3, ("gradient", "other", "other")])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import math
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -773,6 +776,13 @@ def placed_arrays(evidence: Evidence, **_rest: str) -> bool:
 def more_collectives(evidence: Evidence, *, n: str, **_rest: str) -> bool:
     """Accept if a module has as many collectives besides the twenty of a table."""
     return any(len(module.collectives) == int(n) + 20 for module in evidence.modules)
+
+
+def more_findings(evidence: Evidence, *, n: str, **_rest: str) -> bool:
+    """Accept if the JSON of `audit` has at least as many findings."""
+    command = (sys.executable, "-m", "inspector", "audit", evidence.folder / "run", "--json")
+    listed = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return 0 < int(n) <= len(listed)
 
 
 def exists_over(evidence: Evidence, *, axes: str, collective: str, n: str = "", **_rest: str) -> bool:

@@ -23,6 +23,7 @@ from inspector.answers import (
 from inspector.answers.catalogue import Subject
 from inspector.answers.improvements import Improvement
 from inspector.answers.programs import main_first
+from inspector.answers.section import more
 from inspector.assessment import assess
 from inspector.assessment.activations import recomputing_seconds
 from inspector.assessment.measured import measured_step
@@ -44,7 +45,7 @@ from inspector.records.snapshot import Effects, Program, Snapshot
 from inspector.sharding import device_holdings
 from inspector.sharding.memory_kinds import memory_kind
 from inspector.sharding.sharding_text import inside_shard_map
-from inspector.sharding.totals import STATE_GROUPS
+from inspector.sharding.totals import state_groups
 from inspector.text.errors import InvalidInput, require_one_of
 from inspector.text.program_names import noun
 
@@ -208,7 +209,7 @@ def device(options: argparse.Namespace) -> Output:
         allowed = "numbers joined by commas, such as 0,4"
         ids = options.device.split(",")
         chosen = tuple(shared.number(text.strip(), "--device", allowed) for text in ids)
-    held = device_holdings.holdings(snapshot, chosen, None if options.all else STATE_GROUPS)
+    held = device_holdings.holdings(snapshot, chosen, None if options.all else state_groups(snapshot))
     sums = {"bytes": held.bytes, "host_bytes": held.host}
     return Output(lambda: dataclasses.asdict(held) | sums, lambda: devices.section(held).blocks)
 
@@ -242,6 +243,7 @@ def audit(options: argparse.Namespace) -> Output:
         lambda: [plain for row in rows for plain in _plain(row, fixes)],
         lambda: [
             *improvements.audited(snapshot, large or rows, fixes),
+            *more(len(rows) - len(large or rows), "finding"),
             *following_of(run_of(options.snapshot), snapshot),
         ],
     )

@@ -29,7 +29,7 @@ from inspector.sharding.rules import Rule, written
 from inspector.sharding.rules.entries import ledger_of
 from inspector.sharding.rules.written import recorded
 from inspector.sharding.sharding_text import dimension_text
-from inspector.sharding.totals import STATE_GROUPS
+from inspector.sharding.totals import STATE_GROUPS, state_groups
 from inspector.text.errors import InvalidInput
 
 _GIVEN, _NEXT = "ledger_rules", "ledger_next"
@@ -186,7 +186,7 @@ def _choose_devices(snapshot: Snapshot, mesh: Mesh) -> tuple[int, ...]:
 def _choose_groups(snapshot: Snapshot) -> tuple[str, ...] | None:
     """Draw the choice between the train state and all arrays; return None for all arrays."""
     present = {array.group for array in snapshot.arrays}
-    if not present - set(STATE_GROUPS) or not present & set(STATE_GROUPS):
+    if not present - set(STATE_GROUPS) or state_groups(snapshot) != STATE_GROUPS:
         return None
     chosen = kept_field.choose("Arrays", [STATE, EVERYTHING], _GROUPS)
     return STATE_GROUPS if chosen == STATE else None
