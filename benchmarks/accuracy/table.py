@@ -61,12 +61,15 @@ def fitted_table(
     judged = fitting.left_out_combined(twice)
     within = fitting.fitted_agreement(twice)
     reasons = {row.id: row.reason for row in found.rows if row.reason}
+    # A kept schedule is that of the layout of its time.
+    corrections = {row["id"]: row["correction"] for row in (known or {"rows": ()})["rows"]}
     chips = {run.name: run.chip for run in runs}
     amounts = {one.name: RangedAmounts.of(one.program, one.mesh, one.chip) for one in partitioned}
     needs_of = {one.name: _needs(one) for one in partitioned}
     rows = []
     for run in runs:
         row = row_of(run)
+        row = replace(row, correction=corrections.get(run.name, row.correction))
         if run.name in amounts:
             needs = needs_of[run.name]
             row = replace(row, flops=amounts[run.name].flops, moved=amounts[run.name].moved, needs=needs)

@@ -20,6 +20,7 @@ from inspector.machines.compiler_options import NO_OPTIONS
 from inspector.machines.hardware import CHIPS
 from inspector.model.built_in import remat_names
 from inspector.text.errors import InvalidInput, shown
+from inspector.text.formatting import and_text
 
 # Published runs whose rows contradict the source that they name, and what this source has instead.
 #
@@ -76,7 +77,34 @@ def _is_pax_without_policy(row: Mapping[str, Any]) -> bool:
     )
 
 
+def _launched_with(row: Mapping[str, Any]) -> list[str]:
+    """Return the options of XLA in the launch script that a row names, by group; [] if it is not known here.
+
+    MaxText's scripts of v5e and v5p at 76bd53b, its maxtext_v5p_model_configs.py and gpt3_175b_base.sh, and
+    AXLearn's launch.py at f2326c53 and compiler_options.py at 420fb662, which are of the time of the runs.
+    """
+    hardware, chip = _part(row, "hardware"), _name(row, "hardware", "chip")
+    repository, config = _name(row, "source", "repo"), str(_name(row, "source", "config"))
+    gathers, overlap = "CF_FOR_ALL_GATHER", "DATA_PARALLEL_OVERLAP"
+    if repository == "apple/axlearn" and str(chip).startswith("v"):
+        own = f"axlearn/{chip}" if chip in ("v4", "v6e") else "axlearn"
+        several = (_count(hardware.get("slices")) or 1) > 1
+        return [own, *[gathers] * (chip == "v6e"), *[overlap] * several]
+    if "maxtext_v5p_model_configs.py" in config:
+        return [overlap, gathers]
+    if "gpt3_175b_base.sh" in config:
+        return ["gpt3_175b_base.sh"]
+    if str(_name(row, "source", "commit")).startswith("76bd53b"):
+        return [overlap, gathers] if chip == "v5e" else [overlap, "maxtext-76bd53b/v5p"]
+    return []
+
+
 CORRECTIONS = (
+    Correction(
+        lambda row: "xla_flags" not in row and bool(_launched_with(row)),
+        lambda row: {"xla_flags": _launched_with(row)},
+        "the options of XLA in the launch script of the source",
+    ),
     Correction(
         _is_pax_without_policy,
         lambda row: {"remat": {"policy": _PAX_POLICIES[row["model"]["name"]]}},
@@ -92,11 +120,11 @@ CORRECTIONS = (
 
 
 def corrected(row: Mapping[str, Any]) -> tuple[Mapping[str, Any], str | None]:
-    """Return the row that its source supports, and the correction; None if it needs none."""
-    for correction in CORRECTIONS:
-        if correction.is_wrong(row):
-            return {**row, **correction.changes(row)}, correction.reason
-    return row, None
+    """Return the row that its source supports, and its corrections; None if it needs none."""
+    wrong = [correction for correction in CORRECTIONS if correction.is_wrong(row)]
+    for correction in wrong:
+        row = {**row, **correction.changes(row)}
+    return row, and_text([correction.reason for correction in wrong]) or None
 
 
 def _name(row: Mapping[str, Any], part: str, key: str) -> Any:
@@ -159,7 +187,8 @@ _ACTIVATIONS: dict[tuple[str, ...], tuple[str, str]] = {
 def _option_groups() -> dict[str, list[str]]:
     """Return groups of options of XLA by their names in MaxText (benchmarks/xla_flags_library.py).
 
-    Options that this compiler lacks, or that choose hardware, are left out.
+    The last ones are those of launch scripts (`_launched_with`). Options that this compiler lacks, or that
+    choose hardware, are left out.
     """
     groups: dict[str, list[str]] = json.loads(Path(__file__).with_name("option_groups.json").read_text())
     return groups

@@ -76,6 +76,7 @@ def test_a_row_that_contradicts_its_source(tmp_path):
         "attention": "flash",
         "source": {"repo": "apple/axlearn", "config": "fuji.py"},
         "measured": {"step_seconds": 2.44},
+        "xla_flags": [],
     }
     second = first | {"seq": 4096}
     wrong, right = read(tmp_path, first, second)
@@ -92,6 +93,33 @@ def test_a_row_that_contradicts_its_source(tmp_path):
     # Nor is a run of somebody else with the same model.
     (own,) = read(tmp_path, first | {"measured": {"step_seconds": 1.7}})
     assert own.correction is None
+
+
+def test_a_row_without_the_options_of_its_launch_script(tmp_path):
+    """MaxText/configs/v5p/*.sh at 76bd53b, and AXLearn's defaults by chip and number of slices."""
+    maxtext = {"repo": "AI-Hypercomputer/maxtext", "commit": "76bd53b0", "config": "MaxText/configs/x.sh"}
+    axlearn = {"repo": "apple/axlearn", "config": "fuji.py"}
+
+    def options(source: dict[str, str], chip: str, **more: object) -> dict[str, str]:
+        hardware = {"chip": chip, "slices": 1, **more}
+        (run,) = read(tmp_path, ROW | {"source": source, "hardware": ROW["hardware"] | hardware})
+        assert run.layout is not None
+        given = dict(run.layout.compiler_options)
+        assert bool(given) is (run.correction is not None)
+        return given
+
+    v5e, v5p = options(maxtext, "v5e"), options(maxtext, "v5p", topology="4x8x8")
+    assert v5e["xla_tpu_enable_async_collective_fusion_fuse_all_gather"] == "true"
+    assert v5p["xla_tpu_megacore_fusion_allow_ags"] == "false"
+    assert all(one["xla_tpu_enable_data_parallel_all_reduce_opt"] == "true" for one in (v5e, v5p))
+    assert options(axlearn, "v5e") == {"xla_tpu_enable_latency_hiding_scheduler": "true"}
+    assert options(axlearn, "v6e")["xla_tpu_host_transfer_overlap_limit"] == "24"
+    # Other commits, repositories and chips are not known here.
+    assert not options(maxtext | {"commit": "0123456"}, "v5e")
+    assert not options({"repo": "me/mine"}, "v5e")
+    (own,) = read(tmp_path, ROW | {"source": maxtext, "xla_flags": ["--xla_gpu_ftz=true"]})
+    assert own.layout is not None and own.correction is None
+    assert dict(own.layout.compiler_options) == {"xla_gpu_ftz": "true"}
 
 
 def test_the_options_of_the_compiler(tmp_path):
