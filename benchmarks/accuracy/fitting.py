@@ -21,6 +21,7 @@ from inspector.prediction.predicted import (
     Links,
     attention_seconds,
     combined,
+    exposed_inside,
     grouped_seconds,
     links_of_program,
     on_whole_axes,
@@ -34,8 +35,10 @@ from inspector.records.snapshot import Mesh, Program
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
 # Steps of 2% would be as large as half of the median error.
 _SHARES = tuple(step / 100 for step in range(20, 101))
-_EXPOSED = tuple(step / 20 for step in range(21))
+# The errors with two shares that are nearer to each other differ by less than 1%.
+_EXPOSED = tuple(step / 10 for step in range(11))
 _AGREEMENTS = tuple(step / 100 for step in range(61))
+_PART = 0.5  # a share of transfers between none and all
 # With runs of fewer models nothing is fitted for a chip: no run would show whether it is right for another.
 _MODELS = 2
 
@@ -114,7 +117,9 @@ class PartitionedRun:
     Attributes:
       compute, communication: Seconds of the modelled terms, at the peak and at nominal bandwidths.
         Compute is without attention and products of experts that kernels compute. Communication is that
-        inside of a slice.
+        inside of a slice of which a share is exposed.
+      summed, beside: Seconds of other transfers inside of a slice, which are exposed in full or run beside
+        the products.
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
       traffic: Seconds for reading and writing HBM.
       attention: Seconds of the kernel of attention.
@@ -136,6 +141,8 @@ class PartitionedRun:
     longest: float = 0.0
     mixture: bool = False
     grouped: float = 0.0
+    summed: float = 0.0
+    beside: float = 0.0
 
 
 def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
@@ -148,12 +155,18 @@ def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
     products, grouped = grouped_seconds(run.program, run.chip)
     compute = sum(one.seconds or 0.0 for one in terms if one.kind == "compute")
     between = sum(one.between for one in terms)
+    # Seconds without and with a share of all transfers: what is between both is that of which a share counts.
+    least, most = (
+        sum(exposed_inside(one, bounds, math.inf, share) for one in terms) for share in (0.0, _PART)
+    )
+    communication = (most - least) / _PART
+    beside = sum(one.beside for one in terms) if run.chip.kind == "tpu" else 0.0
     return PartitionedRun(
         run.name,
         run.model,
         run.chip,
         max(0.0, compute - replaced - products),
-        sum(one.inside for one in terms),
+        communication,
         run.seconds,
         between,
         traffic_seconds(run.program, run.chip),
@@ -161,6 +174,8 @@ def partitioned_run(run: MeasuredProgram) -> PartitionedRun | None:
         max((one.combined for one in terms if one.kind == "communication"), default=0.0),
         run.mixture,
         grouped,
+        least,
+        beside,
     )
 
 
@@ -233,10 +248,10 @@ def before_compile_seconds(runs: Sequence[PartitionedRun], constants: BeforeComp
 
 
 def _before(run: PartitionedRun, constants: BeforeCompile) -> float:
-    inside = run.communication * constants.exposed_share
     products = run.compute / constants.of(run.chip) + run.grouped / constants.of_grouped(run.chip)
-    total = products + run.attention + run.traffic
-    return max(total + inside + run.between_slices, run.longest)
+    products += run.attention
+    inside = run.communication * constants.exposed_share + run.summed + max(0.0, run.beside - products)
+    return max(products + run.traffic + inside + run.between_slices, run.longest)
 
 
 @dataclass(frozen=True)

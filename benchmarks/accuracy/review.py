@@ -55,8 +55,8 @@ def groups(runs: Sequence[PublishedRun], old: Sequence[Row], new: Sequence[Row])
     Both medians are of the runs that both tables predict, if there are any.
     """
     was, now = ({row["id"]: row for row in rows} for rows in (old, new))
-    named = [("all", run) for run in runs] + [(run.chip, run) for run in runs]
-    for name, members in by_key(named + [(kind_of(run), run) for run in runs if run.layout]).items():
+    named = [(name, run) for run in runs for name in ("all", run.chip, *kinds_of(run))]
+    for name, members in by_key(named).items():
         for stage, title in STAGES.items():
             before, after = (_errors(members, rows, stage) for rows in (was, now))
             if before or after:
@@ -71,12 +71,13 @@ def groups(runs: Sequence[PublishedRun], old: Sequence[Row], new: Sequence[Row])
                 )
 
 
-def kind_of(run: PublishedRun) -> str:
-    """Return the kind of the model of a run: `dense`, `mixture of experts, fp8`."""
-    sizes = run.layout.sizes if run.layout is not None else {}
-    name = "mixture of experts" if run.mixture else "dense"
-    quantization = sizes.get("quantization", "none")
-    return name if quantization == "none" else f"{name}, {quantization}"
+def kinds_of(run: PublishedRun) -> tuple[str, ...]:
+    """Return the kinds of the model of a run: `mixture of experts`, and `fp8` if it is quantized."""
+    if run.layout is None:
+        return ()
+    quantization = run.layout.sizes.get("quantization", "none")
+    kind = "mixture of experts" if run.mixture else "dense"
+    return (kind,) if quantization == "none" else (kind, str(quantization))
 
 
 def _errors(runs: Sequence[PublishedRun], rows: Mapping[str, Row], stage: str) -> dict[str, float]:

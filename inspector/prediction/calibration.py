@@ -131,6 +131,9 @@ _HEAD_WIDTHS = {"v6e": 128}
 _KERNEL_EFFICIENCIES = {"tpu7x": 0.75}
 # Vector units make the masks. Their speed differs little, so that wide matrix units wait longer for them.
 _MASKED = 0.8  # more time, for units of 256 × 256
+# TPUs whose compiler makes an all-reduce and a reduce-scatter asynchronous without any option: tried with
+# libtpu 0.0.42, with one of them beside independent products. On v4, v5e, v5p and v6e they are synchronous.
+ASYNCHRONOUS_SUMS = frozenset({"tpu7x"})
 # Kernels of CUDA start about 2 µs after each other; cuBLAS reaches about 70% of the peak of an H100.
 _GPU = ChipConstants(matrix_efficiency=0.7, kernel_seconds=2e-6)
 

@@ -24,6 +24,7 @@ from inspector.machines.links import Link, NoLink
 from inspector.machines.mesh_links import links_of, spanned_axes
 from inspector.prediction import calibration
 from inspector.prediction.calibration import (
+    ASYNCHRONOUS_SUMS,
     BeforeCompile,
     ChipConstants,
     accuracy_table,
@@ -46,8 +47,6 @@ from inspector.text.formatting import and_text, counted, seconds_text
 
 CLAIMED = 0.8  # share of runs that the interval is to contain
 TAIL = (1 - CLAIMED) / 2
-# Before a compile, the residuals of other models say less about a model, so more of them are inside.
-TAIL_BEFORE_COMPILE = 0.05
 ENOUGH_RUNS = 5  # of one chip generation, for a separate interval
 # The interval of a chip with fewer runs is that of all chips, on a logarithmic scale this much wider. It is
 # checked against the published runs of such chips, and says nothing about programs of another kind.
@@ -518,9 +517,10 @@ def before_compile(
     """Predict one run of a partitioned program: matrix products at a share of the peak, what remains of its
     HBM traffic when a compiler has fused it, and exposed communication.
 
-    Of transfers inside of a slice a share is exposed, the same for all programs. Those between slices count
-    in full: they begin when those inside have ended, and most of them are of gradients, at the end. All
-    transfers of a short step count in full, because its computation ends before it could hide them. The
+    Of transfers inside of a slice a share is exposed, the same for all programs; on TPUs more of some, and
+    less of others (`exposed_inside`). Those between slices count in full: they begin when those inside have
+    ended, and most of them are of gradients, at the end. All transfers of a short step count in full, because
+    its computation ends before it could hide them. The
     estimate is not below the longest term (`step_model`). The lower end of the interval is not below what
     every compiler must do: read the arguments, write the results and compute the products.
 
@@ -662,12 +662,12 @@ def _totals_before_compile(
             totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
         else:
             axes = "+".join(term.axes or ())
-            for key, seconds, share in (
-                ((axes, False), term.inside, exposed_share),
-                ((axes, True), term.between, 1.0),
+            for key, seconds, waits in (
+                ((axes, False), term.inside, exposed_inside(term, bounds, totals.matrix, exposed_share)),
+                ((axes, True), term.between, term.between),
             ):
                 if seconds:
-                    totals.waits[key], totals.transfers[key] = seconds * share, seconds
+                    totals.waits[key], totals.transfers[key] = waits, seconds
                     totals.messages[key] = term.messages
                     totals.latency[key] = min(term.latency, seconds)
     # Transfers that take longer than all of the computation cannot be hidden behind it.
@@ -678,6 +678,25 @@ def _totals_before_compile(
         key = "+".join(longest.axes or ()), longest.between > longest.inside
         totals.waits[key] = totals.waits.get(key, 0.0) + rest * (1 + 1e-12)
     return totals, tuple(unknown)
+
+
+def exposed_inside(term: Term, bounds: Modelled, products: float, share: float) -> float:
+    """Return the expected seconds for which the core of a device waits for transfers inside of a slice.
+
+    On TPUs, a step waits for transfers of activations for products only if all of them take longer than the
+    products, and for reductions in full, if the compiler keeps them synchronous.
+
+    Args:
+      products: seconds of the matrix products of the step.
+      share: of other transfers, that the core waits for. With 1, nothing is hidden.
+    """
+    if bounds.chip.kind != "tpu" or share == 1.0:
+        return share * term.inside
+    summed = share if bounds.chip.name in ASYNCHRONOUS_SUMS else 1.0
+    beside = sum(one.beside for one in bounds.terms)
+    longer = max(0.0, 1 - products / beside) if beside else 0.0
+    others = term.inside - term.beside - term.summed
+    return share * others + summed * term.summed + longer * term.beside
 
 
 def shortest_seconds(chip: Chip) -> float:
@@ -738,9 +757,8 @@ def interval_of(chip: str, key: str = "left_out") -> Interval | None:
     key: the predictions of the published runs: `left_out` from all evidence, `compiled` from the schedule
       alone, or `before_compile`. Own runs are of compiled programs.
     """
-    before = key == "before_compile"
-    own = () if before else calibration.ratios(chip)
-    return interval(_published(key), chip, own, TAIL_BEFORE_COMPILE if before else TAIL)
+    own = () if key == "before_compile" else calibration.ratios(chip)
+    return interval(_published(key), chip, own)
 
 
 @functools.lru_cache(maxsize=4)
@@ -750,34 +768,31 @@ def _published(key: str) -> tuple[tuple[str, float], ...]:
     return tuple((row["chip"], row["measured"] / row[key]) for row in rows if row.get(key))
 
 
-def interval(
-    pairs: Sequence[tuple[str, float]], chip: str, own: Sequence[float] = (), tail: float = TAIL
-) -> Interval | None:
+def interval(pairs: Sequence[tuple[str, float]], chip: str, own: Sequence[float] = ()) -> Interval | None:
     """Return the interval of a chip from residuals, as (chip, measured over predicted).
 
     own: measured over predicted of the user's own runs on the chip. With enough of them, only they count.
-    tail: the share of residuals beyond each end.
     """
     if len(own) >= ENOUGH_RUNS:
-        return Interval(*_quantiles(tuple(own), tail), len(own), chip, len(own))
+        return Interval(*_quantiles(tuple(own)), len(own), chip, len(own))
     of_chip = [*(ratio for name, ratio in pairs if name == chip), *own]
     if len(of_chip) >= ENOUGH_RUNS:
-        return Interval(*_quantiles(tuple(of_chip), tail), len(of_chip), chip, len(own))
+        return Interval(*_quantiles(tuple(of_chip)), len(of_chip), chip, len(own))
     every = [*(ratio for _, ratio in pairs), *own]
     if not every:
         return None
-    low, high = _quantiles(tuple(every), tail)
+    low, high = _quantiles(tuple(every))
     return Interval(low**WIDENED, high**WIDENED, len(every), None, len(own))
 
 
 @functools.lru_cache(maxsize=64)  # a search predicts thousands of steps
-def _quantiles(ratios: tuple[float, ...], tail: float) -> tuple[float, float]:
-    """Return the ends of an interval for one more run like these, each with a share `tail` beyond it.
+def _quantiles(ratios: tuple[float, ...]) -> tuple[float, float]:
+    """Return the ends of an interval for one more run like these, each with a share `TAIL` beyond it.
 
     The ends are quantiles at `p (n + 1)` of the ordered ratios, interpolated between two of them, so that a
-    new run of the same kind is between them with probability `1 - 2 tail` (type 6 of Hyndman and Fan 1996,
+    new run of the same kind is between them with probability `CLAIMED` (type 6 of Hyndman and Fan 1996,
     doi:10.1080/00031305.1996.10473566). With few runs they are the smallest and the largest ratio, and 1 is
     always inside.
     """
-    low, high = np.quantile(ratios, (tail, 1 - tail), method="weibull")
+    low, high = np.quantile(ratios, (TAIL, 1 - TAIL), method="weibull")
     return min(1.0, float(low)), max(1.0, float(high))

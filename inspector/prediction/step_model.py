@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from inspector.hlo.op_name import PRODUCTS
 from inspector.machines.hardware import Chip, ModelledSeconds, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import Link, NoLink, TorusLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import link_of, links_of
 from inspector.prediction.calibration import ChipConstants, default_constants
 from inspector.prediction.collective_cost import expected
 from inspector.prediction.simulation import SIGNS, executions, shift_of
-from inspector.records.collectives import OPERATIONS
+from inspector.records.collectives import OPERATIONS, REDUCTIONS
 from inspector.records.snapshot import Collective, Mesh, Program
 from inspector.records.statistics import sum_known
 from inspector.sharding.meshes import is_emulated
@@ -31,6 +32,10 @@ Combinable = tuple[Payload, str | None, int | None]
 # XLA combines collectives up to this size: the default of xla_gpu_all_gather_combine_threshold_bytes and of
 # those of other operations (debug_options_flags.cc).
 COMBINED_BYTES = 30 * 2**20
+
+# Share of the bytes over an axis below which it moves nearly no arrays of the state. In published runs, axes
+# of tensor parallelism have 0.2% or less, those over which a batch is sharded 40% or more.
+_FEW = 0.1
 
 MATMUL_ONLY = "only matrix products and convolutions count as compute"
 EMULATED_BYTES = (
@@ -49,6 +54,7 @@ class Term:
     axes: the mesh axes of a communication; None if unknown. wire_bytes: bytes that a device sends over them.
     inside, between: expected seconds of a communication on the links of a slice, and on the network between
       slices (`collective_cost`). XLA combines independent collectives up to `COMBINED_BYTES`.
+    beside, summed: seconds of `inside` that run beside the products of a TPU, and of all other reductions.
     messages, latency: the number of collectives then, and their seconds without any bytes.
     combined: seconds of a communication if collectives of one operation, which run equally often, are one.
       Compilers combine them, and then wait for the hops of the links only once. Permutes in both directions
@@ -70,6 +76,8 @@ class Term:
     latency: float = 0.0
     combined: float = 0.0
     anywhere: float | None = None
+    beside: float = 0.0
+    summed: float = 0.0
 
     @property
     def least(self) -> float | None:
@@ -320,6 +328,8 @@ def _along(
     seconds: dict[str, float] = {}
     payloads: dict[Payload, float] = {}
     independent: dict[Combinable, list[int]] = {}  # their payloads
+    beside: dict[Combinable, list[int]] = {}  # those of them that run beside products
+    windowed = _windowed(collectives)
     largest: dict[str, tuple[int, ModelledSeconds]] = {}
     # Layers have collectives of the same size.
     times: dict[tuple[str, int, int | None], ModelledSeconds] = {}
@@ -333,17 +343,20 @@ def _along(
             return Term(
                 name, "communication", seconds=None, formula="", basis=why, axes=axes, wire_bytes=wire
             )
-        key = collective.op, collective.payload_bytes, collective.group_size
+        size = collective.op, collective.payload_bytes, collective.group_size
         part = link_of(collective, link)
         assert not isinstance(part, NoLink)  # a part of a known link
-        if key not in times:
-            times[key] = collective_time(*key[:2], part)
-        time = times[key]
+        if size not in times:
+            times[size] = collective_time(*size[:2], part)
+        time = times[size]
         seconds[collective.op] = seconds.get(collective.op, 0.0) + collective.executions * time.seconds
         runs = collective.op, collective.executions, shift_of(collective), part
         payloads[runs] = payloads.get(runs, 0.0) + collective.payload_bytes
         place = None if collective.depth is None else collective.computation
-        independent.setdefault((runs, place, collective.depth), []).append(collective.payload_bytes)
+        key = runs, place, collective.depth
+        independent.setdefault(key, []).append(collective.payload_bytes)
+        if windowed and _of_product(collective):
+            beside.setdefault(key, []).append(collective.payload_bytes)
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
             largest[collective.op] = collective.payload_bytes, time
     formula = " + ".join(
@@ -365,7 +378,33 @@ def _along(
         *_expected(independent, constants),
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
+        beside=_expected(beside, constants)[0],
+        summed=_expected(_reductions(independent, beside), constants)[0],
     )
+
+
+def _windowed(collectives: Sequence[Collective]) -> bool:
+    """Return whether collectives over some mesh axes move activations for products, and nearly no arrays.
+
+    XLA for TPUs divides such a product into steps, each of which runs beside a part of the transfer (Wang et
+    al. 2023, doi:10.1145/3567955.3567959). An axis that also moves weights or their gradients shards the
+    batch: there, a quantized weight is a computed value too.
+    """
+    sent = [(one, (one.executions or 0) * (one.payload_bytes or 0)) for one in collectives]
+    return sum(amount for one, amount in sent if one.arrays) < _FEW * sum(amount for _, amount in sent)
+
+
+def _of_product(collective: Collective) -> bool:
+    """Return whether a product needs a gather or sum, and it moves no array of the state or batch."""
+    ring = OPERATIONS[collective.op].route == "ring"
+    return ring and collective.arrays == () and collective.operation in PRODUCTS
+
+
+def _reductions(
+    every: Mapping[Combinable, Sequence[int]], beside: Mapping[Combinable, Sequence[int]]
+) -> dict[Combinable, Sequence[int]]:
+    """Return the collectives that reduce and do not run beside products."""
+    return {key: sizes for key, sizes in every.items() if key[0][0] in REDUCTIONS and key not in beside}
 
 
 def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -> float | None:

@@ -22,6 +22,7 @@ from inspector.machines.mesh_links import links_of
 from inspector.prediction.calibration import before_compile_constants, default_constants, emulated_seconds
 from inspector.prediction.collective_cost import expected
 from inspector.prediction.predicted import predicted, shortest_seconds
+from inspector.records.collectives import OPERATIONS
 from inspector.records.snapshot import KernelWork, MatmulFlops, Mesh, Program, Spec, Work
 from inspector.search.transfers import Contraction, Costs, LogicalAxes, Names, idle_axes, least_transfers
 from inspector.sharding.rules import Rule, partition_spec
@@ -277,7 +278,9 @@ def seconds_per_byte(
         if isinstance(link, NoLink):
             return 0.0, 0.0
         cost = expected(op, _LARGE, link, constants)
-        counted = cost.inside * exposed_share + cost.between
+        # Gathers and sums of activations can be beside the products of a TPU.
+        hidden = chip.kind == "tpu" and exposed_share < 1.0 and OPERATIONS[op].route == "ring"
+        counted = cost.inside * (0.0 if hidden else exposed_share) + cost.between
         return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
 
     return per_byte

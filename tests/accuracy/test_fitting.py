@@ -27,14 +27,14 @@ CHIP = CHIPS["v5e"]
 MESH = Mesh((MeshAxis("data", 16),), devices=tuple(range(16)), device_kind="TPU v5 lite")
 
 
-def program(cycles: int, kernel: float, payload: int) -> Program:
-    """A product, a custom kernel and an all-reduce, one after the other."""
+def program(cycles: int, kernel: float, payload: int, op: str = "all-gather") -> Program:
+    """A product, a custom kernel and a collective, one after the other."""
     operations = (
         ScheduledOperation("p", "fusion", cycles=cycles, flops=1.0, bytes=8),
         ScheduledOperation("k", "custom-call", flops=kernel, bytes=8, dtype="bf16"),
-        ScheduledOperation("r", "all-reduce", collective=0),
+        ScheduledOperation("r", op, collective=0),
     )
-    collective = Collective("all-reduce", False, "r", "main", 1, False, ("data",), 16, 1, payload, payload)
+    collective = Collective(op, False, "r", "main", 1, False, ("data",), 16, 1, payload, payload)
     return Program(
         "train_step",
         collectives=(collective,),
@@ -91,7 +91,7 @@ def test_shares_before_a_compile_are_found():
 
 def test_transfers_between_slices_count_in_full_before_a_compile():
     flops, payload = 1e15, 10**9
-    result = program(1, flops, payload)
+    result = program(1, flops, payload, "all-reduce")
     alone, apart = BeforeCompile({"": 0.5}, 0.0), CHIP.dcn_bytes_per_second
     within = before_compile(result, MESH, CHIP, alone).seconds
     two = dataclasses.replace(MESH, slice_index=(0,) * 8 + (1,) * 8)
@@ -99,10 +99,15 @@ def test_transfers_between_slices_count_in_full_before_a_compile():
     assert within is not None and between is not None and apart is not None
     # Each of 8 devices of a slice sends half of its eighth, reduced, and receives the other half.
     sent = 2 * payload / 8 / 2 / apart / 0.33
-    assert between - within == pytest.approx(START_SECONDS + sent)
-    terms = fitting.partitioned_run(MeasuredProgram("run", "model", CHIP, result, two, 1.0))
-    assert terms is not None
-    assert terms.between_slices == pytest.approx(between - within)
+    terms = [
+        fitting.partitioned_run(MeasuredProgram("run", "model", CHIP, result, mesh, 1.0))
+        for mesh in (MESH, two)
+    ]
+    assert terms[0] is not None and terms[1] is not None and terms[0].between_slices == 0
+    assert terms[1].between_slices == pytest.approx(START_SECONDS + sent)
+    # Sums inside of a slice are exposed in full, too.
+    inside = terms[1].summed - terms[0].summed
+    assert between - within == pytest.approx(START_SECONDS + sent + inside)
 
 
 def test_mixtures_of_experts_do_not_change_the_constants():

@@ -62,9 +62,8 @@ def test_groups_are_those_of_chips_kinds_and_stages() -> None:
     for row in new:
         row["compiled"] = 1.2
     by_name = found(runs, old, new)
-    assert {name for name, _ in by_name} == {
-        *("all", "v5p", "v5e", "dense", "dense, int8", "mixture of experts")
-    }
+    assert {name for name, _ in by_name} == {*("all", "v5p", "v5e", "dense", "int8", "mixture of experts")}
+    assert by_name["dense", "before a compile"].runs == 2
     alone = by_name["v5e", "schedule alone"]
     assert alone.was is None and alone.now == pytest.approx(0.2) and not alone.refused
 

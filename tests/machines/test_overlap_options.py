@@ -14,6 +14,7 @@ import pytest
 from inspector.assessment.exposed import exposed
 from inspector.machines import compiler_options, hardware, targets
 from inspector.machines.compiler_options import OPTIONS, Options
+from inspector.prediction.calibration import ASYNCHRONOUS_SUMS
 from inspector.readers import hlo_text
 from inspector.records.snapshot import Snapshot, Source
 
@@ -96,6 +97,18 @@ def test_the_compiler_for_tpus_does_what_the_table_says(chip: str, op: str, tmp_
         off = tuple((other, "false" if other == name else value) for other, value in on)
         assert not is_hidden(compiled(target, op, off, tmp_path), op, own), name
         assert overlap.switched_off(dict(off)) == (f"{name}=false",)
+
+
+@pytest.mark.nightly
+@pytest.mark.first_jax_is_enough
+@pytest.mark.parametrize("op", ["all-reduce", "reduce-scatter"])
+@pytest.mark.parametrize("target", ["tpu:v5e:2x4", "tpu:v5p:2x2x2", "tpu:v6e:2x4", "tpu:tpu7x:2x2x1"])
+def test_reductions_are_asynchronous_where_predictions_take_them_so(
+    target: str, op: str, tmp_path: Path
+) -> None:
+    (program,) = compiled(target, op, (), tmp_path).programs
+    own = targets.parse(target).chip
+    assert {one.asynchronous for one in program.collectives or ()} == {own.name in ASYNCHRONOUS_SUMS}
 
 
 @pytest.mark.nightly

@@ -17,6 +17,7 @@ from inspector.prediction.calibration import accuracy_table, before_compile_cons
 from inspector.prediction.predicted import before_compile, checked_range, interval_of, mixtures_on, predicted
 from inspector.prediction.step_model import modelled
 from inspector.records.snapshot import (
+    Collective,
     KernelWork,
     MatmulFlops,
     Mesh,
@@ -85,6 +86,69 @@ def test_transfers_are_hidden_behind_computation_only_as_long_as_it_takes(betwee
     predicted = before_compile(long, mesh, chip)
     hidden = compute * (1 + between * before_compile_constants().exposed_share)
     assert predicted.seconds == pytest.approx(max(hidden, between * compute), rel=0.01)
+
+
+def waits(chip: str, flops: float, *collectives: Collective) -> float:
+    """Return the seconds for which a program with these products and collectives waits, each of 1 GB."""
+    result = replace(program(flops, None, None), collectives=collectives)
+    mesh = Mesh((MeshAxis("x", 16),), devices=tuple(range(16)))
+    return sum(before_compile(result, mesh, CHIPS[chip]).totals.waits.values())
+
+
+def transfer(op: str, arrays: tuple[str, ...] | None = ("params/w",), **more: object) -> Collective:
+    known = Collective(op, False, op, "main", 1, False, ("x",), 16, 1, 10**9, 10**9)
+    return replace(known, arrays=arrays, **more)  # type: ignore[arg-type]
+
+
+# Which compilers make reductions asynchronous: `tests/machines/test_overlap_options.py` compiles them.
+@pytest.mark.parametrize(
+    ("chip", "in_full"), [("v5e", True), ("v6e", True), ("tpu7x", False), ("h100", False)]
+)
+def test_reductions_wait_in_full_where_the_compiler_keeps_them_synchronous(chip: str, in_full: bool) -> None:
+    share = before_compile_constants().exposed_share
+    for op in ("reduce-scatter", "all-reduce"):
+        result = replace(program(1e16, None, None), collectives=(transfer(op),))
+        mesh = Mesh((MeshAxis("x", 16),), devices=tuple(range(16)))
+        (term,) = (t for t in modelled(result, mesh, CHIPS[chip]).terms if t.kind == "communication")
+        assert waits(chip, 1e16, transfer(op)) == pytest.approx(term.inside * (1.0 if in_full else share))
+
+
+@pytest.mark.parametrize("op", ["all-gather", "reduce-scatter", "all-reduce"])
+def test_activations_move_beside_the_products_that_need_them_on_tpus(op: str) -> None:
+    beside, other = transfer(op, (), operation="dot_general"), transfer(op)
+    assert waits("v5e", 1e16, beside) == 0 < waits("v5e", 1e16, other)
+    # What takes longer than all products is exposed, and the step is at least that long.
+    few = before_compile(program(1e9, None, None), MESH, CHIPS["v5e"]).totals.matrix
+    whole = waits("v5e", 1e9, beside)
+    assert whole + few == pytest.approx(waits("v5e", 0.0, beside), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        transfer("all-gather", (), operation="multiply"),
+        transfer("all-gather", (), operation=None),
+        transfer("all-gather", None, operation="dot_general"),
+        transfer("all-to-all", (), operation="dot_general"),
+    ],
+)
+def test_other_values_do_not_move_beside_products(moved: Collective) -> None:
+    assert waits("v5e", 1e16, moved) > 0
+
+
+def test_an_axis_that_moves_weights_moves_no_activations_beside_products() -> None:
+    """A quantized weight is no array of the state, but is gathered where other weights are."""
+    quantized, weight = transfer("all-gather", (), operation="dot_general"), transfer("all-gather")
+    alone = waits("v5e", 1e17, weight)
+    assert waits("v5e", 1e17, weight, replace(quantized, name="q")) == pytest.approx(2 * alone, rel=0.01)
+    small = replace(weight, payload_bytes=10**6, wire_bytes_per_device=10**6)
+    assert waits("v5e", 1e17, small, quantized) < 0.01 * alone
+
+
+def test_on_gpus_activations_wait_as_other_transfers_do() -> None:
+    assert waits("h100", 1e17, transfer("all-gather", (), operation="dot_general")) == pytest.approx(
+        waits("h100", 1e17, transfer("all-gather"))
+    )
 
 
 def with_traffic(flops: float, moved: float, fusions: float = 0.0) -> Program:
