@@ -25,7 +25,7 @@ MOST_LINES = {
     "media": 14824,
     "model": 429,
     "partition": 4683,
-    "prediction": 3835,
+    "prediction": 3836,
     "readers": 5077,
     "recording": 3653,
     "records": 4064,

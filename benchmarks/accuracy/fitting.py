@@ -250,7 +250,8 @@ def before_compile_seconds(runs: Sequence[PartitionedRun], constants: BeforeComp
 def _before(run: PartitionedRun, constants: BeforeCompile) -> float:
     products = run.compute / constants.of(run.chip) + run.grouped / constants.of_grouped(run.chip)
     products += run.attention
-    inside = run.communication * constants.exposed_share + run.summed + max(0.0, run.beside - products)
+    longer = max(0.0, run.beside - max(products, run.traffic))
+    inside = run.communication * constants.exposed_share + run.summed + longer
     return max(products + run.traffic + inside + run.between_slices, run.longest)
 
 

@@ -662,8 +662,9 @@ def _totals_before_compile(
             totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
         else:
             axes = "+".join(term.axes or ())
+            work = max(totals.matrix, totals.memory)
             for key, seconds, waits in (
-                ((axes, False), term.inside, exposed_inside(term, bounds, totals.matrix, exposed_share)),
+                ((axes, False), term.inside, exposed_inside(term, bounds, work, exposed_share)),
                 ((axes, True), term.between, term.between),
             ):
                 if seconds:
@@ -680,21 +681,21 @@ def _totals_before_compile(
     return totals, tuple(unknown)
 
 
-def exposed_inside(term: Term, bounds: Modelled, products: float, share: float) -> float:
+def exposed_inside(term: Term, bounds: Modelled, work: float, share: float) -> float:
     """Return the expected seconds for which the core of a device waits for transfers inside of a slice.
 
-    On TPUs, a step waits for transfers of activations for products only if all of them take longer than the
-    products, and for reductions in full, if the compiler keeps them synchronous.
+    On TPUs, a step waits for transfers of activations for products only if all of them take longer than its
+    products or HBM, and for reductions in full, if the compiler keeps them synchronous.
 
     Args:
-      products: seconds of the matrix products of the step.
+      work: seconds of the matrix products of the step or of HBM, whichever take longer.
       share: of other transfers, that the core waits for. With 1, nothing is hidden.
     """
     if bounds.chip.kind != "tpu" or share == 1.0:
         return share * term.inside
     summed = share if bounds.chip.name in ASYNCHRONOUS_SUMS else 1.0
     beside = sum(one.beside for one in bounds.terms)
-    longer = max(0.0, 1 - products / beside) if beside else 0.0
+    longer = max(0.0, 1 - work / beside) if beside else 0.0
     others = term.inside - term.beside - term.summed
     return share * others + summed * term.summed + longer * term.beside
 

@@ -123,6 +123,14 @@ def test_activations_move_beside_the_products_that_need_them_on_tpus(op: str) ->
     assert whole + few == pytest.approx(waits("v5e", 0.0, beside), rel=0.05)
 
 
+def test_activations_move_beside_reads_and_writes_of_hbm() -> None:
+    """The products of a small model are limited by HBM, and a transfer runs beside them all the same."""
+    beside = transfer("all-gather", (), operation="dot_general")
+    mesh = Mesh((MeshAxis("x", 16),), devices=tuple(range(16)))
+    bound = replace(with_traffic(1e12, 1e12), collectives=(beside,))
+    assert sum(before_compile(bound, mesh, CHIPS["v5e"]).totals.waits.values()) == 0
+
+
 @pytest.mark.parametrize(
     "moved",
     [
