@@ -175,14 +175,16 @@ def _why_text(row: reasons.Shared, missing: str) -> tuple[Inline, ...]:
     missing: the text for a reason that is not known.
     """
     parts: list[Inline] = [row.reason or missing]
-    lines = Counter[tuple[str, str | None]]()
+    lines, through = Counter[str](), {}
     for collective in row.collectives:
         if collective.source:
-            lines[collective.source, collective.library_source] += least_bytes(collective)
-    for (source, library), _ in lines.most_common(_MOST_SOURCES):
+            lines[collective.source] += least_bytes(collective)
+            if collective.library_source is not None:
+                through[collective.source] = collective.library_source
+    for source, _ in lines.most_common(_MOST_SOURCES):
         parts += [" ", Code(source)]
-        if library is not None:
-            parts += [", through ", Code(library)]
+        if source in through:
+            parts += [", through ", Code(through[source])]
     more = len(lines) - _MOST_SOURCES
     return (*parts, *([f" and {more} more"] if more > 0 else ()))
 

@@ -44,7 +44,12 @@ from inspector.layout import layout_of
 from inspector.machines import targets
 from inspector.prediction.evidence import platform_of
 from inspector.prediction.step_model import modelled
-from inspector.prediction.step_program import known_flops, measured_seconds, step_program
+from inspector.prediction.step_program import (
+    are_before_compile,
+    known_flops,
+    measured_seconds,
+    step_program,
+)
 from inspector.records.assessment import MEMORY, STEP, TRAFFIC, Assessment
 from inspector.records.snapshot import Array, Finding, Program, Snapshot
 from inspector.records.statistics import statistics, statistics_text
@@ -90,7 +95,9 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     count = len(once(about.snapshot))
     if program is None or count < 2:
         return
-    why = f"with the most FLOPs{' before a compile' if about.recorded.partitioned else ''}"
+    why = (
+        f"with the most FLOPs on a device{' before a compile' if are_before_compile(about.snapshot) else ''}"
+    )
     if measured_seconds(program):
         why = "whose measured steps take longest"
     elif known_flops(program) is None:

@@ -7,7 +7,7 @@ from inspector.audit.lost_gradients import gradients_among_arrays
 from inspector.prediction import pipelines
 from inspector.records.snapshot import Array, Finding, MeshAxis, Pipeline, Snapshot
 from inspector.sharding.folding import fold
-from inspector.sharding.totals import STATE_GROUPS
+from inspector.sharding.totals import STATE_GROUPS, state_title
 from inspector.text.formatting import and_text, counted, devices_text, share_text
 from inspector.text.program_names import subject
 
@@ -204,7 +204,7 @@ def _repeated(
     groups, name = {array.group for array in arrays}, axis.name
     count = counted(len(arrays), "array")
     message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
-    if groups & {"params", "opt_state"}:
+    if groups <= {"params", "opt_state"} or state_title(context.snapshot) == "Train state":
         gathered = ", but parameters must then be gathered" if "params" in groups else ""
         held = "train state" if context.trains else "weights"
         as_well = "as well, as FSDP does," if context.trains else "as well"

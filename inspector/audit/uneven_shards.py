@@ -16,8 +16,8 @@ from inspector.prediction.memory import fit
 from inspector.records.snapshot import Array, Finding, Snapshot
 from inspector.sharding import placement
 from inspector.sharding.folding import Fold, fold
-from inspector.sharding.totals import shard_bytes
-from inspector.text.formatting import bytes_text, devices_text, shape_text
+from inspector.sharding.totals import shard_bytes, state_title
+from inspector.text.formatting import bytes_text, counted, devices_text, shape_text
 
 TOO_LARGE = "does-not-fit"
 TOO_LARGE_CODES = (TOO_LARGE, out_of_memory.CODE)
@@ -134,10 +134,13 @@ def imbalance_findings(context: AuditContext) -> list[Finding]:
     fullest = [context.mesh.devices[at] for at in np.flatnonzero(sizes == sizes.max()).tolist()]
     several = f"Devices {devices_text(fullest)} hold"
     subject = f"Device {fullest[0]} holds" if len(fullest) == 1 else several
-    message = (
-        f"{subject} {context.amount(most)}{' of train state' if context.trains else ''}; the mean is "
-        f"{context.amount(mean)}."
-    )
+    state = " of train state" if state_title(context.snapshot) == "Train state" else ""
+    message = f"{subject} {context.amount(most)}{state}; the mean is {context.amount(mean)}."
+    alone = [array for array in context.state if {*shard_bytes([array])} == {*fullest}]
+    if alone:
+        first, size = max(alone, key=lambda array: array.bytes or 0), sum(array.bytes or 0 for array in alone)
+        count = counted(len(alone), "array")
+        message += f" On no other device: {count} of {context.amount(size)}, such as {first.path}."
     return [finding("warning", IMBALANCE, message, saved=more)]
 
 

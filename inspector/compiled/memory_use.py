@@ -19,7 +19,6 @@ from inspector.hlo.opcodes import WRITES
 from inspector.hlo.shapes import Shape
 from inspector.records.snapshot import (
     ArgumentUse,
-    CollectivePart,
     GroupUse,
     LiveValue,
     MemoryUse,
@@ -175,7 +174,6 @@ class _Use:
         self._module = analysis.module
         self._uses = uses
         self._instructions = live.instructions
-        self._parts: dict[str, tuple[CollectivePart, ...] | None] = {}
         self._all = live.buffers
         self._buffers = buffers
         parameters = {buffer.parameter for buffer in live.buffers if buffer.parameter is not None}
@@ -391,8 +389,7 @@ class _Use:
                     break
                 updates = True
         if updates and "/" in written.instruction.metadata.get("op_name", ""):
-            part = self._part(written.frame.computation.name, written.instruction, sum(written.path[-1:]))
-            if part is not None:
+            if (part := collective_requests.part_of(self._analysis, written)) is not None:
                 return part.op_name, part.source
             instruction = written.instruction
         return instruction.metadata.get("op_name"), self._module.source(instruction.metadata)
@@ -404,7 +401,9 @@ class _Use:
         named = (self._named(writer) for writer in (*writers, *buffer.writers))
         op_name, source = next((pair for pair in named if "/" in (pair[0] or "")), (None, None))
         name, first = self._instructions[buffer.first]
-        if first.name == buffer.value and (part := self._part(name, first, buffer.part)) is not None:
+        own = Value(CallFrame(self._module.by_name[name], open=False), first, (buffer.part,))
+        part = collective_requests.part_of(self._analysis, own) if first.name == buffer.value else None
+        if part is not None:
             op_name, source = part.op_name, part.source
         argument = buffer.parameter is not None
         shape = buffer.shape
@@ -419,22 +418,6 @@ class _Use:
             op_name=None if argument else op_name,
             source=None if argument else source,
         )
-
-    def _part(self, name: str, instruction: Instruction, element: int) -> CollectivePart | None:
-        """Return the part of a combined collective whose result is an element of it, or None.
-
-        name: of the computation with the instruction.
-        """
-        if instruction.does != "collective":
-            return None
-        if instruction.name not in self._parts:
-            computation = self._module.by_name[name]
-            self._parts[instruction.name] = collective_requests.parts(
-                self._analysis, computation, instruction
-            )
-        parts = self._parts[instruction.name]
-        # A start has the operands before the results.
-        return parts[element % len(parts)] if parts else None
 
 
 def _stacks(update: Value) -> bool:

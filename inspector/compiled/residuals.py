@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from inspector.hlo import collective_requests
 from inspector.hlo.accesses import updates_in_place
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.asynchronous import begun
@@ -246,6 +247,13 @@ class _Reader:
             self._names[key] = name
         return self._names[key]
 
+    def _name_of(self, value: Value) -> OpName:
+        """Return the operation of the model that computes a value, also if it is one result of several."""
+        part = collective_requests.part_of(self._analysis, value)
+        if part is not None:
+            return parse_op_name(part.op_name)[0]
+        return self._name(value.frame.computation, value.instruction)
+
     def _fused(self, instruction: Instruction) -> list[Computation]:
         """Return the computation of a fusion."""
         return self._module.callees(instruction) if instruction.does == "fusion" else []
@@ -280,7 +288,7 @@ class _Reader:
             if self._passes_on(instruction):
                 waiting += self._sources(value)
                 continue
-            phase = self._name(value.frame.computation, instruction).phase
+            phase = self._name_of(value).phase
             if phase in ("forward", "unknown") and not self._from_arguments(value):
                 kept = self._array(value)
                 if kept is not None and kept.name.phase == "forward":
@@ -350,7 +358,7 @@ class _Reader:
         item, one, source = self._written(value)
         one = shape if one is None else replace(shape, dimensions=one.dimensions)  # the array's element type
         part = self._in_fusion(item)
-        name = self._name(part.frame.computation, part.instruction)
+        name = self._name_of(part)
         if item.instruction.does == "parameter":
             name = OpName("forward", "", CARRY)
         elif item is not value and self._from_arguments(item):
@@ -397,7 +405,9 @@ class _Reader:
             if not sources or (instruction.does == "parameter" and len(sources) > 1):
                 break  # of a loop: the value of the previous iteration
             value = self._begun(sources[0])
-        return value, shape, line or self._module.source(value.instruction.metadata)
+        sent = collective_requests.part_of(self._analysis, value)
+        own = self._module.source(value.instruction.metadata) if sent is None else sent.source
+        return value, shape, line or own
 
     def _update_in(self, root: Value) -> Value | None:
         """Return the update by which a fusion writes into a part of an array; None if it does not."""

@@ -9,7 +9,7 @@ from inspector.hlo.dataflow import Backward, CallSite, CallSites, call_sites, cl
 from inspector.hlo.loops import Loops
 from inspector.hlo.module import Computation, Instruction, Module, users_of
 from inspector.hlo.opcodes import CALLS
-from inspector.records.snapshot import OpenChoice
+from inspector.records.snapshot import CollectivePart, OpenChoice
 from inspector.records.typed_json import LARGEST
 
 
@@ -39,6 +39,7 @@ class Analysis:
         self.module = module
         self._users: dict[str, Mapping[str, Sequence[Instruction]]] = {}
         self._argument_names: dict[str, frozenset[str | None]] = {}
+        self.parts: dict[tuple[str, str], tuple[CollectivePart, ...] | None] = {}  # see `collective_requests`
 
     def users(self, computation: Computation) -> Mapping[str, Sequence[Instruction]]:
         """Return the instructions of a computation that use each result, by its name."""

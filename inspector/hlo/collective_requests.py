@@ -36,6 +36,7 @@ _REDUCES = {
     "multiply": "reduce_prod",
 }
 _NAMES = {"product": PRODUCTS, "gather": READS, "scatter": UPDATES}
+_IN_PIECES = frozenset({"split", "slice", "rev"})  # the partitioner joins the pieces of their results
 _OF_OPCODES = {"split": "slice", "squeeze": "reshape", "expand_dims": "reshape", "rev": "reverse"}
 
 
@@ -253,6 +254,8 @@ def _read(
             result = read(computation, user, element=at) or result
         elif own and name == own and (does not in _MOVED or _OF_OPCODES.get(own, own) == user.opcode):
             found.add(_proved(user, name) if name == _proved(user, name) else None)
+        elif does == "concatenate" and name == own and own in _IN_PIECES:
+            found.add(own)
         elif does in _MOVED:
             following = None if does == "element" else element
             result = read(computation, user, element=following) or result
@@ -325,6 +328,19 @@ def request_of(module: Module, metadata: Mapping[str, str]) -> RequestFields:
     # Autodiff alone adds sums of cotangents, and transposes the calls of the code.
     added = call or operation.primitive in CALLS["psum"]
     return RequestFields(source, library, "autodiff" if added else None, call)
+
+
+def part_of(analysis: Analysis, value: Value) -> CollectivePart | None:
+    """Return the part of a combined collective that has this value as result; None for another value."""
+    computation, instruction = value.frame.computation, value.instruction
+    if instruction.does != "collective" or not value.path:
+        return None
+    key = computation.name, instruction.name
+    if key not in analysis.parts:
+        analysis.parts[key] = parts(analysis, computation, instruction)
+    known = analysis.parts[key]
+    # A start has the operands before the results.
+    return known[value.path[-1] % len(known)] if known else None
 
 
 def parts(

@@ -203,14 +203,27 @@ class CollectiveCauses:
         if purpose is None or not self.recorded or not collective.axis_names:
             return None
         for number in self._numbers(collective, purpose):
-            origins = unique(
-                self.sources.origin(axis, self.history.find(value, axis))
+            paths = (
+                (axis, self.history.find(value, axis))
                 for axis in collective.axis_names
                 for value in self._values(number, collective.op, axis)
+            )
+            # What a shard_map asks of its arguments is no source of the sharding that they have before.
+            own = self._name(number)
+            origins = unique(
+                self.sources.origin(axis, path)
+                for axis, path in paths
+                if own is None or path is None or not path.source.startswith(f"{own}_")
             )
             if origins:
                 return origins
         return None
+
+    def _name(self, number: int) -> str | None:
+        """Return the name that Shardy gave an operation with sources of its own; None for another one."""
+        operation = self.history.by_number.get(number)
+        named = operation is not None and NAME in operation.attributes
+        return ir.StringAttr(operation.attributes[NAME]).value if operation is not None and named else None
 
     def _numbers(self, collective: Collective, purpose: Purpose) -> Iterator[int]:
         """Yield the numbers of the operations that can need a collective, the likeliest first."""

@@ -1,5 +1,7 @@
 """The program of a step: the one whose time, traffic and FLOPs decide between layouts."""
 
+from collections.abc import Sequence
+
 from inspector.compiled import assumed
 from inspector.records.snapshot import Program, Snapshot
 from inspector.sharding.once import once_per_snapshot
@@ -16,22 +18,35 @@ def step_program(snapshot: Snapshot) -> Program | None:
     It is the train step, else the inference, else the decode step. Of other programs, such as those of a
     user's script, whose names say nothing, it is the one whose measured steps take longest together, else the
     one with the most FLOPs on a device, and the first one if no FLOPs are known. A loop of unknown trip count
-    counts with one iteration. FLOPs are those before any compile, if they are recorded, so that
-    it is the same program on each chip.
+    counts with one iteration. FLOPs are those before any compile, if they are recorded of all, so that it is
+    the same program on each chip.
     """
     if snapshot.source.file is None:
         for name in STEPS:
             if (program := snapshot.program(name)) is not None:
                 return program
-    others = [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
-    before = {
-        (one.name, one.mesh): one for one in snapshot.partitioned or () if one.platform is None and one.work
-    }
+    before = _before_compile(snapshot)
 
     def rank(one: Program) -> tuple[float, float]:
         return measured_seconds(one), known_flops(before.get((one.name, one.mesh), one)) or 0.0
 
-    return max(others, key=rank, default=None)
+    return max(_compared(snapshot), key=rank, default=None)
+
+
+def are_before_compile(snapshot: Snapshot) -> bool:
+    """Return whether the FLOPs by which a program is taken are those before any compile."""
+    return bool(_before_compile(snapshot))
+
+
+def _compared(snapshot: Snapshot) -> Sequence[Program]:
+    return [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
+
+
+def _before_compile(snapshot: Snapshot) -> dict[tuple[str, int | None], Program]:
+    """Return the programs before any compile by name and mesh; none if one is missing."""
+    known = [one for one in snapshot.partitioned or () if one.platform is None and one.work]
+    before = {(one.name, one.mesh): one for one in known}
+    return before if all((one.name, one.mesh) in before for one in _compared(snapshot)) else {}
 
 
 def known_flops(program: Program) -> float | None:

@@ -139,3 +139,36 @@ def test_a_combined_collective_has_the_phases_of_all_its_parts() -> None:
             mixed += 1
             assert "unknown" in phases(collective)
     assert mixed
+
+
+def test_gradients_of_a_combined_collective_are_not_kept_for_the_backward_pass() -> None:
+    def loss(w: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        for name in ("a", "b", "a"):
+            x = jnp.tanh(x @ w[name])
+        return jnp.mean(jnp.sum(x**2, -1))
+
+    weights = {"a": array((16, 48)), "b": array((48, 16))}
+    snapshot = inspect(jax.jit(jax.value_and_grad(loss)), weights, array((128, 16), "data"))
+    residuals = snapshot.programs[0].residuals
+    assert residuals is not None
+    assert {kept.shape for kept in residuals.kept} <= {"f32[16,16]", "f32[16,48]"}
+    lines = {kept.source for kept in residuals.kept}
+    assert line("x = jnp.tanh(x @ w[name])") in lines and line("jnp.sum(x**2, -1))") not in lines
+
+
+def test_the_pieces_of_a_split_are_moved_for_the_split() -> None:
+    def attention(w: jax.Array, x: jax.Array) -> jax.Array:
+        q, k, v = jnp.split(x @ w, 3, axis=-1)
+        scores = jnp.einsum("bthd,bshd->bhts", *(one.reshape(4, 16, 8, 16) for one in (q, k)))
+        return jnp.einsum("bhts,bshd->bthd", jax.nn.softmax(scores), v.reshape(4, 16, 8, 16))
+
+    snapshot = inspect(jax.jit(attention), array((128, 384), None, "data"), array((4, 16, 128)))
+    permutes = [
+        one
+        for one in snapshot.programs[0].collectives or ()
+        if one.op == "collective-permute" and one.op_name
+    ]
+    assert permutes
+    for permute in permutes:
+        if str(permute.op_name).endswith("/split"):
+            assert permute.operation == "split"

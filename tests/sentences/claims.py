@@ -652,6 +652,11 @@ def above_mean(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> b
     return amount(size) > amount(size2)
 
 
+def on_one_device(evidence: Evidence, *, size: str, name: str, **_rest: str) -> bool:
+    """Accept if so many bytes of JAX's arrays are alive on one device, and the script has the name."""
+    return amount(size) <= 1.01 * evidence.most_alive and name.rpartition("/")[2] in evidence.source
+
+
 def less_after(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
     return amount(size) > amount(size2)
 
