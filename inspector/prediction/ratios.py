@@ -200,7 +200,7 @@ def decider(was: Needs, now: Needs, ends: Box) -> Decider | None:
     more = {kind: now.exposed[kind] - was.exposed[kind] for kind in KINDS}
     found: list[tuple[bool, float, Decider]] = []
     for kind, own in more.items():
-        if not own or (times := 1 - sum(more.values()) / own) <= 0:
+        if not own or not 0 < (times := 1 - sum(more.values()) / own) < math.inf:
             continue
         condition = f"{KINDS[kind]} take less than {times:.2g} times as long as predicted"
         if kind == "starts" and (messages := was.messages + now.messages):
