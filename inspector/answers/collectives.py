@@ -38,6 +38,7 @@ from inspector.sharding.traffic import (
     grouped,
     least_bytes,
     lines_text,
+    parts_of,
     sent_by_busiest,
     sent_of_busiest,
     traffic,
@@ -427,8 +428,7 @@ def of_array(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
 
 def phases(collective: Collective) -> tuple[Phase, ...]:
     """Return the phases of a collective in the order of a step; several if XLA merged operations."""
-    names = [part.op_name for part in collective.parts or (collective,)]
-    present = {phase for name in names for phase in phases_of(name)}
+    present = {phase for part in parts_of(collective) for phase in phases_of(part.op_name)}
     return tuple(phase for phase in PHASES if phase in present)
 
 

@@ -341,16 +341,17 @@ def _arrays(snapshot: Snapshot) -> Iterator[Block]:
     groups: dict[str, list[Array]] = {}
     for array in snapshot.arrays:
         groups.setdefault(array.group, []).append(array)
-    sizes = {group: totals(snapshot, (group,)).per_device or 0 for group in groups}
+    every = {group: totals(snapshot, (group,)) for group in groups}
+    whole = sum(one.per_device or 0 for one in every.values())
     rows = []
     for group, arrays in groups.items():
-        if sizes[group] >= LEAST * sum(sizes.values()):
+        if (size := every[group].per_device or 0) >= LEAST * whole:
             largest = max(fold(arrays), key=lambda one: one.bytes_per_device or 0)
             rows.append(
                 (
                     GROUP_TITLES.get(group, group),
-                    len(arrays),
-                    sizes[group],
+                    every[group].arrays,
+                    size,
                     largest.path,
                     "one device" if len(largest.first.shards or ()) == 1 else spec_text(largest.first.spec),
                 )
