@@ -168,7 +168,8 @@ def written_shape(instruction: Instruction, users: Mapping[str, Sequence[Instruc
 # updates, values that several of these read, and the state of loops. An instruction with memory reads each
 # value from which its operands are computed once, however many fused instructions are between, and writes its
 # result. A slice, or an update of a part, moves that part alone. The results of a loop body and of the
-# program are written by fusions that read each value once.
+# program are written by fusions that read each value once. A sum outside of loops is written by a fusion that
+# runs anyway, if all its readers would read more.
 #
 # Compilers fuse less if fusion is slower, and keep some values on the chip, so this is an estimate.
 
@@ -178,6 +179,10 @@ def written_shape(instruction: Instruction, users: Mapping[str, Sequence[Instruc
 # groups of 256 to 4,096 rows (openxla/tokamax, data/autotuning); their tiles have 128 to 1,024 rows.
 ROWS_OF_A_TILE = 256
 LANES = 128  # of a vector register of a TPU
+# A sum outside of loops that is computed from so many times its bytes is in memory if that is less traffic.
+# Otherwise the readers of a residual stream of N unrolled layers would read N² arrays. The efficiencies of
+# `prediction/accuracy.json` are fitted to loops in which each reader of a sum reads its terms.
+_TERMS = 3
 # Position of the operand with the new part.
 _UPDATES: Mapping[Does, int] = {"update": 1, "scatter": 2}
 
@@ -263,8 +268,8 @@ def fused_traffic(
         a library, which reads its operands from memory.
       groups: whether a kernel will compute products of groups of rows that are dots here. Those of a
         ragged-dot are always a kernel's.
-      sums: whether a sum is in memory if that is less traffic, as it is after a collective that adds the
-        sums of devices. Its readers then read one array instead of all that are added.
+      sums: whether any sum is in memory if that is less traffic, as it is after a collective that adds the
+        sums of devices. Otherwise only one outside of loops, of three arrays or more.
     """
     entry = analysis.module.complete_entry(largest=live_values.LARGEST_PROGRAM)
     if entry is None:
@@ -372,36 +377,39 @@ class _TrafficReader(Forward[_Array]):
         if shape is None or shape.parts is not None or row.memory or instruction.opcode == "reduce":
             return self._executed(operands, self.unknown(instruction))
         readers = sum(opcodes.TABLE[user.opcode].memory for user in users.get(instruction.name, ()))
-        if readers < self._readers and not (
-            self._sums and self._is_less_in_memory(instruction, operands, users)
-        ):
+        value = _Value(instruction.name, shape)
+        if readers >= self._readers:
+            return self._executed(operands, value)
+        if not self._is_less_in_memory(instruction, operands, users):
             return _Computed(instruction.name, shape, _reads(operands))
-        return self._executed(operands, _Value(instruction.name, shape))
+        self._add(_reads([value, *operands]))  # by the fusion of its last term or of a reader
+        return value
 
     def _is_less_in_memory(
         self, added: Instruction, operands: Sequence[_Tree], users: Mapping[str, Sequence[Instruction]]
     ) -> bool:
         """Return whether a sum is written and read in less time than all readers read what is added."""
-        following = users.get(added.name, ())
-        if added.opcode != "add" or any(user.opcode == "add" for user in following):
+        following = [*users.get(added.name, ())]
+        if added.opcode != "add" or [user.opcode for user in following] == ["add"]:
+            return False  # one more term of a larger sum
+        terms, sum_bytes = sum(_reads(operands).values()), (added.shape and added.shape.bytes) or 0
+        if not self._sums and (self._times != 1 or terms < _TERMS * sum_bytes):
             return False
         readers, fused = set(), {added.name}
-        waiting = [*following]
-        while waiting:
-            user = waiting.pop()
+        for user in following:  # grows by those of fused instructions
             if opcodes.TABLE[user.opcode].memory or user.opcode in ("reduce", "tuple"):
                 readers.add(user.name)
             elif user.name not in fused:
                 fused.add(user.name)
-                waiting += users.get(user.name, ())
-        terms, sum_bytes = sum(_reads(operands).values()), (added.shape and added.shape.bytes) or 0
-        return (len(readers) - 1) * terms > (len(readers) + 1) * sum_bytes
+                following += users.get(user.name, ())
+            if (len(readers) - 1) * terms > (len(readers) + 1) * sum_bytes:
+                return True
+        return False
 
     def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
         """Count an instruction that reads its operands and writes its result."""
         self._count_fusion()
-        self._add(_reads(operands))
-        self._add(_reads([result]))
+        self._add(_reads([result, *operands]))
         return result
 
     def _updated(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:

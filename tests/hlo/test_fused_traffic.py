@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
 from inspector import hlo
 from inspector.hlo.analysis import Analysis
 from inspector.hlo.attention_kernels import PlannedKernel
 from inspector.hlo.fused_values import FusedTraffic, fused_traffic
+from inspector.machines import targets
+from tests.hlo import residual_stream
 
 # Dimensions of the products of attention, on queries (batch, seq, heads, group, head) and keys without group.
 SCORES = "lhs_batch_dims={0,2}, rhs_batch_dims={0,2}, lhs_contracting_dims={4}, rhs_contracting_dims={3}"
@@ -93,14 +103,14 @@ ENTRY e {
 """
 
 
-def test_a_sum_that_is_in_memory_is_read_instead_of_its_terms() -> None:
-    # Each product reads three terms, one of which is its operand too, and writes its result.
-    assert read(SUM).total == 256 * 3 * (3 + 1)
+def test_a_sum_of_three_arrays_is_in_memory_if_that_is_less_traffic() -> None:
     # Three terms are read once and the sum is written; each product reads it and an operand.
-    assert read(SUM, sums=True).total == 256 * (4 + 3 * (1 + 1 + 1))
-    # Two terms are read by two products as fast as a sum is written and read.
-    two = SUM.replace("add(ab, c)", "copy(ab)").replace("dot(k, c)", "dot(c, c)")
-    assert read(two, sums=True).total == read(two).total
+    assert read(SUM).total == 256 * (4 + 3 * (1 + 1 + 1))
+    # Of two products, each reads three terms, one of which is its operand too, and writes its result.
+    two = SUM.replace("dot(k, c)", "dot(c, c)")
+    assert read(two).total == 256 * (2 * (3 + 1) + 2)
+    # It is written by a fusion that runs anyway.
+    assert read(SUM).fusions == read(two).fusions == 3
 
 
 TRIPS = 'backend_config={"known_trip_count":{"n":"6"}}'
@@ -142,6 +152,59 @@ def test_a_loop_reads_and_writes_slices_of_stacked_arrays() -> None:
     update = x + x
     # The slice is placed by the counter, which is read and written as well.
     assert abs(read(LOOP).total - 6 * (product + update)) <= 6 * 5 * counter
+
+
+SUM_IN_A_LOOP = f"""HloModule m
+body {{
+  s0 = (f32[8,8], f32[8,8], f32[8,8]) parameter(0)
+{SUM.partition("{")[2].replace("parameter(0)", "get-tuple-element(s0), index=0")}
+condition {{
+  s0 = (f32[8,8], f32[8,8], f32[8,8]) parameter(0)
+  ROOT b = pred[] constant(true)
+}}
+ENTRY e {{
+  i = (f32[8,8], f32[8,8], f32[8,8]) parameter(0)
+  ROOT loop = (f32[8,8], f32[8,8], f32[8,8]) while(i), condition=condition, body=body, {TRIPS}
+}}
+""".replace("parameter(1)", "get-tuple-element(s0), index=1").replace(
+    "parameter(2)", "get-tuple-element(s0), index=2"
+)
+
+
+def test_a_sum_in_a_loop_is_in_memory_for_the_bounds_of_a_search() -> None:
+    # Each product reads three terms, one of which is its operand too, and writes its result.
+    assert read(SUM_IN_A_LOOP).total == 6 * 256 * 3 * (3 + 1)
+    assert read(SUM_IN_A_LOOP, sums=True).total == 6 * read(SUM).total
+    # Two terms are read by two products as fast as a sum is written and read.
+    two = SUM.replace("add(ab, c)", "copy(ab)").replace("dot(k, c)", "dot(c, c)")
+    assert read(two, sums=True).total == read(two).total
+
+
+def test_traffic_grows_as_much_with_each_layer_of_a_python_loop() -> None:
+    traffic = [residual_stream.before_compile(residual_stream.lowered(layers)) for layers in (2, 4, 6, 8)]
+    first, *others = (after.total - before.total for before, after in itertools.pairwise(traffic))
+    assert others == [first, first] and first > 0
+    fusions = [each.fusions for each in traffic]
+    assert len({after - before for before, after in itertools.pairwise(fusions)}) == 1
+
+
+@pytest.mark.nightly
+def test_a_compiler_for_tpus_adds_as_much_with_each_layer() -> None:
+    """The stream is larger than the memory on the chip, so that XLA counts the bytes of HBM."""
+    target = targets.parse("tpu:v5e:2x2")
+    if lacking := targets.missing_compiler(target):
+        pytest.skip(lacking)
+    command = [sys.executable, "-m", "tests.hlo.residual_stream", target.text, "2", "4", "6"]
+    variables = os.environ | dict(targets.environment(target))
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    by_layers = json.loads(done.stdout)
+    pairs = [(c - b, e - d) for (b, d), (c, e) in itertools.pairwise(by_layers)]
+    (compiled, before), (compiled_later, before_later) = pairs
+    assert compiled_later == pytest.approx(compiled, rel=0.02)
+    assert before_later == before
+    # A compiler also fuses sums and reductions into products.
+    assert compiled < before < 2 * compiled
 
 
 def test_scores_and_products_of_a_kernel_are_known() -> None:

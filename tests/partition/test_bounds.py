@@ -180,14 +180,36 @@ def test_many_layers_have_what_follows_from_one_and_two():
         whole.work.fusions,
         whole.work.boundary_bytes,
     )
-    # More terms are added in larger sums, and each reader of a sum reads them.
-    assert result.work.fused_bytes <= whole.work.fused_bytes
+    assert result.work.fused_bytes == pytest.approx(whole.work.fused_bytes)
     machine = layout.machine
     assert machine is not None
     seconds = cost_of(layout, machine.chip).seconds
     closer = bound_of(layout, machine.chip, layers=True).at_least
     before = bound_of(layout, machine.chip).at_least
     assert before < closer <= seconds
+
+
+@pytest.mark.nightly_but_first
+@pytest.mark.parametrize(
+    "fields",
+    [
+        GPU | {"axes": "data", "rules": "batch=data"},
+        TPU | {"mesh": "4x2", "axes": "fsdp,tensor", "rules": "batch=fsdp,embed=fsdp,mlp=tensor"},
+        TPU | {"model": "moe", "experts": "4"},
+    ],
+)
+def test_layers_in_a_python_loop_read_and_write_as_much_as_those_before(fields):
+    """Each reads the sum of those before. On the GPU, the bound of eight was 1.6% above the prediction."""
+    traffic = []
+    for layers in ("2", "4", "6", "8"):
+        layout = layouts.parse(DENSE | {"scan": "false", "layers": layers} | fields).unwrap()
+        lowered = next(p for p in template_of(layout).programs if p.name == "train_step")
+        work = partitioned_totals(lowered, Setting.of(layout), True)[0].work
+        assert work is not None and work.fused_bytes is not None
+        traffic.append(work.fused_bytes)
+    first, *others = (after - before for before, after in itertools.pairwise(traffic))
+    assert others == [pytest.approx(first, rel=1e-6)] * 2 and first > 0
+    assert check(layout)
 
 
 @pytest.mark.parametrize(
