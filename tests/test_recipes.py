@@ -32,8 +32,9 @@ GENERATED = {
     "docs/reference/snapshot.md": "docs.generate_reference",
     "inspector/records/snapshot.schema.json": "inspector.records.schema",
 }
-# Chips and models of published runs.
+# Chips, models and options of published runs.
 MEASURED = {
+    "inspector/compare/measured/option_groups.json",
     "inspector/prediction/accuracy.json",
     "inspector/prediction/efficiencies.json",
     "inspector/compare/measured/published_runs.py",
