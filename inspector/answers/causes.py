@@ -171,9 +171,11 @@ def _headline(program: Program, groups: Sequence[Conflicts]) -> tuple[Inline, ..
     resharded = f"{who} reshards operands or results of {counted(places, 'operation')}"
     if sent is None:
         return (f"{resharded}. How many bytes leave each device for this is unknown.",)
+    branch = any(one.conditional for conflicts in groups for one in conflicts.collectives)
+    amount = f"{'at least ' if unknown else 'up to ' if branch else ''}{bytes_text(sent)}"
     return (
         f"{resharded}: ",
-        Strong(f"{'at least ' if unknown else ''}{bytes_text(sent)}"),
+        Strong(amount),
         " leave each device for this in one run.",
     )
 

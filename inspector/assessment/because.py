@@ -23,6 +23,7 @@ _MEASURED_WORDS = _WORK_WORDS | {
 _MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
     "state": ("state and batch", "The state and the batch take"),
     "activations": ("activations", "Activations take"),
+    "constants": ("constants and code", "Constants and code take"),
     "temporaries": ("outputs and temporaries", "Outputs and temporaries take"),
     "unknown": ("in use", "It takes"),
 }
@@ -172,6 +173,7 @@ def latency_text(part: StepPart, runs: int | None = None) -> str:
     """
     origin = f"combined from {runs:,}" if runs and runs > part.messages else "after combining"
     size = f" of {bytes_text(round(part.bytes / part.messages))}" if part.bytes else ""
+    size += " on average" * (bool(size) and part.messages > 1)
     whole = part.seconds + part.hidden
     waits = ""
     if part.hidden > _VISIBLE * whole:

@@ -45,7 +45,7 @@ def not_donated_findings(context: AuditContext) -> Iterator[Finding]:
     programs = memory.breakdowns(context.snapshot) if knows_donation(context) else ()
     largest = max(programs, key=lambda program: program.not_donated or 0, default=None)
     if largest is not None and (largest.not_donated or 0) >= context.least:
-        remedy = "Donate arguments that nothing uses after the call: JAX deletes them (`donate_argnums`)."
+        remedy = "Donate arguments that nothing else uses: JAX deletes them (`donate_argnums`)."
         message = f"{subject(largest.program)}{not_donated_text(largest)}"
         yield finding("note", NOT_DONATED, message, saved=largest.not_donated, remedy=remedy)
 

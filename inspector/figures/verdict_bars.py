@@ -155,8 +155,8 @@ def fill_of_memory(kind: MemoryKind) -> palette.Fill:
     """Return the fill of a kind of memory."""
     if kind == "unknown":
         return palette.NOT_KNOWN
-    dark, middle, pale = palette.neutrals(3)
-    return palette.Fill({"state": dark, "activations": middle, "temporaries": pale}[kind])
+    kinds = ("state", "activations", "constants", "temporaries")
+    return palette.Fill(palette.neutrals(len(kinds))[kinds.index(kind)])
 
 
 def _bar(layout: LayoutFigures, title: str, values: Sequence[str] = (), *drawn: Any, **settings: Any) -> _Bar:

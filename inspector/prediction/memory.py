@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from inspector.compiled.donation import bytes_in_program, donatable_bytes, is_in_host
 from inspector.machines import out_of_memory, targets
@@ -244,11 +244,12 @@ def _by_kind(parts: Iterable[tuple[str, int]]) -> dict[MemoryKind, int]:
             kind = "state"
         elif name == ARRAY_GROUPS["activation"]:
             kind = "activations"
+        elif name in (CONSTANTS, CODE):
+            kind = "constants"
         elif name in (NEEDED, UNEXPLAINED):
             kind = "unknown"
         kinds[kind] = kinds.get(kind, 0) + size
-    order: tuple[MemoryKind, ...] = ("state", "activations", "temporaries", "unknown")
-    return {kind: kinds[kind] for kind in order if kinds.get(kind)}
+    return {kind: kinds[kind] for kind in get_args(MemoryKind) if kinds.get(kind)}
 
 
 def state_segments(snapshot: Snapshot) -> list[tuple[str, int]] | None:
@@ -274,7 +275,8 @@ def _adding_up(parts: Sequence[tuple[str, int]], needed: int) -> tuple[tuple[str
         parts = (*parts, (UNSCHEDULED, -excess))
     sizes = dict(parts)
     # Values that a program computes can share buffers. Its arguments and its code cannot.
-    for name in reversed(sizes):
+    order = [TEMPORARIES, *reversed(USE_GROUPS.values()), *sizes]
+    for name in sorted(sizes, key=order.index):
         if excess > 0 and name != CODE:
             taken = min(excess, sizes[name])
             sizes[name] -= taken

@@ -86,7 +86,7 @@ REJECTED = "JAX rejects this layout"
 UNKNOWN_AXES = "unknown"
 
 
-MemoryKind = Literal["state", "activations", "temporaries", "unknown"]
+MemoryKind = Literal["state", "activations", "constants", "temporaries", "unknown"]
 PartKind = Literal["compute", "memory", "copies", "inside", "between", "rest"]
 
 
