@@ -10,7 +10,7 @@ MOST_LINES = {
     "answers": 9397,
     "assessment": 1486,
     "audit": 4424,
-    "compare": 5071,
+    "compare": 5072,
     "compiled": 3287,
     "compiling": 1155,
     "figures": 7498,

@@ -28,7 +28,7 @@ from inspector.records.snapshot import Level, Snapshot
 from inspector.sharding.meshes import meshes_text, number_of_devices
 from inspector.sharding.rules.rule import rule_text
 from inspector.sharding.rules.written import recorded
-from inspector.sharding.totals import STATE_GROUPS, in_device_memory, state_title, totals
+from inspector.sharding.totals import STATE_GROUPS, in_device_memory, totals
 from inspector.text.formatting import bytes_text, times_text
 
 ANSWERS = "Answers"
@@ -103,7 +103,8 @@ def state_rows(snapshots: Sequence[Snapshot]) -> list[QuestionRow]:
     """Return the rows about the train state, with elements if the bytes of a Snapshot are unknown."""
     rows = _rows(_STATE, snapshots)
     rows.append(QuestionRow(STATE, "Largest array per device", "less", list(map(_largest, snapshots))))
-    if {state_title(snapshot) for snapshot in snapshots} == {"Arrays"}:  # of unknown role, as in a solver
+    roles = {array.group for snapshot in snapshots for array in snapshot.arrays}
+    if roles and not roles & {"params", "opt_state"}:  # as in a solver
         rows = [
             replace(row, section="Arrays", title=row.title.replace(STATE, "All arrays"))
             for row in rows
