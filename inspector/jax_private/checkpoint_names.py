@@ -11,7 +11,7 @@ whole, without the names in a scan. Tried on JAX 0.10.2 and 0.12.0.
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -103,9 +103,7 @@ def _names(
             repeated = times * equation.params["length"] if primitive == "scan" else times
             for inner in functions_of(equation):
                 values = equation.invars[-len(inner.invars) :] if primitive not in _LOOPS else ()
-                first = equation.params.get("num_consts", 0)
-                carried = inner.invars[first : first + equation.params.get("num_carry", 0)]
-                known = dict.fromkeys(carried, _CARRIED) | {
+                known = dict.fromkeys(_carried(equation, inner), _CARRIED) | {
                     argument: place[value]
                     for argument, value in zip(inner.invars, values, strict=False)
                     if not hasattr(value, "val") and value in place
@@ -123,6 +121,22 @@ def _names(
         kind = name, without_layer_numbers(module), primitive, str(value.aval.dtype)
         amount, policy = (math.prod(value.aval.shape), times), policies.get(value)
         yield given is not None, CheckpointName(*kind, *amount, policy, line_of(equation), line)
+
+
+def _carried(equation: Any, body: Any) -> Sequence[Any]:
+    """Return the arguments of the body of a loop that are the results of its previous iteration.
+
+    Only slices and stacked results have other shapes in the body, by which the others are told: the numbers
+    are in parameters of the operation that differ between versions of JAX.
+    """
+    if equation.primitive.name not in ("scan", "while"):
+        return ()
+
+    def equal(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+        return sum(a.aval.shape == b.aval.shape for a, b in zip(outer, inner, strict=False))
+
+    whole = equal(equation.invars[-len(body.invars) :], body.invars)
+    return body.invars[whole - equal(equation.outvars, body.outvars) : whole]
 
 
 def _on_host(value: Any) -> bool:
