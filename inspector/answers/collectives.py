@@ -372,7 +372,8 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
     planned: whether a plan of the same layout can be made, which records them.
     """
     # A program can be named like its phase.
-    known = () if "unknown" in phases(collective) else phases(collective)
+    known = phases(collective)
+    known = () if "unknown" in known else known
     of = dict.fromkeys((title(program.name), *([" + ".join(map(phase_text, known))] if known else ())))
     step = f"{', '.join(of)}, source line{'s' * (' and ' in lines_text(collective))} "
     blocks: list[Block] = [text(*detail(collective)), text(step, *_source(collective), ".")]

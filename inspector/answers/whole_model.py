@@ -44,7 +44,7 @@ from inspector.sharding.folding import NUMBER, fold, numbers_text
 from inspector.sharding.memory_kinds import in_host_memory, memory_kind
 from inspector.sharding.meshes import mesh_name
 from inspector.sharding.sharding_text import mesh_text
-from inspector.sharding.totals import STATE_GROUPS, counted_arrays, state_totals
+from inspector.sharding.totals import STATE_GROUPS, counted_arrays, totals
 from inspector.sharding.traffic import executions_of, least_bytes, wire_bytes_of_iteration, wire_bytes_of_run
 from inspector.text.formatting import axis_of, bytes_text, counted
 from inspector.text.program_names import run_of
@@ -121,9 +121,9 @@ def of_snapshot(snapshot: Snapshot, chip: Chip | None = None, device: int | None
 
 
 def _held_text(arrays: Sequence[Array], snapshot: Snapshot) -> str:
-    """Return the bytes of these arrays on one device, and of all state if there is more: `8 of 24 MiB`."""
+    """Return the bytes of these parameters on one device, and with the optimizer state; "" without one."""
     own = sum_known(array.bytes_per_device for array in arrays)
-    state = state_totals(snapshot).per_device
+    state = totals(snapshot, ("params", "opt_state")).per_device
     if own is None or state is None or state <= own or any(array.group != "params" for array in arrays):
         return ""
     return f"Parameters {bytes_text(own)}, {bytes_text(state)} with optimizer state"

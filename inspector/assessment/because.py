@@ -62,8 +62,8 @@ def because(assessment: Assessment) -> str:
         also = ""
         known = {part.kind: part.seconds for part in step.parts if part.kind in ("compute", "memory")}
         if assessment.basis in ("planned", "partitioned") and largest.kind in known and len(known) == 2:
-            share = known["memory"] / known["compute"]
-            if step.kind == "predicted" and _AS_LONG <= share < _SPLIT:
+            products = known["compute"]
+            if step.kind == "predicted" and _AS_LONG * products <= known["memory"] < _SPLIT * products:
                 return _of_both(step, sum(known.values()), assessment)
         if others and others[0].seconds >= _AS_LONG * largest.seconds:
             also = _also(step, others[0])

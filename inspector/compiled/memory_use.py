@@ -192,14 +192,12 @@ class _Use:
                     self._read[position].append(buffer)
                 for position in buffer.writers:
                     self._written[position].append(buffer)
-        inputs = [
-            (buffer, self._group_of_input(buffer)) for buffer in live.buffers if buffer.parameter is not None
-        ]
-        self._updated = [
-            sorted(size or 0 for size in buffer.shape.dimensions)
-            for buffer, group in inputs
-            if buffer.shape and group in _UPDATED
-        ]
+        # Layers have arrays of the same dimensions.
+        self._updated = {
+            _sorted_sizes(buffer.shape)
+            for buffer in live.buffers
+            if buffer.parameter is not None and buffer.shape and self._group_of_input(buffer) in _UPDATED
+        }
         self._groups = [self._group(buffer, buffer.bytes < _SMALL * largest) for buffer in buffers]
 
     def record(self) -> MemoryUse:
@@ -304,6 +302,7 @@ class _Use:
         return "gradient" if updates else "temporary"
 
     def _group_of_input(self, buffer: Buffer) -> UseGroup:
+        """Return the group of an argument."""
         path = self._path(buffer) or ""
         program, between, own = path.partition("/input/")
         # The name of a program says nothing about its inputs.
@@ -315,7 +314,7 @@ class _Use:
         """Return whether a value has the dimensions of a parameter or of its shards, as a gradient has."""
         if shape is None or shape.dtype.startswith(("s", "u", "pred")):
             return False
-        own = sorted(size or 0 for size in shape.dimensions)
+        own = _sorted_sizes(shape)
         return any(
             len(own) == len(shard) and all(b and a % b == 0 for a, b in zip(own, shard, strict=True))
             for shard in self._updated
@@ -418,6 +417,10 @@ class _Use:
             op_name=None if argument else op_name,
             source=None if argument else source,
         )
+
+
+def _sorted_sizes(shape: Shape) -> tuple[int, ...]:
+    return tuple(sorted(size or 0 for size in shape.dimensions))
 
 
 def _stacks(update: Value) -> bool:

@@ -235,15 +235,13 @@ class _Reader:
                 )
                 name = next((inner for inner in named if inner.phase != "unknown"), name)
             if name == _UNNAMED and instruction.does in _WORK and steps:
-                users = [
+                users = (
                     self._name(of, user, steps - 1) for of, user in self._users(computation, instruction)
-                ]
-                users.sort(key=lambda user: (user == _UNNAMED, user.phase != "forward"))
-                name = (
-                    replace(users[0], primitive=instruction.opcode)
-                    if users and users[0] != _UNNAMED
-                    else name
                 )
+                known = [user for user in users if user != _UNNAMED]
+                if known:
+                    first = next((user for user in known if user.phase == "forward"), known[0])
+                    name = replace(first, primitive=instruction.opcode)
             self._names[key] = name
         return self._names[key]
 

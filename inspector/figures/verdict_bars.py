@@ -143,6 +143,9 @@ def _groups(layouts: Sequence[LayoutFigures], timed: str) -> list[tuple[str, lis
     ]
 
 
+_LEAST_NAMED = 0.01  # share of a bar
+
+
 def fill_of_part(part: StepPart) -> palette.Fill:
     """Return the fill of a part of a step: that of its mesh axes, or a grey."""
     if not part.is_communication:
@@ -380,13 +383,16 @@ class _Drawing:
     def legend(self, bars: Sequence[_Bar], left: float, top: float, width: float) -> float:
         """Write the parts of bars in lines, and return their lower end.
 
-        Those of a single bar have sizes, unless they have them in the bar.
+        Those of a single bar have sizes, unless they have them in the bar. Parts below 1% of a bar, which are
+        slivers, have only their hover text.
         """
         entries: dict[str, str] = {}
-        for part in (part for bar in bars for part in bar.segments if part.size):
-            if len(bars) == 1 and part.name in self.named:
-                continue
-            entries[part.name if len(bars) > 1 else f"{part.name} {part.text}"] = _squares(part.fill)
+        for bar in bars:
+            least = _LEAST_NAMED * sum(part.size for part in bar.segments)
+            for part in bar.segments:
+                if part.size > least and not (len(bars) == 1 and part.name in self.named):
+                    name = part.name if len(bars) > 1 else f"{part.name} {part.text}"
+                    entries[name] = _squares(part.fill)
         ghosts = [part for bar in bars for part in bar.segments if part.hidden]
         if ghosts:
             fills = [part.fill for part in ghosts]

@@ -203,17 +203,15 @@ class CollectiveCauses:
         if purpose is None or not self.recorded or not collective.axis_names:
             return None
         for number in self._numbers(collective, purpose):
-            paths = (
-                (axis, self.history.find(value, axis))
-                for axis in collective.axis_names
-                for value in self._values(number, collective.op, axis)
-            )
             # What a shard_map asks of its arguments is no source of the sharding that they have before.
             own = self._name(number)
             origins = unique(
                 self.sources.origin(axis, path)
-                for axis, path in paths
-                if own is None or path is None or not path.source.startswith(f"{own}_")
+                for axis in collective.axis_names
+                for value in self._values(number, collective.op, axis)
+                if (path := self.history.find(value, axis)) is None
+                or own is None
+                or not path.source.startswith(f"{own}_")
             )
             if origins:
                 return origins
@@ -222,8 +220,9 @@ class CollectiveCauses:
     def _name(self, number: int) -> str | None:
         """Return the name that Shardy gave an operation with sources of its own; None for another one."""
         operation = self.history.by_number.get(number)
-        named = operation is not None and NAME in operation.attributes
-        return ir.StringAttr(operation.attributes[NAME]).value if operation is not None and named else None
+        if operation is None or NAME not in operation.attributes:
+            return None
+        return ir.StringAttr(operation.attributes[NAME]).value
 
     def _numbers(self, collective: Collective, purpose: Purpose) -> Iterator[int]:
         """Yield the numbers of the operations that can need a collective, the likeliest first."""

@@ -520,9 +520,9 @@ def before_compile(
     Of transfers inside of a slice a share is exposed, the same for all programs; on TPUs more of some, and
     less of others (`exposed_inside`). Those between slices count in full: they begin when those inside have
     ended, and most of them are of gradients, at the end. All transfers of a short step count in full, because
-    its computation ends before it could hide them. The
-    estimate is not below the longest term (`step_model`). The lower end of the interval is not below what
-    every compiler must do: read the arguments, write the results and compute the products.
+    its computation ends before it could hide them. The estimate is not below the longest term
+    (`step_model`). The lower end of the interval is not below what every compiler must do: read the
+    arguments, write the results and compute the products.
 
     Args:
       constants: by default those that were fitted to published runs.

@@ -218,6 +218,7 @@ def test_a_second_part_that_is_almost_as_long_is_named(
         ("partitioned", 0.5, False),
         ("planned", 0.2, False),
         ("partitioned", 0.05, True),
+        ("partitioned", 0.0, True),
         ("compiled", 0.5, True),
         ("measured", 0.5, True),
     ],
