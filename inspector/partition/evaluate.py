@@ -15,9 +15,8 @@ from inspector.partition.template import Template, template_of
 from inspector.prediction.memory import STATE_AND_BATCH, fit
 from inspector.records import typed_json
 from inspector.records.job_report import JobReport
-from inspector.records.snapshot import Program, Snapshot
+from inspector.records.snapshot import Snapshot
 from inspector.search.bounds import alike_key, least_seconds
-from inspector.search.layers import fewer_layers, least_seconds_of_layers, with_layers
 from inspector.search.result import Candidate, ProgramCost, of_program, together
 from inspector.sharding.totals import totals
 from inspector.text.errors import InvalidInput
@@ -29,13 +28,12 @@ def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     """Worker job: `layouts` in, a `Candidate` with bounds of each out. Needs no particular devices.
 
     The payload has the name of the `chip`, None for emulated devices, and the names of `programs`, none for
-    that of a step. With `layers`, programs with fewer layers are partitioned for closer bounds.
+    that of a step.
     """
     report("bound")
     layouts, chip, programs = _read(payload)
-    layers = payload.get("layers", False)
     with shardy.paused():
-        bounds = [typed_json.encode(bound_of(layout, chip, programs, layers)) for layout in layouts]
+        bounds = [typed_json.encode(bound_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": bounds}
 
 
@@ -57,14 +55,10 @@ def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str
     return [from_json(layout) for layout in payload["layouts"]], chip, tuple(payload.get("programs", ()))
 
 
-def bound_of(
-    layout: Layout, chip: Chip | None, programs: Sequence[str] = (), layers: bool = False
-) -> Candidate:
+def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
     """Return the facts about a layout before it is partitioned: why it cannot run, or its least step.
 
-    Args:
-      programs: those that are bounded; that of a step if there are none.
-      layers: whether to partition programs with fewer layers, if the layout has many.
+    programs: those that are bounded; that of a step if there are none.
     """
     names = tuple(programs) or (layout.step_program,)
     try:
@@ -79,13 +73,7 @@ def bound_of(
         return Candidate("rejected", reason, state_bytes=state)
     alike = [alike_key(amount, layout) for amount in amounts.values()]
     bounds = tuple(
-        ProgramCost(
-            name,
-            at_least=max(
-                least_seconds(amount, layout, chip, state),
-                _least_of_layers(name, layout, chip) if layers and chip else 0.0,
-            ),
-        )
+        ProgramCost(name, at_least=least_seconds(amount, layout, chip, state))
         for name, amount in amounts.items()
     )
     main = next((bound for bound in bounds if bound.name == layout.step_program), bounds[0])
@@ -96,18 +84,6 @@ def bound_of(
         alike=None if None in alike else " ".join(filter(None, alike)),
         programs=bounds if programs else (),
     )
-
-
-def _least_of_layers(name: str, layout: Layout, chip: Chip) -> float:
-    """Return the least step that follows from the programs with one and two layers; 0 if it is unknown."""
-    fewer = fewer_layers(layout)
-    if fewer is None:
-        return 0.0
-    try:
-        one, two = (_partitioned(name, template_of(small, (name,)), small)[0] for small in fewer)
-    except InvalidInput:
-        return 0.0
-    return least_seconds_of_layers(with_layers(one, two, int(layout.sizes["layers"])), layout.mesh(), chip)
 
 
 def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
@@ -128,19 +104,15 @@ def cost_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> 
 def _cost_of(
     name: str, state: int | None, template: Template, layout: Layout, chip: Chip | None
 ) -> Candidate:
-    program, peak = _partitioned(name, template, layout)
-    if peak is not None:
-        peak = max(peak, state or 0)
-    return of_program(program, layout.mesh(), chip, state, peak)
-
-
-def _partitioned(name: str, template: Template, layout: Layout) -> tuple[Program, int | None]:
-    """Return the figures that rank a program, and its estimated peak; None if it is unknown."""
     lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None:
         reasons = [text for failed, text in template.failed if failed == name]
         raise InvalidInput(reasons[0] if reasons else f"JAX refuses to trace {name}")
-    return partitioned_totals(lowered, replace(Setting.of(layout), watched=None), template.logical)
+    setting = replace(Setting.of(layout), watched=None)
+    program, peak = partitioned_totals(lowered, setting, template.logical)
+    if peak is not None:
+        peak = max(peak, state or 0)
+    return of_program(program, layout.mesh(), chip, state, peak)
 
 
 def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:

@@ -124,7 +124,7 @@ class _Group:
         return tuple(rule for rule in layout.rules if rule[0] in self._names)
 
     def _least(self, shared: _Shared, mesh: Mesh, chip: Chip, exposed_share: float) -> _Least:
-        per_byte = seconds_per_byte(mesh, chip, exposed_share)
+        per_byte = _seconds_per_byte(mesh, chip, exposed_share)
         constants, defaults = before_compile_constants(), default_constants(chip)
 
         def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
@@ -178,14 +178,10 @@ def least_seconds(
         return emulated_seconds(program, mesh) or 0.0
     if amounts is None:
         return predicted(program, mesh, chip).seconds or 0.0
-    with_transfers = functools.partial(_with_transfers, program, amounts, layout, mesh, chip)
-    return with_exposed_transfers(predicted(program, mesh, chip).seconds or 0.0, chip, with_transfers)
-
-
-def with_exposed_transfers(alone: float, chip: Chip, with_transfers: Callable[[float], float]) -> float:
-    """Return the least seconds of a step from those without transfers, and with an exposed share of them."""
     shortest = shortest_seconds(chip)
-    if alone < shortest:
+
+    with_transfers = functools.partial(_with_transfers, program, amounts, layout, mesh, chip)
+    if (predicted(program, mesh, chip).seconds or 0.0) < shortest:
         # All transfers of a short step count, but with more work it may not be short.
         whole = with_transfers(1.0)
         if whole < shortest:
@@ -263,7 +259,7 @@ def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
 
 
 @functools.lru_cache(_MOST_KNOWN)
-def seconds_per_byte(
+def _seconds_per_byte(
     mesh: Mesh, chip: Chip, exposed_share: float
 ) -> Callable[[str, tuple[str, ...]], tuple[float, float]]:
     """Return a function from a collective and its axes to its seconds per byte, without latency.

@@ -1,8 +1,8 @@
 """Run one search: partition the possible best ones, compile the most promising, and keep the results.
 
-Bounds of all candidates are computed first, closer ones if they have many equal layers. They are partitioned
-in the order of their bounds, until the bounds of all others are above the value of the last candidate that is
-listed (branch and bound). So the listed candidates are those that partitioning all of them would give.
+Bounds of all candidates are computed first. They are partitioned in the order of their bounds, until the
+bounds of all others are above the value of the last candidate that is listed (branch and bound). So the
+listed candidates are those that partitioning all of them would give.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from inspector.machines.hardware import Chip
 from inspector.prediction.memory import capacity_of
 from inspector.records import typed_json
 from inspector.search import tasks
-from inspector.search.layers import fewer_layers
 from inspector.search.order import (
     Entry,
     Goal,
@@ -57,8 +56,6 @@ LISTED = 20  # candidates that are the best of all; a search with a larger budge
 _MOST_IMPROVEMENTS = 3
 _BETTER = 1e-3  # by which share a changed candidate must be better
 _BOUNDED = 100  # candidates of one task that computes bounds
-_LARGER = 1.1  # values of candidates over their bounds from fewer layers, usually at most
-_CLOSER = 1.02  # by which factor they must be larger than the bounds before, to be worth their time
 _IN_FLIGHT = 2  # tasks for each worker that are submitted at once
 
 OUT_OF_BUDGET = "budget"
@@ -131,7 +128,6 @@ class Search:
             every = self.space.layouts()
             self._partition_first(next(every))
             self._bound("bound", every)
-            self._bound_by_layers()
             self._partition("partition")
             self._settled = min(self.listed, len(list(self._ranked_values(self._entries))))
             if self.improve:
@@ -235,30 +231,6 @@ class Search:
                 for key in map(identity, new)
                 if not self._remove_alike(key) and self._is_waiting(self._entries[key])
             ]
-
-    def _bound_by_layers(self) -> None:
-        """Compute closer bounds of the candidates that may be listed, from programs with fewer layers."""
-        if self.exhaustive or self.chip is None or self.objective != "time":
-            return
-        if fewer_layers(self.space.layout) is None:
-            return
-        waiting, began = sorted(self._waiting()), time.monotonic()
-        closer: list[float] = []
-        # Whether the next ones are needed must not depend on the workers.
-        for first in range(0, len(waiting), self.listed):
-            before = math.fsum(bound for bound, _ in waiting[:first])
-            if first and (
-                waiting[first][0] > _LARGER * heapq.nsmallest(self.listed, closer)[-1]
-                or math.fsum(closer) < _CLOSER * before
-            ):
-                return
-            layouts = (self._entries[key].layout for _, key in waiting[first : first + self.listed])
-            for (layout,), (cost,) in self._in_window(layouts, lambda one: self._task("layers", (one,))):
-                with self._lock:
-                    entry = self._entries[identity(layout)]
-                    self._entries[entry.key] = replace(entry, bounds=cost, partitioned=cost)
-                closer.append(least_value(cost, entry.examples, self.objective))
-                self._report("bound", len(closer), len(waiting), began)
 
     def _remove_alike(self, key: str) -> bool:
         """Remove a candidate if an earlier one has the same program. Return whether it was removed."""

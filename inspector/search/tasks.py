@@ -108,9 +108,9 @@ def start(
 ) -> Started:
     """Start the job of a task. Return it, and the function that makes its answer at the end.
 
-    Each layout has a `Candidate`: with bounds from a task `bound`, with closer ones from `layers`, with the
-    cost of its partitioned programs from `partition`, and of its compiled programs from `compile`, which
-    takes a single layout. Without a chip, a step is run on emulated devices, and its measured time counts.
+    Each layout has a `Candidate`: with bounds from a task `bound`, with the cost of its partitioned
+    programs from `partition`, and of its compiled programs from `compile`, which takes a single layout.
+    Without a chip, a step is run on emulated devices, and its measured time counts.
 
     Args:
       programs: those whose cost is needed; that of a step if there are none.
@@ -126,8 +126,8 @@ def start(
         of_chip = None if chip is None else hardware.chip(chip)
         return _compile(pool, from_json(layouts[0]), of_chip, tuple(programs), unsafe)
     job = pool.submit(
-        {"bound": "bound", "layers": "bound", "partition": "evaluate"}[kind],
-        {"layouts": layouts, "chip": chip, "programs": list(programs), "layers": kind == "layers"},
+        {"bound": "bound", "partition": "evaluate"}[kind],
+        {"layouts": layouts, "chip": chip, "programs": list(programs)},
         Environment(1),
         PROPAGATION_TIMEOUT,
         lane=lanes.CANDIDATES,

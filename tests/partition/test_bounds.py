@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
 
 import pytest
 
@@ -16,8 +15,6 @@ from inspector.partition.amounts import amounts_of
 from inspector.partition.evaluate import bound_of, cost_of
 from inspector.partition.partition_layout import Setting, partitioned_totals
 from inspector.partition.template import template_of
-from inspector.records.snapshot import Program
-from inspector.search.layers import fewer_layers, least_seconds_of_layers, with_layers
 from inspector.search.space import space_of
 from inspector.text.formatting import mesh_sizes_text
 from inspector.tracing.model.abstract import cached_state
@@ -123,72 +120,6 @@ def test_no_bound_of_a_random_layout_is_above_its_prediction(target):
     assert sum(check(layout) for _, layout in itertools.islice(random_layouts(target, 1), 40)) >= 20
 
 
-UNROLLED = {"scan": "false", "layers": "8"}
-MANY_LAYERS = {
-    "MLP": PROBLEMS["MLP"] | {"layers": "8", "depth": "1024", "batch": "1024"},
-    "dense, large, TPU": PROBLEMS["dense, large, TPU"] | UNROLLED,
-    "dense, middle, TPU": PROBLEMS["dense, middle, TPU"] | UNROLLED | {"remat": "full", "accumulate": "2"},
-    "dense, GPU": PROBLEMS["dense, GPU"] | UNROLLED,
-    "experts, TPU": PROBLEMS["experts, TPU"] | UNROLLED | {"tied": "true"},
-}  # fmt: skip
-
-
-@pytest.mark.nightly_but_first
-@pytest.mark.parametrize("name", MANY_LAYERS)
-def test_no_bound_from_fewer_layers_is_above_the_prediction_of_all(name):
-    compared = 0
-    for layout in random.Random(2).sample(candidates(MANY_LAYERS[name]), 12):
-        machine = layout.machine
-        assert machine is not None
-        seconds = cost_of(layout, machine.chip).seconds
-        if seconds is not None:
-            one, two, _ = with_fewer(layout)
-            of_layers = with_layers(one, two, 8)
-            assert 0 < least_seconds_of_layers(of_layers, layout.mesh(), machine.chip) <= seconds
-            compared += 1
-    assert compared >= 6
-
-
-def with_fewer(layout: Layout) -> list[Program]:
-    """Return the partitioned programs with one, two and all layers."""
-    fewer = fewer_layers(layout)
-    assert fewer is not None and [small.sizes["layers"] for small in fewer] == [1, 2]
-    found = []
-    for each in (*fewer, layout):
-        lowered = next(p for p in template_of(each).programs if p.name == "train_step")
-        found.append(partitioned_totals(lowered, Setting.of(each), True)[0])
-    return found
-
-
-def test_many_layers_have_what_follows_from_one_and_two():
-    """The programs that XLA partitions: their collectives, products and fusions, the same for each layer."""
-    rules = {"mesh": "4x2", "axes": "fsdp,tensor", "rules": "batch=fsdp,embed=fsdp,hidden=tensor"}
-    layout = layouts.parse(MANY_LAYERS["MLP"] | rules).unwrap()
-    one, two, whole = with_fewer(layout)
-    result = with_layers(one, two, 8)
-
-    def sent(program: Program) -> Counter[tuple[object, ...]]:
-        total: Counter[tuple[object, ...]] = Counter()
-        for each in program.collectives or ():
-            total[each.op, each.mesh_axes, each.payload_bytes] += each.executions or 0
-        return total
-
-    assert sent(result) == sent(whole) != sent(two)
-    assert result.work is not None and whole.work is not None
-    assert result.work.matmul == whole.work.matmul
-    assert (result.work.fusions, result.work.boundary_bytes) == (
-        whole.work.fusions,
-        whole.work.boundary_bytes,
-    )
-    assert result.work.fused_bytes == pytest.approx(whole.work.fused_bytes)
-    machine = layout.machine
-    assert machine is not None
-    seconds = cost_of(layout, machine.chip).seconds
-    closer = bound_of(layout, machine.chip, layers=True).at_least
-    before = bound_of(layout, machine.chip).at_least
-    assert before < closer <= seconds
-
-
 @pytest.mark.nightly_but_first
 @pytest.mark.parametrize(
     "fields",
@@ -210,28 +141,6 @@ def test_layers_in_a_python_loop_read_and_write_as_much_as_those_before(fields):
     first, *others = (after - before for before, after in itertools.pairwise(traffic))
     assert others == [pytest.approx(first, rel=1e-6)] * 2 and first > 0
     assert check(layout)
-
-
-@pytest.mark.parametrize(
-    ("fields", "has_fewer"),
-    [
-        ({}, True),
-        ({"layers": "5"}, False),
-        ({"scan": "true"}, False),
-        ({"window": "8"}, True),
-        ({"window": "8", "global_every": "2"}, False),  # two kinds of layers
-        ({"stages": "2"}, False),
-        ({"model": "moe", "dense_layers": "1"}, False),
-        ({"target": "tpu:v5e:2x2*2"}, False),
-        ({"target": "cpu"}, False),
-        ({"model": "mlp"}, False),  # without rules
-    ],
-)
-def test_layers_are_left_out_if_they_are_many_and_alike(fields, has_fewer):
-    small = TPU | {"model": "transformer", "layers": "8"} | fields
-    if small["model"] == "mlp":
-        del small["rules"]
-    assert (fewer_layers(layouts.parse(small).unwrap()) is not None) == has_fewer
 
 
 def test_products_have_the_axes_of_their_arrays():
