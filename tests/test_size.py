@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9398,
+    "answers": 9402,
     "assessment": 1486,
     "audit": 4424,
     "compare": 5072,
@@ -22,7 +22,7 @@ MOST_LINES = {
     "layout": 3025,
     "learn": 2084,
     "machines": 2484,
-    "media": 14824,
+    "media": 14834,
     "model": 429,
     "partition": 4667,
     "prediction": 3853,

@@ -56,10 +56,14 @@ Cell: TypeAlias = str | int | float | Code | Strong | Mark | tuple[Inline, ...] 
 
 @dataclass(frozen=True)
 class Text:
-    """One paragraph. `quiet` marks an explanation that a reader can skip."""
+    """One paragraph. `quiet` marks an explanation that a reader can skip.
+
+    cut: the number of entries that the list above lacks, and their noun, so that a medium can cut more of it.
+    """
 
     parts: tuple[Inline, ...]
     quiet: bool = False
+    cut: tuple[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -302,7 +306,7 @@ def listing(*items: str) -> Listing:
 
 def more(count: int, noun: str) -> tuple[Text, ...]:
     """Return that a list was cut, as a block below it; nothing if it was not."""
-    return (text(more_text(count, noun), quiet=True),) if count > 0 else ()
+    return (Text((more_text(count, noun),), True, (count, noun)),) if count > 0 else ()
 
 
 def more_text(count: int, noun: str) -> str:

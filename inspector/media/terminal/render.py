@@ -35,6 +35,7 @@ from inspector.answers.section import (
     Section,
     Table,
     Text,
+    more,
 )
 
 _PIPE_WIDTH = 100_000  # so wide that no line is ever wrapped
@@ -269,10 +270,19 @@ def _cut(blocks: Sequence[Block], kept: Mapping[_Path, int], path: _Path = ()) -
         here = (*path, place)
         if isinstance(block, Section):
             yield replace(block, blocks=tuple(_cut(block.blocks, kept, here)))
+        elif isinstance(block, Listing) and here in kept and _cut_above((*blocks, None)[place + 1]):
+            yield replace(block, items=block.items[: kept[here]])
         elif isinstance(block, (Table, Listing)) and here in kept:
             yield _first(block, kept[here])
+        elif (known := _cut_above(block)) and isinstance(before := blocks[place - 1], Listing):
+            count = len(before.items)
+            yield from more(known[0] + count - kept.get((*path, place - 1), count), known[1])
         else:
             yield block
+
+
+def _cut_above(block: Block | None) -> tuple[int, str] | None:
+    return block.cut if isinstance(block, section.Text) else None
 
 
 def _first(block: Table | Listing, count: int) -> Table | Listing:

@@ -10,7 +10,7 @@ import pytest
 from inspector.answers import screen as one_screen
 from inspector.answers.catalogue import SECTIONS, Subject
 from inspector.answers.programs import heading, once
-from inspector.answers.section import Folded, Section, Table, columns, listing, text
+from inspector.answers.section import Folded, Listing, Section, Table, columns, listing, more, text
 from inspector.media.terminal import render
 from inspector.records import snapshot as snapshots
 from inspector.records.program_run import ProgramRun
@@ -117,6 +117,15 @@ def test_the_longest_list_is_cut_and_says_so(width: int | None) -> None:
     (more,) = (line for line in printed if line.strip().endswith("more"))
     assert int(more.split()[0]) == 200 - sum("row" in line for line in printed)
     assert "hidden" not in "".join(printed)
+
+
+def test_a_list_that_is_cut_twice_says_one_number() -> None:
+    items = tuple((f"item {number} " + "word " * 20,) for number in range(30))
+    blocks = [Section("one", "Heading", (Listing(items), *more(4, "entry"))), text("last")]
+    shown = render.fitting(blocks, lambda cut: render.text(cut, None))
+    printed = render.text(shown, None).splitlines()
+    (line,) = (line for line in printed if "more" in line)
+    assert int(line.split()[0]) == 34 - sum(line.startswith("- item") for line in printed) > 4
 
 
 def test_equal_programs_are_shown_once() -> None:
