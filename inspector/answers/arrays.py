@@ -14,6 +14,7 @@ from inspector.figures.tree_rows import Node
 from inspector.records.snapshot import Array, Mesh, Snapshot
 from inspector.records.statistics import sum_known
 from inspector.sharding import memory_kinds, sharding_text
+from inspector.sharding.array_groups import ARRAY_GROUPS
 from inspector.sharding.folding import fold
 from inspector.sharding.memory_kinds import in_host_memory, memory_kind
 from inspector.sharding.meshes import mesh_name, mesh_title
@@ -79,16 +80,7 @@ def _line(row: tuple[str, ...], widths: list[int]) -> str:
     return _BETWEEN.join([*padded, last.rjust(widths[-1])]).rstrip()
 
 
-GROUP_TITLES = {
-    "params": "Parameters",
-    "opt_state": "Optimizer state",
-    "batch": "Batch",
-    "cache": "Caches",
-    "output": "Output",
-    "activation": "Activations",
-    "gradient": "Gradients",
-    "other": "Other",
-}
+GROUP_TITLES = {group: capitalized(words) for group, words in ARRAY_GROUPS.items()}
 
 _PACKED = Column(
     "Packed per device",

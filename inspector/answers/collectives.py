@@ -36,6 +36,7 @@ from inspector.sharding.traffic import (
     axes_text,
     executions_of,
     grouped,
+    inputs_of,
     least_bytes,
     lines_text,
     parts_of,
@@ -315,9 +316,9 @@ def largest(program: Program) -> tuple[Block, ...]:
 def _operation(collective: Collective) -> str:
     """Return module and primitive of the operation that the collective serves."""
     operations = parse_op_name(collective.op_name)
-    named = "/".join(filter(None, (operations[0].module, operations[0].primitive)))
-    more = f" + {len(operations) - 1} more" if len(operations) > 1 else ""
-    return (named or "unknown") + more
+    named = dict.fromkeys("/".join(filter(None, (each.module, each.primitive))) for each in operations)
+    more = f" + {len(named) - 1} more" if len(named) > 1 else ""
+    return (next(iter(named)) or "unknown") + more
 
 
 def detail(collective: Collective) -> tuple[Inline, ...]:
@@ -331,7 +332,7 @@ def detail(collective: Collective) -> tuple[Inline, ...]:
     sent, period = wire_bytes_of_run(collective), "in one run"
     if collective.executions_per_iteration is not None:
         repeats = counted(collective.executions_per_iteration, "execution")
-        times = f"{repeats} in one iteration of its loops, whose trip count is unknown,"
+        times = f"{repeats} in one iteration of those of its loops whose trip count is unknown,"
         sent, period = wire_bytes_of_iteration(collective), "in one iteration"
     modules = modules_text(collective, most=6)
     place = "" if modules == _NO_MODULE else f" in {modules}"
@@ -366,11 +367,8 @@ def _source(collective: Collective) -> tuple[Inline, ...]:
 _NO_MODULE = "no module"
 
 
-def cause(program: Program, collective: Collective, planned: bool = True) -> Section:
-    """Return the sources of the sharding behind one collective: a row per mesh axis and source.
-
-    planned: whether a plan of the same layout can be made, which records them.
-    """
+def cause(snapshot: Snapshot, program: Program, collective: Collective) -> Section:
+    """Return the sources of the sharding behind one collective: a row per mesh axis and source."""
     # A program can be named like its phase.
     known = phases(collective)
     known = () if "unknown" in known else known
@@ -390,11 +388,8 @@ def cause(program: Program, collective: Collective, planned: bool = True) -> Sec
         blocks.append(text(why[0][0]))
     if collective.origins:
         blocks += causes.of_origins(collective.name, collective.origins)
-    elif collective.requested_by not in ("code", "autodiff"):
-        said = "The source of its sharding is unknown."
-        if planned:
-            said += " A plan of the layout records it."
-        blocks.append(unknown.unknown(said))
+    elif collective.requested_by not in ("code", "autodiff") and not inputs_of(collective):
+        blocks.append(unknown.no_sources(program, snapshot))
     return Section(f"cause-{collective.name}", collective.name, tuple(blocks))
 
 

@@ -271,6 +271,9 @@ def _reason(
         same = names & {primitive, named_after} - {""}
         # Another operation of the same line can be matched with it.
         conflict, primitive = (conflict, primitive or same.pop()) if same else (None, primitive)
+        moved = {side.value for side in conflict.sides if side.spec != side.used} if conflict else set()
+        if moved and all(value.startswith("result") for value in moved):
+            primitive = ""  # what uses the result needs it
     if op not in REDUCTIONS and primitive == named_after and _INSIDE.search(collective.op_name or ""):
         primitive = ""
     change = _change(collective, conflict)

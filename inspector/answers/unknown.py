@@ -2,7 +2,7 @@
 
 from inspector.answers.section import Notice, notice, unknown
 from inspector.files.sources import SOURCES
-from inspector.layout.plan import NOT_PARTITIONED
+from inspector.layout.plan import CAUSES_UNKNOWN, NOT_PARTITIONED
 from inspector.machines import out_of_memory
 from inspector.records.snapshot import Program, Snapshot
 from inspector.text.formatting import capitalized
@@ -59,6 +59,15 @@ def no_programs(snapshot: Snapshot, subject: str, *, partitioned: bool = False) 
             "info", f"This layout is only planned, so {subject} unknown. Compile it, or build and run it."
         )
     return unknown(f"{capitalized(source)} contains arrays but no program, so {subject} unknown.")
+
+
+def no_sources(program: Program, snapshot: Snapshot) -> Notice:
+    """Return that the source of a sharding of a program is unknown, with the reason if it is known."""
+    for finding in snapshot.findings:
+        if finding.code == CAUSES_UNKNOWN and finding.program == program.name:
+            return unknown(finding.message)
+    planned = "" if snapshot.layout is None else " A plan of the layout records it."
+    return unknown(f"The source of its sharding is unknown.{planned}")
 
 
 def no_collectives(program: Program, snapshot: Snapshot) -> str:

@@ -118,11 +118,17 @@ def omitted_axes(conflict: Conflict) -> Iterator[tuple[str, ConflictSide, int, s
 def replicating_constraint(conflict: Conflict, axes: Sequence[str]) -> str | None:
     """Return the constraint that asks for the one result of an operation whole; None if none is known to.
 
-    The operation then computes it on every device, from operands that were gathered over these mesh axes.
+    The operation then computes it on every device, from operands that were gathered over these mesh axes, or
+    its shards are gathered over them.
     """
     results = [side for side in conflict.sides if side.value.startswith("result")]
-    used = {axis for side in conflict.sides for names in side.used for axis in names or ()}
-    return results[0].constraint if len(results) == 1 and not used & {*axes} else None
+    if len(results) != 1:
+        return None
+    every, of_result = (
+        {axis for side in sides for names in side.used for axis in names or ()}
+        for sides in (conflict.sides, results)
+    )
+    return results[0].constraint if {*axes} <= of_result or not every & {*axes} else None
 
 
 def _key(conflict: Conflict) -> Hashable:

@@ -33,6 +33,7 @@ from inspector.records.snapshot import (
     Residuals,
 )
 
+_REPLACES = frozenset({"custom", "solve", "product", "reduce"})  # whose results are no copies of an operand
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
 _MOST_STEPS_TO_COPY = 12  # from a value to the copy of it that is kept
 _MOST_KEPT_GATHERS = 100  # in a record
@@ -83,29 +84,40 @@ class _KeptGathers:
             if gather is None:
                 continue
             results = [value for value in self._written.get(position, ()) if position not in value.readers]
-            kept = {id(buffer): buffer for result in results for buffer in self._kept(result)}
+            kept = {id(buffer): buffer for result in results for buffer in self._kept(result, position)}
             size = sum(buffer.bytes for key, buffer in kept.items() if key not in counted)
             counted |= kept.keys()
             if size:
                 paths, source = gather.arrays or (), gather.source
                 yield KeptGather(gather.name, size, paths, source, gather.payload_bytes)
 
-    def _kept(self, result: Buffer) -> list[Buffer]:
-        """Return the buffers with this value, or with copies of it, that the backward pass reads."""
-        kept, seen, waiting = [], {id(result)}, [(result, 0)]
+    def _kept(self, result: Buffer, at: int) -> list[Buffer]:
+        """Return the buffers with this value, or with copies of it, that the backward pass reads.
+
+        at: the position of what writes the value.
+        """
+        kept, seen, waiting = [], {id(result)}, [(result, at, 0)]
         while waiting:
-            buffer, steps = waiting.pop()
+            buffer, written, steps = waiting.pop()
             takes_memory = buffer.space == DEVICE and not buffer.whole_program
-            if takes_memory and any(map(self._uses, buffer.readers)):
+            readers = [
+                position for position in buffer.readers if not self._replaced(buffer, written, position)
+            ]
+            if takes_memory and any(map(self._uses, readers)):
                 kept.append(buffer)
                 continue  # a copy of it is another value
-            for position in buffer.readers if steps < _MOST_STEPS_TO_COPY else ():
+            for position in readers if steps < _MOST_STEPS_TO_COPY else ():
                 copies = self._written.get(position, ()) if self._copies(buffer, position) else ()
                 for copy in copies:
                     if id(copy) not in seen:
                         seen.add(id(copy))
-                        waiting.append((copy, steps + 1))
+                        waiting.append((copy, position, steps + 1))
         return kept
+
+    def _replaced(self, buffer: Buffer, written: int, read: int) -> bool:
+        """Return whether an operation writes its own result over a value before it is read."""
+        between = (self._instructions[at][1] for at in buffer.writers if written < at < read)
+        return any(one.does in _REPLACES and one.target not in KEEPS_DATA for one in between)
 
     def _uses(self, position: int) -> bool:
         """Return whether the instruction there computes a part of the backward pass."""

@@ -129,8 +129,9 @@ def operation_of(
     """Return the operation that the flow of data proves to need a collective; None if none is proved alone.
 
     Of a reduction, it is the one whose partial results are combined. Of others, it is the one that reads the
-    result: what the collective is named after, if that reads it, or else the only one. If nothing but the
-    program's results has it, it is `return`.
+    result: what the collective is named after, if that reads it, or else the only one. What reads as much of
+    a gathered value as a device had can be of its own part, and needs no gather. If nothing but the program's
+    results has it, it is `return`.
 
     Args:
       metadata: that of the collective, or of a part of it, whose name is taken if the opcode can be it.
@@ -139,9 +140,12 @@ def operation_of(
     own, found = _primitive(metadata), set[str | None]()
     if not BY_OPCODE[instruction.opcode].reduces:
         visits = iter(range(_MOST_USERS))
+        gathers = BY_OPCODE[instruction.opcode].name == "all-gather"
+        held = {shape.elements for shape in operand_shapes(computation, instruction) if shape and gathers}
         returned = _read(
-            analysis, computation, value=instruction, own=own, visits=visits, found=found, element=operand
-        )
+            analysis, computation, value=instruction, own=own, visits=visits, found=found, held=held,
+            element=operand,
+        )  # fmt: skip
         if returned and not found and computation.name == analysis.module.entry:
             return RETURN
     else:
@@ -215,6 +219,7 @@ def _read(
     own: str,
     visits: Iterator[int],
     found: set[str | None],
+    held: Collection[int | None],
     element: int | None = None,
 ) -> bool:
     """Add the operations that read a value, and return whether it is the result of the computation.
@@ -223,9 +228,10 @@ def _read(
       own: the name of the collective, which its helpers can have, too.
       visits: ends when enough users were looked at.
       found: gets the names, and None for an operation whose name is not proved.
+      held: numbers of elements that a device has before a gather.
       element: the number in a tuple of the part that is followed. None for all of it.
     """
-    read = functools.partial(_read, analysis, own=own, visits=visits, found=found)
+    read = functools.partial(_read, analysis, own=own, visits=visits, found=found, held=held)
     result = value is computation.root
     for user in analysis.users(computation).get(value.name, ()):
         if next(visits, None) is None:
@@ -256,6 +262,8 @@ def _read(
             found.add(_proved(user, name) if name == _proved(user, name) else None)
         elif does == "concatenate" and name == own and own in _IN_PIECES:
             found.add(own)
+        elif user.opcode == "dynamic-slice" and user.shape is not None and user.shape.elements in held:
+            found.add(None)
         elif does in _MOVED:
             following = None if does == "element" else element
             result = read(computation, user, element=following) or result

@@ -25,6 +25,7 @@ from inspector.text.program_names import noun
 
 INDIVISIBLE = "indivisible"
 NOT_PARTITIONED = "not-propagated"
+CAUSES_UNKNOWN = "causes-unknown"  # of the collectives of a recorded program
 UNMATCHED = "unmatched-path"
 
 

@@ -125,7 +125,8 @@ def _gathered(
 ) -> tuple[OperandSide, ...] | None:
     """Return the sides with the one that an all-gather changes; None if it is unknown.
 
-    Of operands of the same shape, it is the one that the partitioned product reads from the all-gather.
+    It is the result if the operation computes what is gathered. Of operands of the same shape, it is the one
+    that the partitioned product reads from the all-gather.
     """
     axes, dimension = set(collective.mesh_axes or ()), purpose.dimension
     # Parts of an axis are not lost: the rest of it still shards the value.
@@ -140,7 +141,9 @@ def _gathered(
                 operands[number] = tuple(axis for axis in entry if axis[0] not in axes)
         elif not axes & others and shape == purpose.result:
             results[number] = (*entry, *((axis, None) for axis in collective.mesh_axes or ()))
-    if len(operands) > 1:
+    if purpose.moves_result:
+        operands = {}
+    elif len(operands) > 1:
         operands, results = {at: entry for at, entry in operands.items() if {at} == purpose.places}, {}
     for number, entry in (operands or results).items():
         side = sides[number]

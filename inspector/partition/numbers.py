@@ -26,6 +26,7 @@ _ONE_DIMENSION = re.compile(r"\{(\d+)\}")
 # An attribute of collectives in the text of JAX 0.12.
 _OF_THE_PARTITIONER = "is_spmd_generated"
 _PASS_ON = SAME_DATA | {"slice", "element", "collective"}
+_COMPUTES = frozenset({"elementwise", "product", "reduce"})  # no helpers that move values, or are masks
 _MOST_STEPS = 32  # from a collective to the operations that use its result
 _FIELD = "operation_number"  # of the metadata of an instruction
 
@@ -110,6 +111,7 @@ class Purpose:
       operand, result: shapes of the collective's first operand and of its result on one device.
       dimension: the one along which it gathers or splits; None without one.
       places: which operand its result is of each matrix product that uses it.
+      moves_result: whether the operation of the number computes the operand.
     """
 
     number: int | None
@@ -118,6 +120,7 @@ class Purpose:
     result: tuple[int, ...]
     dimension: int | None
     places: frozenset[int]
+    moves_result: bool
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -140,6 +143,7 @@ def purposes_of(module: Module) -> dict[str, Purpose]:
         if number is None and not users:
             continue
         operand = next(map(computation.shape_of, instruction.operands), None)
+        made = computation.operand(instruction)
         dimension = _ONE_DIMENSION.fullmatch(instruction.attributes.get("dimensions", ""))
         purposes[instruction.name] = Purpose(
             number,
@@ -148,6 +152,7 @@ def purposes_of(module: Module) -> dict[str, Purpose]:
             _dimensions(instruction.shape),
             int(dimension[1]) if dimension else None,
             places,
+            made is not None and made.does in _COMPUTES and _number(made) == number is not None,
         )
     return purposes
 

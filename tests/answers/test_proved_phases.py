@@ -28,7 +28,7 @@ def said(function: object, *arguments: object) -> tuple[Program, str]:
     """Return the program of a function, and what is said about its memory and each collective."""
     snapshot = inspect(function, *arguments)
     (program,) = snapshot.programs
-    about = [collectives.cause(program, collective) for collective in program.collectives or ()]
+    about = [collectives.cause(snapshot, program, collective) for collective in program.collectives or ()]
     assert about
     return program, f"{about}{memory.section(snapshot, None)}"
 

@@ -254,7 +254,8 @@ def test_a_combined_collective_has_the_reason_of_each_part() -> None:
     (first, largest, _), (second, smallest, _) = of_parts(program, collective)
     assert ("dot_general" in str(first), largest) == (True, 48)
     assert ("reduce_sum" in str(second), smallest) == (True, 16)
-    section = str(cause(program, collective))
+    snapshot = Snapshot(Source("cpu", "cpu", "2026-01-01"), None, None, (), (program,))
+    section = str(cause(snapshot, program, collective))
     assert "dot_general" in section and "reduce_sum" in section
     assert {row.reason for row in shared(program)} == {first, second}
     assert all(str(why) in str(each(program, [collective])) for why in (first, second))

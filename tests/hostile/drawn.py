@@ -215,7 +215,7 @@ def _array(snapshot: Snapshot, each: Any) -> None:
 def _program(snapshot: Snapshot, program: Any) -> None:
     _draw(collectives.of_program(program, snapshot))
     for each in program.collectives or ():
-        _draw([collectives.cause(program, each)])
+        _draw([collectives.cause(snapshot, program, each)])
     _draw([collectives.each(program, program.collectives or ())])
     _draw(filter(None, [causes.conflicts(program)]))
     if snapshot.mesh is None:

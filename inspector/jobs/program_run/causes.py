@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.compiled import program_text
 from inspector.jobs.engine import Environment, Pool
-from inspector.layout.plan import with_partitioned
+from inspector.layout.plan import CAUSES_UNKNOWN, with_partitioned
 from inspector.machines import targets
 from inspector.machines.targets import KINDS, Target
 from inspector.records import snapshot, typed_json
@@ -15,6 +15,7 @@ from inspector.records.snapshot import Finding, Program, Snapshot
 from inspector.sharding.abstract import PartitionedPrograms
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import seconds_text
+from inspector.text.program_names import subject
 
 _TIMEOUT = 3600.0  # seconds; an 8B model for 64 TPUs takes about half a minute
 
@@ -50,7 +51,6 @@ class TargetCompiler:
         self._pool.close()
 
 
-CAUSES_UNKNOWN = "causes-unknown"
 _MOST_SECONDS = 30.0  # for one program
 _MOST_SECONDS_OF_RUN = 60.0  # for all programs of a run
 
@@ -106,6 +106,11 @@ class CauseFinder:
         try:
             answer = job.wait().answer()
             return typed_json.decode(PartitionedPrograms, answer, "the partitioned program")
+        except InvalidInput:
+            if time.monotonic() - started < _MOST_SECONDS:
+                raise
+            limit = seconds_text(_MOST_SECONDS)
+            raise InvalidInput(f"it was not partitioned within {limit}") from None
         finally:
             self._left -= time.monotonic() - started
 
@@ -119,7 +124,8 @@ def _with_note(snapshot: Snapshot, reason: str) -> Snapshot:
     note = Finding(
         "note",
         CAUSES_UNKNOWN,
-        f"The causes of the collectives of {program.name} are unknown: {reason}",
+        f"The sources of the shardings of {subject(program.name)} are unknown: {reason.rstrip('.')}.",
+        program=program.name,
     )
     return replace(snapshot, findings=(*snapshot.findings, note))
 

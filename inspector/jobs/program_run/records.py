@@ -15,6 +15,7 @@ import numpy as np
 
 from inspector.files import output, strict_json
 from inspector.guides.transfer import moving_elements
+from inspector.layout.plan import CAUSES_UNKNOWN
 from inspector.records import program_run, renamed_paths, snapshot, typed_json
 from inspector.records.program_run import (
     LOWERED,
@@ -244,6 +245,7 @@ class _Read:
     for_target: Callable[[CompiledRecord], CompiledRecord] | None = None
     lowered: Path | None = None
     partitioned: tuple[Program, ...] = ()
+    notes: tuple[Finding, ...] = ()  # why causes are unknown
 
 
 class RunFolder:
@@ -356,10 +358,8 @@ class RunFolder:
             assert entry.lowered is not None
             known = find_causes(found, entry.lowered.read_bytes())
             _write(known, self.path / entry.record.file)
-            entry.program, entry.partitioned = (
-                known.programs[0],
-                known.partitioned or (),
-            )
+            entry.program, entry.partitioned = known.programs[0], known.partitioned or ()
+            entry.notes = tuple(note for note in known.findings if note.code == CAUSES_UNKNOWN)
             entry.lowered.unlink(missing_ok=True)
         if waiting:
             self._write_snapshot()
@@ -531,6 +531,7 @@ class RunFolder:
         paths = live_paths(self._live, self._outputs)
         by_live_paths: list[Program] = []
         partitioned: list[Program] = []
+        notes: list[Finding] = []
         for entry in self._read:
             renamed = paths(entry.program, entry.mesh, entry.values)
             name, mesh = entry.record.name, meshes.index_of(entry.mesh)
@@ -541,13 +542,14 @@ class RunFolder:
             )
             by_live_paths.append(live)
             partitioned += before
+            notes += (replace(note, program=name) for note in entry.notes)
         found = replace(
             self._live,
             mesh=meshes.mesh,
             other_meshes=meshes.other_meshes,
             programs=tuple(by_live_paths),
             partitioned=tuple(partitioned) or None,
-            findings=(*self._live.findings, *self._notes(by_live_paths)),
+            findings=(*self._live.findings, *notes, *self._notes(by_live_paths)),
             reshards=self.run.reshards,
         )
         own = self._own_names

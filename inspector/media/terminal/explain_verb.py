@@ -182,7 +182,7 @@ def _collective(snapshot: Snapshot, name: str, chip: Chip | None) -> Answer:
         **expert_load.of_collective_json(snapshot, program, collective),
     }
     return plain, [
-        collectives.cause(program, collective, planned=snapshot.layout is not None),
+        collectives.cause(snapshot, program, collective),
         *exposed.of_collective(snapshot, program, collective, chip),
         *expert_load.of_collective(snapshot, program, collective),
     ]

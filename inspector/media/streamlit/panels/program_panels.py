@@ -96,7 +96,7 @@ def _show_each(snapshot: Snapshot, program: Program, every: Sequence[Collective]
 def show_one(snapshot: Snapshot, program: Program, collective: Collective) -> None:
     """Draw the causes of a collective, its name in the program and the arrays that it moves."""
     with st.container(border=True):
-        render.show(collectives.cause(program, collective).blocks)
+        render.show(collectives.cause(snapshot, program, collective).blocks)
         chip = targets.chip_for(snapshot, chip_choice.chosen_chip())
         render.show(exposed.of_collective(snapshot, program, collective, chip))
         render.show(expert_load.of_collective(snapshot, program, collective))
