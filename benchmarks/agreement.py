@@ -62,7 +62,7 @@ PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
         ("a sum of all-reduces becomes one", reductions, "reassociate", None),
         ("conversions move to the other side of a collective", gathers, "narrow_around_conversion", None),
         ("all-reduce and slice become reduce-scatter", reductions, "scatter", None),
-        ("… only if tiles are whole", reductions, "_has_whole_tiles", True),
+        ("… only if tiles are whole", reductions, "has_whole_tiles", True),
         ("… also between slices", slices, "scatter_between_slices", None),
         ("a broadcast follows an all-gather", gathers, "gather_before_broadcast", None),
         ("arrays are gathered again", gathers, "gather_again", None),
@@ -71,6 +71,7 @@ PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
         ("permutes between slices apart from those inside", slices, "permute_in_slices", None),
         ("float32 operands of products move as bfloat16", gathers, "narrow_for_products", None),
         ("… in the narrower type before a conversion", gathers, "_before_widening", None),
+        ("sums between slices are sent in whole tiles", slices, "send_tiles", None),
         ("equal collectives are merged", gathers, "merge_equal", None),
     )
 }

@@ -162,6 +162,36 @@ def test_tpus_scatter_over_a_whole_slice_if_one_ring_joins_it(torus, groups, exp
     assert collectives_after(entry, "tpu", torus, 8) == [expected]
 
 
+# Sums over 4 devices of a slice of v5e 2×4, the dimension along which each keeps a part, and whether the
+# compiler (libtpu 0.0.42) makes a reduce-scatter of it.
+SCATTERED = [
+    ((4, 32, 128), 1, True), ((2, 64, 64), 1, True), ((16, 128, 8, 64), 2, False),
+    ((16, 128, 64, 64), 2, False), ((16, 128, 8, 128), 2, False), ((16, 128, 32, 128), 2, True),
+    ((16, 128, 16, 64), 1, False), ((16, 128, 16, 64), 0, True), ((16, 64, 32, 128), 1, False),
+    ((4, 8, 1024), 1, False), ((16, 16, 20, 512), 0, True), ((16, 16, 20, 512), 1, False),
+    ((16, 16, 20, 512), 3, True), ((16, 16, 32, 64), 2, True), ((8, 128, 64), 1, False),
+    ((16, 512, 64), 2, True), ((16, 32, 128, 64), 1, False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "cut", "scattered"), SCATTERED)
+def test_tpus_scatter_whole_tiles_of_arrays_of_several_dimensions(sizes, cut, scattered) -> None:
+    part = [size // 4 if number == cut else size for number, size in enumerate(sizes)]
+    starts = ["offset" if number == cut else "zero" for number in range(len(sizes))]
+    whole, kept = (f"f32[{','.join(map(str, shape))}]" for shape in (sizes, part))
+    table = ", ".join(str(number % 4 * part[cut]) for number in range(8))
+    entry = f"""a = {whole} parameter(0)
+      whole = {whole} all-reduce(a), channel_id=1, replica_groups=[2,4]<=[8], {REDUCED}
+      table = s32[8] constant({{{table}}})
+      id = u32[] partition-id()
+      start = s32[1] dynamic-slice(table, id), dynamic_slice_sizes={{1}}
+      offset = s32[] reshape(start)
+      zero = s32[] constant(0)
+      ROOT r = {kept} dynamic-slice(whole, {", ".join(starts)}), dynamic_slice_sizes={{{kept[4:-1]}}}"""
+    expected = "reduce-scatter" if scattered else "all-reduce"
+    assert collectives_after(entry, "tpu", (2, 4), 8) == [expected]
+
+
 # Transfers between 16 devices, and the operations that the compiler for two slices of v5e 2×4 makes of them
 # (libtpu 0.0.42): those between slices, and inside of slices those that differ by slice.
 TRANSPOSED = [(n, 2 * n % 16 + (n >= 8)) for n in range(16)]
@@ -191,6 +221,45 @@ def test_transfers_between_slices_are_apart_from_those_inside(transfers, expecte
     permutes = hlo.collectives.collectives(result, mesh)
     assert {permute.source_target_pairs for permute in permutes} == (expected or {tuple(transfers)})
     assert all(permute.wire_bytes_per_device == 32 for permute in permutes)
+
+
+def sent_over_slices(entry: str) -> list[tuple[str, int | None]]:
+    """Return the operations and payloads of a program on two slices of 8 devices."""
+    (module,) = hlo.parser.parse(f"{SUM.replace('=4', '=16')}ENTRY e {{\n{entry}\n}}\n")
+    mesh = Mesh((MeshAxis("a", 16),), tuple(range(16)))
+    collectives = hlo.collectives.collectives(as_compiled_for(module, "tpu", SLICES), mesh)
+    return [(collective.op, collective.payload_bytes) for collective in collectives]
+
+
+# Sums over two slices of v5e 2×4, the operation inside of a slice, and the bytes between slices, as compiled
+# with libtpu 0.0.42.
+TWO_LEVELS = [
+    ("1024,512", "reduce-scatter", 262_144), ("65536", "reduce-scatter", 32_768),
+    ("4,64,128", "reduce-scatter", 16_384), ("24,16,8,64", "reduce-scatter", 196_608),
+    ("4,1024", "all-reduce", 2_048), ("16,128", "all-reduce", 1_024), ("64,64", "all-reduce", 4_096),
+    ("20,512", "all-reduce", 12_288), ("4,64", "all-reduce", 2_048),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("sizes", "inside", "between"), TWO_LEVELS)
+def test_sums_over_slices_are_cut_inside_and_sent_in_whole_tiles(sizes, inside, between) -> None:
+    entry = f"""a = f32[{sizes}] parameter(0)
+      ROOT r = f32[{sizes}] all-reduce(a), channel_id=1, replica_groups=[1,16]<=[16], {REDUCED}"""
+    first, second, third = sent_over_slices(entry)
+    assert (first[0], second, third[0]) == (inside, ("all-reduce", between), "all-gather")
+
+
+@pytest.mark.parametrize(("after", "narrow"), [("maximum(moved, zeros)", True), ("add(moved, zeros)", False)])
+def test_only_transfers_inside_of_slices_are_bfloat16_before_a_product(after, narrow) -> None:
+    """A maximum is exact in the precision of its operand, a sum is not."""
+    written = ",".join(f"{{{sender},{receiver}}}" for sender, receiver in TRANSPOSED)
+    entry = f"""a = f32[8,8] parameter(0)
+      zeros = f32[8,8] parameter(1)
+      moved = f32[8,8] collective-permute(a), channel_id=1, source_target_pairs={{{written}}}
+      used = f32[8,8] {after}
+      ROOT r = f32[8,8] dot(used, zeros), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"""
+    inside = 128 if narrow else 256
+    assert sorted(payload or 0 for _, payload in sent_over_slices(entry)) == [inside, inside, 256]
 
 
 def test_an_array_is_gathered_again_for_the_operation_that_needs_it() -> None:

@@ -130,8 +130,9 @@ def _run_for_tpu(passes: Passes) -> None:
         passes.apply(("all-reduce",), slices.scatter_between_slices)
         passes.apply(("all-reduce",), slices.reduce_in_slices)
         passes.apply(("all-gather",), slices.gather_in_slices)
+        passes.apply(("collective-permute",), slices.permute_in_slices)
     passes.apply(MOVES, gathers.narrow_for_products)
     gathers.merge_equal(passes)
     passes.apply(("all-reduce",), reductions.scatter_by_fusion)
     if passes.slices is not None:
-        passes.apply(("collective-permute",), slices.permute_in_slices)
+        passes.apply(("all-reduce", "reduce-scatter"), slices.send_tiles)

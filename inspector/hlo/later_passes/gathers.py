@@ -23,8 +23,13 @@ from inspector.hlo.module import Instruction
 from inspector.hlo.opcodes import SAME_DATA
 
 _HIGHER = re.compile(r"high|packed", re.I)
-# Through these, the compiler for TPUs moves the conversion of an operand of a product.
-_MOVED_THROUGH = SAME_ELEMENTS | {*MOVES, "dynamic-slice"}
+# Through these, the compiler for TPUs moves the conversion of an operand of a product: their results are
+# exact in the precision of the operand. XLA's BFloat16Propagation asks
+# FloatSupport::EffectiveOperandPrecisionIsOutputPrecision (xla/service/float_support.cc).
+_MOVED_THROUGH = SAME_ELEMENTS | {
+    *MOVES, "abs", "broadcast", "clamp", "concatenate", "dynamic-slice", "dynamic-update-slice", "gather",
+    "maximum", "minimum", "pad", "reverse", "select", "sort",
+}  # fmt: skip
 
 
 def narrow_around_conversion(passes: Passes, collective: Instruction) -> None:
@@ -94,7 +99,11 @@ def _only_in_products(passes: Passes, value: Instruction) -> bool:
         and not edited.is_root(value)
         and all(
             _multiplies_as_bfloat16(user)
-            or (user.opcode in _MOVED_THROUGH and _only_in_products(passes, user))
+            or (
+                (user.opcode in _MOVED_THROUGH or user.name in passes.merged)
+                and not (user.opcode in MOVES and passes.crosses_slices(user))
+                and _only_in_products(passes, user)
+            )
             for user in users
         )
     )

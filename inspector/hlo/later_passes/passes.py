@@ -52,6 +52,7 @@ class Passes:
       slices: the number of the TPU slice of each partition; None for one slice.
       whole_rings: whether the compiler for TPUs joins all devices of a slice by one ring.
       repeated: all-gathers that were added because users of an array are far apart.
+      merged: sums of transfers, of which each element has one summand that is not zero.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Passes:
         self.whole_rings = not square and len(sides) < 3
         self.edited = EditedComputation(computation)
         self.repeated: set[str] = set()
+        self.merged: set[str] = set()
 
     def apply(self, opcodes: Iterable[str], change: Callable[[Passes, Instruction], None]) -> None:
         """Apply a pass to the present instructions with these opcodes, in order, unless it removes them."""

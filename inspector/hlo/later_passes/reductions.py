@@ -1,7 +1,9 @@
 """All-reduces that the compilers merge, or replace by reduce-scatters."""
 
+import itertools
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,6 @@ from inspector.hlo.later_passes.passes import (
     Passes,
     SizedArray,
     array_of,
-    bits_of,
     product_of_groups,
     renamed,
     scattered_attributes,
@@ -20,6 +21,7 @@ from inspector.hlo.later_passes.passes import (
 from inspector.hlo.module import Instruction
 from inspector.hlo.opcodes import SAME_DATA
 from inspector.hlo.replica_groups import Groups
+from inspector.hlo.shapes import element_bits
 
 # Offsets of slices that depend on the number of the device's partition.
 #
@@ -71,7 +73,7 @@ def _integers(constant: Instruction) -> np.ndarray:
 
 
 # A tile of 32-bit elements on TPUs; one of 16-bit elements has twice as many rows or columns.
-_SUBLANES, _LANES = 8, 128
+SUBLANES, LANES = 8, 128
 _LEAST_COLUMNS = 32  # of rows that are scattered
 
 
@@ -159,34 +161,73 @@ def scatter(passes: Passes, collective: Instruction) -> None:
 def scatter_by_fusion(passes: Passes, collective: Instruction) -> None:
     """Make a reduce-scatter of an all-reduce if the compiler for TPUs has a fusion for both.
 
-    Measured with libtpu 0.0.42 on 150 sums: it fuses arrays whose tiles it need not cut. On a square or
+    Measured with libtpu 0.0.42 on 180 sums: it fuses arrays whose tiles it need not cut. On a square or
     three-dimensional slice it does not if all devices reduce.
     """
     kept, groups = _kept_slice(passes, collective), passes.groups(collective)
-    if kept is None or groups is None or not (passes.whole_rings or len(groups) > 1):
+    whole = array_of(collective)
+    if kept is None or whole is None or groups is None or not (passes.whole_rings or len(groups) > 1):
         return
-    if _has_whole_tiles(kept.part, kept.dimension, bits_of(kept.user)):
+    minor, rows = least_padded(whole.sizes, tilings(passes, collective))
+    columns = kept.part.sizes[kept.dimension]
+    if len(whole.sizes) == 2 and kept.dimension == minor and columns % LANES and not columns % SUBLANES:
+        minor, rows = rows, minor
+    if has_whole_tiles(kept.part, kept.dimension, (minor, rows)):
         scatter(passes, collective)
 
 
-def _has_whole_tiles(part: SizedArray, cut: int, bits: int) -> bool:
-    """Return whether a layout has whole tiles in a part of an array that is cut along one dimension.
+def tilings(passes: Passes, value: Instruction) -> list[tuple[int, int]]:
+    """Return the dimensions that can be columns and rows of the tiles of a sum, last dimensions first.
 
-    The parts are those of columns, of rows, or of rows of the transposed array.
+    In a sum of products they are the last dimensions of both factors. Vectors have none.
+    """
+    array = array_of(value)
+    count = 0 if array is None else len(array.sizes)
+    source = value
+    while source.opcode in ("all-reduce", "reduce-scatter", "slice", "copy"):
+        source = passes.edited.operand(source)
+    if source.opcode == "dot":
+        right = array_of(passes.edited.operand(source, 1))
+        shared = (source.attributes.get(f"rhs_{kind}_dims", "") for kind in ("contracting", "batch"))
+        own = (len(right.sizes) if right else 0) - sum(len(_INTEGER.findall(dims)) for dims in shared)
+        last = count - 1 - own
+        if 0 <= last < count - 1:
+            return [(count - 1, last), (last, count - 1)]
+    return list(itertools.permutations(reversed(range(count)), 2))
+
+
+def least_padded(sizes: Sequence[int], pairs: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the dimensions that are columns and rows of tiles in the layout that pads least.
+
+    >>> least_padded((16, 16, 20, 512), [(3, 2), (3, 1)])
+    (3, 1)
+    """
+    return min(pairs, key=lambda pair: tiled(sizes, pair, SUBLANES), default=(0, 0))
+
+
+def tiled(sizes: Sequence[int], pair: tuple[int, int], rows: int) -> int:
+    """Return the elements of an array with its padding, in tiles of 128 columns and some rows."""
+    sides = {pair[0]: LANES, pair[1]: rows}
+    return math.prod(-(-size // (side := sides.get(n, 1))) * side for n, size in enumerate(sizes))
+
+
+def has_whole_tiles(part: SizedArray, cut: int, pair: tuple[int, int]) -> bool:
+    """Return whether a part of an array that is cut along one dimension has whole tiles.
+
+    pair: the dimensions that are columns and rows of tiles. The others are in their order.
     """
     if len(part.sizes) < 2:
         return False
-    *_, rows, columns = part.sizes
-    if cut == len(part.sizes) - 1:
-        if columns % _LANES == 0:
-            return columns % max(_LANES * 32 // bits, _LANES) == 0
-        if len(part.sizes) > 2 or columns % _SUBLANES:
-            return False
-        rows, columns = columns, rows
-    elif cut < len(part.sizes) - 2:
+    minor, second = pair
+    columns, rows = part.sizes[minor], part.sizes[second]
+    outer = [number for number in range(len(part.sizes)) if number not in pair]
+    if outer and cut == outer[0]:
         return True
-    tiles = -(-rows // _SUBLANES) * -(-columns // _LANES)
-    return rows >= _SUBLANES and columns >= _LEAST_COLUMNS and tiles >= 2
+    tiles = tiled(part.sizes, pair, SUBLANES) // (SUBLANES * LANES)
+    bits = element_bits(part.dtype) or 32
+    if cut == minor and columns % max(LANES * 32 // bits, LANES):
+        return False
+    return cut in pair and rows >= SUBLANES and columns >= _LEAST_COLUMNS and tiles >= 2
 
 
 class _KeptSlice(NamedTuple):
@@ -205,12 +246,17 @@ def _kept_slice(passes: Passes, collective: Instruction) -> _KeptSlice | None:
     user = passes.edited.only_user(collective)
     if user is None or user.opcode != "dynamic-slice" or not passes.has_one_operand(collective):
         return None
-    whole, part = array_of(collective), array_of(user)
-    if whole is None or part is None:
-        return None
-    sizes = zip(whole.sizes, part.sizes, strict=True)
-    cut = [number for number, (before, after) in enumerate(sizes) if before != after]
-    return _KeptSlice(user, part, cut[0]) if len(cut) == 1 else None
+    part, cut = array_of(user), sliced_dimensions(collective, user)
+    return _KeptSlice(user, part, cut[0]) if part is not None and len(cut) == 1 else None
+
+
+def sliced_dimensions(value: Instruction, user: Instruction) -> list[int]:
+    """Return the dimensions along which a user slices a value; none if it is another operation."""
+    whole, part = array_of(value), array_of(user)
+    if user.opcode != "dynamic-slice" or whole is None or part is None:
+        return []
+    sizes = enumerate(zip(whole.sizes, part.sizes, strict=True))
+    return [number for number, (before, after) in sizes if before != after]
 
 
 def _is_scattered(passes: Passes, kept: _KeptSlice, groups: Groups) -> bool:

@@ -1,5 +1,6 @@
 """Collectives over several TPU slices. The compiler does them in two levels: inside of slices and between."""
 
+import math
 from typing import NamedTuple
 
 from inspector.hlo.later_passes.passes import (
@@ -10,15 +11,22 @@ from inspector.hlo.later_passes.passes import (
     metadata,
     renamed,
     scattered_attributes,
+    with_dimension,
     with_groups,
     with_pairs,
 )
-from inspector.hlo.later_passes.reductions import scatter
+from inspector.hlo.later_passes.reductions import (
+    LANES,
+    SUBLANES,
+    has_whole_tiles,
+    least_padded,
+    scatter,
+    sliced_dimensions,
+    tiled,
+    tilings,
+)
 from inspector.hlo.module import Instruction
 from inspector.hlo.replica_groups import Groups
-
-# A tile of 8 × 128 float32. The compiler does not scatter arrays with less for each device of a slice.
-_TILE_BYTES = 4096
 
 
 class _Levels(NamedTuple):
@@ -64,35 +72,74 @@ def scatter_between_slices(passes: Passes, collective: Instruction) -> None:
 
 
 def reduce_in_slices(passes: Passes, collective: Instruction) -> None:
-    """Reduce-scatter inside of slices, all-reduce the parts between them, and all-gather inside."""
+    """Scatter a sum inside of slices, all-reduce the parts between them, and all-gather inside.
+
+    The parts are cut along the one dimension along which the only user slices the sum, or else along the
+    first that the devices of a slice divide; vectors between tiles. Inside of a slice the sum is a
+    reduce-scatter if the compiler has a fusion for it. What nothing divides is reduced whole on both levels.
+    """
     edited = passes.edited
     levels, array = _levels(passes, collective), array_of(collective)
-    if levels is None or array is None or collective.shape is None:
+    if levels is None or array is None:
         return
     name, attributes = collective.name, collective.attributes_text
-    inside = with_groups(attributes, levels.inside)
-    between = with_groups(attributes, levels.between)
-    value, elements = edited.operand(collective), collective.shape.elements or 0
-    count = len(levels.inside[0])
-    if (collective.shape.bytes or 0) < count * _TILE_BYTES or elements % count:
+    inside, between = (with_groups(attributes, groups) for groups in (levels.inside, levels.between))
+    value, user = edited.operand(collective), edited.only_user(collective)
+    count, sizes = len(levels.inside[0]), list(array.sizes)
+    unit = count if len(sizes) > 1 else count * SUBLANES * LANES
+    sliced = sliced_dimensions(collective, user) if user is not None else []
+    tried = (*(sliced if len(sliced) == 1 else ()), *range(len(sizes)))
+    cut = next((at for at in tried if sizes[at] % unit == 0), None)
+    if cut is None:
         reduced = edited.insert("all-reduce", array.text, [value.name], inside, collective, f"{name}.inside")
         edited.set_operands(edited.set_attributes(collective, between), [reduced.name])
         return
-    flat, part = array.resized([elements]).text, array.resized([elements // count]).text
-    own = metadata(collective)
-    before = edited.insert("reshape", flat, [value.name], own, collective)
-    scattered = edited.insert(
-        "reduce-scatter", part, [before.name], scattered_attributes(inside, 0), collective,
-        renamed(name, "reduce-scatter"),
-    )  # fmt: skip
-    reduced = edited.insert("all-reduce", part, [scattered.name], between, collective)
+    sizes[cut] //= count
+    part = array.resized(sizes)
+    one_ring = passes.whole_rings or len(levels.inside) > len(levels.between[0])
+    pair = least_padded(sizes, tilings(passes, collective))
+    if one_ring and (len(sizes) == 1 or has_whole_tiles(part, cut, pair)):
+        scattered = edited.insert(
+            "reduce-scatter", part.text, [value.name], scattered_attributes(inside, cut), collective,
+            renamed(name, "reduce-scatter"),
+        )  # fmt: skip
+    else:
+        whole = edited.insert("all-reduce", array.text, [value.name], inside, collective, f"{name}.inside")
+        limits = ", ".join(f"[0:{size}]" for size in sizes)
+        kept = f", slice={{{limits}}}{metadata(collective)}"
+        scattered = edited.insert("slice", part.text, [whole.name], kept, collective)
+    reduced = edited.insert("all-reduce", part.text, [scattered.name], between, collective)
     gathered = edited.insert(
-        "all-gather", flat, [reduced.name], gathered_attributes(inside, 0), collective,
-        renamed(name, "all-gather"),
+        "all-gather", collective.shape_text or "", [reduced.name], gathered_attributes(inside, cut),
+        collective, renamed(name, "all-gather"),
     )  # fmt: skip
-    after = edited.insert("reshape", collective.shape_text or "", [gathered.name], own, collective)
-    edited.replace(collective, after)
+    edited.replace(collective, gathered)
     edited.rename(reduced, name)
+
+
+def send_tiles(passes: Passes, collective: Instruction) -> None:
+    """Send a sum between slices in whole tiles, in the layout that pads least.
+
+    Tiles have 8 rows, a power of two if the array has fewer, and one in a reduce-scatter.
+    """
+    array = array_of(collective)
+    if array is None or not passes.crosses_slices(collective) or not passes.has_one_operand(collective):
+        return
+    edited, own, elements = passes.edited, metadata(collective), math.prod(array.sizes)
+    sizes = array.sizes if len(array.sizes) > 1 else (-(-elements // LANES), LANES)
+    most = 1 if collective.opcode == "reduce-scatter" else SUBLANES
+    pairs = tilings(passes, collective) or [(1, 0)]
+    sent = min(tiled(sizes, p, min(most, 1 << max(sizes[p[1]] - 1, 0).bit_length())) for p in pairs)
+    if sent == elements or not elements:
+        return
+    value = edited.operand(collective)
+    before = array.resized([sent * ((value.shape and value.shape.elements) or elements) // elements])
+    operand = edited.insert("bitcast", before.text, [value.name], own, collective)
+    changed = edited.set_operands(collective, [operand.name])
+    changed = edited.set_shape(changed, array.resized([sent]).text)
+    changed = edited.set_attributes(changed, with_dimension(changed.attributes_text, 0))
+    users = edited.users(changed)
+    edited.replace(changed, edited.insert("bitcast", array.text, [changed.name], own, collective), users)
 
 
 def gather_in_slices(passes: Passes, collective: Instruction) -> None:
@@ -167,5 +214,6 @@ def permute_in_slices(passes: Passes, collective: Instruction) -> None:
     result = moved[0]
     for other in moved[1:]:
         result = edited.insert("add", shape, [result.name, other.name], metadata(collective), collective)
+        passes.merged.add(result.name)
     edited.replace(collective, result)
     edited.rename(moved[0], name)
