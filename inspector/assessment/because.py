@@ -28,10 +28,6 @@ _MEMORY_WORDS: dict[MemoryKind, tuple[str, str]] = {
     "unknown": ("in use", "It takes"),
 }
 _AS_LONG = 0.8  # share of the longest part from which a second one is named, too
-# Before a compile, reads and writes by matrix products count as those of HBM, after it as matrix products. In
-# published runs, matrix products took up to 1.9 times as long when compiled, and HBM down to a sixth. So HBM
-# is the reason only if it takes longer by about the product of both.
-_SPLIT = 10.0
 _VISIBLE = 0.01  # share of a transfer that has to be hidden to be worth a word
 
 
@@ -40,8 +36,7 @@ def because(assessment: Assessment) -> str:
 
     Show it below a verdict, so that its reader knows what to change. If JAX rejects the layout, that is the
     reason. If it does not fit, it is the largest part of its memory. Otherwise it is the longest part of the
-    predicted step, with the second one if it is almost as long; before a compile, matrix products and HBM are
-    one reason, unless HBM takes much longer. Names of mesh axes are in backticks.
+    predicted step, with the second one if it is almost as long. Names of mesh axes are in backticks.
 
     >>> parts = (StepPart("compute", 0.6), StepPart("between", 2.0, "fsdp", bytes=4 * 2**30))
     >>> step = Step(2.6, 2.3, 2.9, "predicted", parts=parts)
@@ -60,11 +55,6 @@ def because(assessment: Assessment) -> str:
     if step is not None and step.parts:
         largest, *others = sorted(step.parts, key=lambda part: -part.seconds)
         also = ""
-        known = {part.kind: part.seconds for part in step.parts if part.kind in ("compute", "memory")}
-        if assessment.basis in ("planned", "partitioned") and largest.kind in known and len(known) == 2:
-            products = known["compute"]
-            if step.kind == "predicted" and _AS_LONG * products <= known["memory"] < _SPLIT * products:
-                return _of_both(step, sum(known.values()), assessment)
         if others and others[0].seconds >= _AS_LONG * largest.seconds:
             also = _also(step, others[0])
         return _of_step(step, largest, assessment, also)
@@ -155,15 +145,6 @@ def _of_step(step: Step, part: StepPart, assessment: Assessment, also: str) -> s
     if part.hidden > _VISIBLE * whole:
         return f"{names} {network}: {took}, and {whole_step} waits {seconds} for it{also}."
     return f"{names} {network}: {took} of {whole_step}{also}."
-
-
-def _of_both(step: Step, seconds: float, assessment: Assessment) -> str:
-    """Return that matrix products and HBM take these seconds, of which a compile tells the parts."""
-    share, run = share_text(seconds / step.seconds, 0), run_of(assessment.program).removeprefix("one ")
-    return (
-        f"Matrix products, and reads and writes of HBM, take {seconds_text(seconds)}, {share} of the {run}. "
-        "Which of them takes longer is known after a compile."
-    )
 
 
 def latency_text(part: StepPart, runs: int | None = None) -> str:

@@ -362,8 +362,8 @@ def _work(work: Work, factors: _Factors) -> Work:
 
 
 # What parts of work have, and their sum.
-_AMOUNTS = ("flops", "matmul", "bytes_accessed", "fused_bytes", "fusions")
-_NOTHING = WorkPart((), 0.0, (), 0.0, 0.0, 0.0)
+_AMOUNTS = ("flops", "matmul", "bytes_accessed", "fused_bytes", "fusions", "product_bytes")
+_NOTHING = WorkPart((), 0.0, (), 0.0, 0.0, 0.0, 0.0)
 
 
 def _with_sums(work: Work, total: WorkPart) -> Work:
@@ -383,6 +383,7 @@ def _scaled(part: WorkPart, factor: float, within: tuple[str, ...]) -> WorkPart:
         times(part.bytes_accessed),
         times(part.fused_bytes),
         times(part.fusions),
+        times(part.product_bytes),
     )
 
 

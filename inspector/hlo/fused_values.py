@@ -223,23 +223,25 @@ class FusedTraffic:
     Attributes:
       bytes: Bytes of HBM that are read and written, by the name of an instruction with the array as its
         result. Those of collectives are not counted, because links are slower than HBM.
+      product_bytes: Bytes among them that matrix products read and write.
       fusions: Number of matrix products and fusions that run.
       attention: FLOPs of the matrix products that a kernel of attention replaces, by name.
       attention_types: The same FLOPs by operand type, that of queries and keys first.
       grouped: FLOPs by operand type of products of groups of rows with a matrix for each group.
       grouped_tiles, grouped_masked: as in `Work`.
-      parts: Bytes and fusions by the loops with an unknown trip count and the branches around them
-        (`Runs.within`), if each runs once.
+      parts: Bytes, fusions and bytes of products by the loops with an unknown trip count and the branches
+        around them (`Runs.within`), if each runs once.
     """
 
     bytes: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    product_bytes: float = 0.0
     fusions: int = 0
     attention: dict[str, float] = field(default_factory=dict)
     attention_types: dict[str, float] = field(default_factory=dict)
     grouped: dict[str, float] = field(default_factory=dict)
     grouped_tiles: dict[str, float] = field(default_factory=dict)
     grouped_masked: dict[str, float] = field(default_factory=dict)
-    parts: dict[tuple[str, ...], list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))
+    parts: dict[tuple[str, ...], list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0] * 3))
 
     @property
     def is_whole(self) -> bool:
@@ -364,8 +366,8 @@ class _TrafficReader(Forward[_Array]):
                     if group is not None and any(side % LANES for side in group.sides):
                         _add_flops(self.traffic.grouped_masked, dtype, tiles)
             unused = float(ragged_rows.unused_bytes(computation, instruction))
-            self._add({_Value(instruction.name, None): -unused} if unused else {})
-            return self._executed(operands, result)
+            self._add({_Value(instruction.name, None): -unused} if unused else {}, of_product=True)
+            return self._executed(operands, result, of_product=True)
         if row.does == "custom" and (moved := kernel_costs.stated_bytes(instruction)) is not None:
             self._count_fusion()
             self._add({_Value(instruction.name, None): float(moved)})
@@ -406,10 +408,10 @@ class _TrafficReader(Forward[_Array]):
                 return True
         return False
 
-    def _executed(self, operands: Sequence[_Tree], result: _Tree) -> _Tree:
+    def _executed(self, operands: Sequence[_Tree], result: _Tree, of_product: bool = False) -> _Tree:
         """Count an instruction that reads its operands and writes its result."""
         self._count_fusion()
-        self._add(_reads([result, *operands]))
+        self._add(_reads([result, *operands]), of_product)
         return result
 
     def _updated(self, computation: Computation, instruction: Instruction, operands: list[_Tree]) -> _Tree:
@@ -450,11 +452,15 @@ class _TrafficReader(Forward[_Array]):
         reads += [tree.reads, {value: value.bytes}]
         return value
 
-    def _add(self, reads: _Reads) -> None:
+    def _add(self, reads: _Reads, of_product: bool = False) -> None:
         for value, count in reads.items():
             if not self._is_kept(value):
-                self.traffic.bytes[value.name] += self._times * count
-                self.traffic.parts[self._within][0] += self._times * count
+                moved = self._times * count
+                self.traffic.bytes[value.name] += moved
+                self.traffic.parts[self._within][0] += moved
+                if of_product:
+                    self.traffic.product_bytes += moved
+                    self.traffic.parts[self._within][2] += moved
 
     def _count_fusion(self) -> None:
         self.traffic.fusions += self._times

@@ -567,10 +567,11 @@ def with_traffic(
         work,
         fused_bytes=traffic.total if whole else None,
         fusions=float(traffic.fusions) if whole else None,
+        product_bytes=traffic.product_bytes if whole else None,
         parts=tuple(
-            replace(part, fused_bytes=fused[0], fusions=fused[1])
+            replace(part, fused_bytes=fused[0], fusions=fused[1], product_bytes=fused[2])
             for part in work.parts
-            for fused in (traffic.parts.get(part.within, (0.0, 0.0)),)
+            for fused in (traffic.parts.get(part.within, (0.0, 0.0, 0.0)),)
         ),
         attention=kernel_work(traffic, kernel, program),
         grouped=dict(traffic.grouped),

@@ -581,6 +581,15 @@ def traffic_seconds(program: Program, chip: Chip) -> float:
     return max(least, moving) + starting_seconds(program, chip)
 
 
+def product_traffic_seconds(program: Program, chip: Chip) -> float:
+    """Return the seconds of `traffic_seconds` in which matrix products read and write; 0 if unknown.
+
+    They count as a part of the products, as in a schedule, where one instruction does both.
+    """
+    moved = None if program.work is None else program.work.product_bytes
+    return hbm_time(moved or 0, chip).seconds / default_constants(chip).hbm_efficiency
+
+
 def starting_seconds(program: Program, chip: Chip) -> float:
     """Return the seconds in which the fusions of a partitioned program start on a GPU; 0 if unknown."""
     work = program.work
@@ -646,7 +655,9 @@ def _totals_before_compile(
       exposed_share: of the transfers inside of a slice.
     """
     starting = starting_seconds(program, chip)
-    totals, unknown = CoreSeconds(memory=traffic_seconds(program, chip), starting=starting), []
+    of_products = product_traffic_seconds(program, chip)
+    memory = traffic_seconds(program, chip) - of_products
+    totals, unknown = CoreSeconds(of_products, memory, starting=starting), []
     replaced, attention = attention_seconds(program, chip)
     efficiency = default_constants(chip).hbm_efficiency
     for name, moved in _uncounted(program).items():
@@ -662,7 +673,7 @@ def _totals_before_compile(
             totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
         else:
             axes = "+".join(term.axes or ())
-            work = max(totals.matrix, totals.memory)
+            work = max(totals.matrix - of_products, totals.memory + of_products)
             for key, seconds, waits in (
                 ((axes, False), term.inside, exposed_inside(term, bounds, work, exposed_share)),
                 ((axes, True), term.between, term.between),
@@ -688,7 +699,7 @@ def exposed_inside(term: Term, bounds: Modelled, work: float, share: float) -> f
     products or HBM, and for reductions in full, if the compiler keeps them synchronous.
 
     Args:
-      work: seconds of the matrix products of the step or of HBM, whichever take longer.
+      work: seconds of the FLOPs of matrix products of the step or of HBM, whichever take longer.
       share: of other transfers, that the core waits for. With 1, nothing is hidden.
     """
     if bounds.chip.kind != "tpu" or share == 1.0:

@@ -13,7 +13,7 @@ from inspector.jobs.inspection import Inspection
 from inspector.machines import hardware
 from inspector.machines.mesh_links import bytes_between_slices
 from inspector.records import typed_json
-from inspector.records.assessment import Assessment, MemoryNeed, Stage, Step, StepPart
+from inspector.records.assessment import Assessment, MemoryNeed, Step, StepPart
 from inspector.records.snapshot import Collective, Mesh, MeshAxis, ScheduledOperation, ShardingError, Snapshot
 from inspector.text.formatting import bytes_text, seconds_text
 from tests.compare.glances import compiled, planned, sent
@@ -210,29 +210,6 @@ def test_a_second_part_that_is_almost_as_long_is_named(
     assert why.endswith(".") and seconds_text(longest.seconds) in why
     assert (why.count(seconds_text(second.seconds)) > (share == 1.0)) == named
     assert (f"{round(100 * second.seconds / seconds)}%." in why) == named
-
-
-@pytest.mark.parametrize(
-    ("basis", "products", "named_alone"),
-    [
-        ("partitioned", 0.5, False),
-        ("planned", 0.2, False),
-        ("partitioned", 0.05, True),
-        ("partitioned", 0.0, True),
-        ("compiled", 0.5, True),
-        ("measured", 0.5, True),
-    ],
-)
-def test_before_a_compile_hbm_is_no_reason_beside_products(
-    basis: Stage, products: float, named_alone: bool
-) -> None:
-    """Reads and writes of products are their time in a schedule: HBM 2.6 s before, products 3.2 s after."""
-    parts = (StepPart("compute", products), StepPart("memory", 1.0), StepPart("rest", 0.1))
-    step = Step(sum(part.seconds for part in parts), None, None, "predicted", parts=parts)
-    why = because(Assessment("v5p", 64, basis, "train_step", step, None, None, None, None))
-    both = seconds_text(products + 1.0) in why and "after a compile" in why
-    assert both is not named_alone
-    assert (seconds_text(1.0) in why) is named_alone
 
 
 def test_products_that_take_longest_are_the_reason_before_a_compile() -> None:

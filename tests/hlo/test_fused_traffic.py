@@ -49,12 +49,14 @@ def test_elementwise_operations_are_fused_into_products_and_results() -> None:
     assert fused_traffic.total == x + w + 3 * y
     assert fused_traffic.fusions == 2
     assert fused_traffic.bytes["y"] == 2 * y
+    assert fused_traffic.product_bytes == x + w + y
 
 
 def test_a_product_of_a_library_reads_its_operands_from_memory() -> None:
     fused_traffic = read(CHAIN, fuses_products=False)
     x, w, y = 8 * 16 * 4, 16 * 32 * 4, 8 * 32 * 4
     assert fused_traffic.total == (x + x) + (x + w + y) + 2 * y
+    assert fused_traffic.product_bytes == x + w + y
     assert fused_traffic.fusions == 3
 
 

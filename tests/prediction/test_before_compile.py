@@ -173,6 +173,18 @@ def test_traffic_takes_its_bytes_over_the_achieved_bandwidth(chip: str) -> None:
     assert predicted.totals.memory == pytest.approx(1e12 / rate)
 
 
+@pytest.mark.parametrize("chip", ["v5e", "h100"])
+def test_bytes_of_products_are_a_part_of_the_products(chip: str) -> None:
+    """As in a schedule, whose instructions of matrix products read and write HBM, too."""
+    program = with_traffic(1e15, 1e12)
+    of_products = replace(program, work=replace(program.work, product_bytes=7e11))
+    alone, found = (before_compile(one, MESH, CHIPS[chip]).totals for one in (program, of_products))
+    rate = CHIPS[chip].hbm_bytes_per_second * 0.85
+    assert found.memory == pytest.approx(3e11 / rate)
+    assert found.matrix == pytest.approx(alone.matrix + 7e11 / rate)
+    assert found.seconds == pytest.approx(alone.seconds)
+
+
 def test_each_fusion_of_a_gpu_is_started() -> None:
     for chip, each in (("h100", 2e-6), ("v5e", 0.0)):
         many = before_compile(with_traffic(1e12, 1e9, 5000), MESH, CHIPS[chip])

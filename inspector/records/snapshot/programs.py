@@ -375,6 +375,7 @@ class WorkPart(Record):
       bytes_accessed: Bytes read and written, as in `Work`. None if unknown.
       fused_bytes: Bytes read and written after fusion, as in `Work`. None if unknown.
       fusions: Number of fusions, as in `Work`. None if unknown.
+      product_bytes: Bytes among `fused_bytes` of matrix products, as in `Work`. None if unknown.
     """
 
     within: tuple[str, ...]
@@ -383,6 +384,7 @@ class WorkPart(Record):
     bytes_accessed: Amount | None
     fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
+    product_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
 
 
 @dataclass(frozen=True)
@@ -400,6 +402,7 @@ class Work(Record):
       fused_bytes: Bytes that are read and written in HBM if a compiler fuses what it can, an estimate for a
         partitioned program.
       fusions: Number of matrix products and fusions that then run.
+      product_bytes: Bytes among `fused_bytes` that matrix products read and write.
       attention: Matrix products that a kernel of attention will replace. None if there is none.
       grouped: Floating-point operations of the products that multiply the tokens of each expert with its
         matrix, by operand type. They are among those of `matmul`.
@@ -425,6 +428,7 @@ class Work(Record):
     boundary_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     fused_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     fusions: Amount | None = field(default=None, metadata=OMIT_NONE)
+    product_bytes: Amount | None = field(default=None, metadata=OMIT_NONE)
     attention: KernelWork | None = field(default=None, metadata=OMIT_NONE)
     grouped: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
     grouped_tiles: dict[str, Amount] = field(default_factory=dict, metadata=OMIT_DEFAULT)
