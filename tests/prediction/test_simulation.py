@@ -96,6 +96,16 @@ def test_without_an_estimate_the_roofline_counts():
     assert run(multiplies).totals.by_roofline == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(("cycles", "seconds"), [(100, 0.030), (20, 0.020)])
+def test_a_product_takes_no_longer_than_its_flops_and_its_bytes(cycles, seconds):
+    """The compiler's estimate for parts of a windowed product is up to five times its FLOPs at the peak."""
+    moved, flops = int(CHIP.hbm_bytes_per_second * 0.01), CHIP.flops_per_second["bf16"] * 0.8 * 0.02
+    product = operation("m", cycles=cycles * MILLISECOND, bytes=moved, flops=flops, dtype="bf16")
+    assert run(product).seconds == pytest.approx(seconds)
+    unknown = replace(product, dtype="c64")
+    assert run(unknown).seconds == pytest.approx(cycles / 1000)
+
+
 @pytest.mark.parametrize(("head", "times"), [(None, 1), (64, 2), (128, 1), (192, 4 / 3)])
 def test_a_head_takes_whole_matrix_units_in_a_kernel(head, times):
     flops = CHIP.flops_per_second["bf16"] * 0.5
