@@ -249,6 +249,12 @@ def test_sums_over_slices_are_cut_inside_and_sent_in_whole_tiles(sizes, inside, 
     assert (first[0], second, third[0]) == (inside, ("all-reduce", between), "all-gather")
 
 
+def test_sums_that_no_slice_can_cut_are_whole_tiles_on_both_levels() -> None:
+    entry = f"""a = f32[2,3,5] parameter(0)
+      ROOT r = f32[2,3,5] all-reduce(a), channel_id=1, replica_groups=[1,16]<=[16], {REDUCED}"""
+    assert sent_over_slices(entry) == [("all-reduce", 3_072)] * 2
+
+
 @pytest.mark.parametrize(("after", "narrow"), [("maximum(moved, zeros)", True), ("add(moved, zeros)", False)])
 def test_only_transfers_inside_of_slices_are_bfloat16_before_a_product(after, narrow) -> None:
     """A maximum is exact in the precision of its operand, a sum is not."""

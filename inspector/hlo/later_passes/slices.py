@@ -91,8 +91,12 @@ def reduce_in_slices(passes: Passes, collective: Instruction) -> None:
     tried = (*(sliced if len(sliced) == 1 else ()), *range(len(sizes)))
     cut = next((at for at in tried if sizes[at] % unit == 0), None)
     if cut is None:
-        reduced = edited.insert("all-reduce", array.text, [value.name], inside, collective, f"{name}.inside")
-        edited.set_operands(edited.set_attributes(collective, between), [reduced.name])
+        collective = edited.set_attributes(collective, between)
+        send_tiles(passes, collective)
+        collective = edited.instructions[name]
+        value, shape = edited.operand(collective), collective.shape_text or ""
+        reduced = edited.insert("all-reduce", shape, [value.name], inside, collective, f"{name}.inside")
+        edited.set_operands(collective, [reduced.name])
         return
     sizes[cut] //= count
     part = array.resized(sizes)
@@ -133,10 +137,11 @@ def send_tiles(passes: Passes, collective: Instruction) -> None:
     if sent == elements or not elements:
         return
     value = edited.operand(collective)
-    before = array.resized([sent * ((value.shape and value.shape.elements) or elements) // elements])
+    parts = ((value.shape and value.shape.elements) or elements) // elements
+    before = array.resized([parts * sent // LANES, 1, LANES])
     operand = edited.insert("bitcast", before.text, [value.name], own, collective)
     changed = edited.set_operands(collective, [operand.name])
-    changed = edited.set_shape(changed, array.resized([sent]).text)
+    changed = edited.set_shape(changed, array.resized([sent // LANES, 1, LANES]).text)
     changed = edited.set_attributes(changed, with_dimension(changed.attributes_text, 0))
     users = edited.users(changed)
     edited.replace(changed, edited.insert("bitcast", array.text, [changed.name], own, collective), users)
