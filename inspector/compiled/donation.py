@@ -21,7 +21,7 @@ from inspector.records.snapshot import (
 )
 from inspector.sharding import memory_kinds
 from inspector.sharding import placement as sharding
-from inspector.sharding.memory_kinds import in_host_memory, memory_kind
+from inspector.sharding.memory_kinds import is_host_memory, memory_kind
 from inspector.text.formatting import bytes_text, shape_text
 
 
@@ -67,7 +67,7 @@ def donatable_bytes(program: Program, by_path: Mapping[str, Array], mesh: Mesh |
 
 def is_in_host(array: Array, argument: ProgramArray, mesh: Mesh | None) -> bool:
     """Return whether a program takes or returns an array in host memory. It can be elsewhere afterwards."""
-    return in_host_memory(replace(array, memory_kind=argument.memory_kind or memory_kind(array)), mesh)
+    return is_host_memory(argument.memory_kind or memory_kind(array), mesh)
 
 
 def bytes_in_program(array: Array, argument: ProgramArray, mesh: Mesh | None) -> int | None:

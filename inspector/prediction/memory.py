@@ -16,6 +16,7 @@ from inspector.records.statistics import sum_known
 from inspector.sharding import memory_kinds, totals
 from inspector.sharding.array_groups import ARRAY_GROUPS, USE_GROUPS
 from inspector.sharding.meshes import is_emulated
+from inspector.sharding.once import once_per_snapshot
 
 UNEXPLAINED = "not matched with arrays, of any group or none"
 OUTPUTS, TEMPORARIES, CODE = "outputs", "temporaries", "code"
@@ -187,6 +188,7 @@ def breakdown(snapshot: Snapshot, program: Program) -> Breakdown | None:
     )
 
 
+@once_per_snapshot
 def breakdowns(snapshot: Snapshot) -> tuple[Breakdown, ...]:
     """Return the memory of all programs with figures of the compiler."""
     return tuple(filter(None, (breakdown(snapshot, program) for program in snapshot.programs)))

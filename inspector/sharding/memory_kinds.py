@@ -40,7 +40,11 @@ def memory_kind(array: Array) -> str | None:
 
 def in_host_memory(array: Array, mesh: Mesh | None = None) -> bool:
     """Return whether an array is in host memory, so that it takes no memory of a device."""
-    kind = memory_kind(array)
+    return is_host_memory(memory_kind(array), mesh)
+
+
+def is_host_memory(kind: str | None, mesh: Mesh | None) -> bool:
+    """Return whether a JAX memory kind on the devices of a mesh is memory of the host."""
     if kind == UNPINNED:
         return mesh is not None and mesh.device_kind not in (None, "cpu")
     return kind == PINNED
