@@ -357,7 +357,8 @@ class _Reader(Forward[_Flow]):
             return value
         # A comparison, such as whether gradients are finite, is no gradient.
         backward = any(flow.backward for flow in leaves(*operands)) or _is_backward(instruction)
-        return replace(value, backward=backward and not (shape is not None and shape.dtype == "pred"))
+        backward = backward and not (shape is not None and shape.dtype == "pred")
+        return value if value.backward == backward else replace(value, backward=backward)
 
     def _computed(self, instruction: Instruction, operands: list[Tree[_Flow]]) -> Tree[_Flow]:
         row = opcodes.TABLE[instruction.opcode]

@@ -76,15 +76,17 @@ def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
         """Return the number of the result."""
         values: dict[str | None, int] = {}
         for instruction in computation.instructions:
-            constant = instruction.operands_text if instruction.does == "constant" else ""
+            does = instruction.does
+            constant = instruction.operands_text if does == "constant" else ""
             names = () if constant else operand_names(instruction)
             limit.count(1 + len(names))
-            operands = tuple(values[n] if n in values else number(computation.name, n) for n in names)
-            fused = module.callee(instruction, "call") if instruction.does == "fusion" else None
-            whole, element = tuples.get(operands[0], ()) if operands else (), instruction.tuple_index
-            if instruction.does == "parameter" and instruction.number in range(len(given)):
+            operands = tuple([values[n] if n in values else number(computation.name, n) for n in names])
+            fused = module.callee(instruction, "call") if does == "fusion" else None
+            whole = tuples.get(operands[0], ()) if operands else ()
+            element = instruction.tuple_index if whole else None
+            if does == "parameter" and instruction.number in range(len(given)):
                 result = given[instruction.number or 0]
-            elif instruction.does == "tuple":
+            elif does == "tuple":
                 tuples[result := number("tuple", operands)] = operands
             elif element is not None and element < len(whole):
                 result = whole[element]
@@ -92,11 +94,11 @@ def clones(module: Module, sites: CallSites) -> dict[str, set[str]]:
                 result = value(fused, operands, seen, depth + 1)
             else:
                 key: tuple[Hashable, ...] = (computation.name, instruction.name)
-                if instruction.does in _PURE:
+                if does in _PURE:
                     # The layout is that of the fusion, and a moved value can have the name of its user.
                     shape = (instruction.shape_text or "").partition("{")[0]
                     text = instruction.attributes_text.partition("metadata=")[0].strip(", ")
-                    computes = instruction.does not in _NAMELESS or opcodes.TABLE[instruction.opcode].flops
+                    computes = does not in _NAMELESS or opcodes.TABLE[instruction.opcode].flops
                     name = instruction.metadata.get("op_name") if computes else None
                     key = (instruction.opcode, shape, operands, text, name, constant)
                 result = number(*key)

@@ -11,7 +11,6 @@ along all parts: an argument without a sharding, a random number of the device, 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -465,7 +464,7 @@ def _own_sharding(instruction: Instruction) -> HloSharding | None:
 
 def flat(values: Iterable[Value]) -> Digits:
     """Return the digits of all values together."""
-    return frozenset(itertools.chain.from_iterable(leaves(*values)))
+    return NOWHERE.union(*leaves(*values))
 
 
 def _joined(one: Value, other: Value) -> Value:

@@ -169,6 +169,9 @@ def _amounts(
     count = WorkCount(analysis)
     for run in runs:
         for instruction in run.computation.instructions:
+            opcode = instruction.opcode
+            if not (TABLE[opcode].flops or opcode in COUNTED or opcode.endswith("-start")):
+                continue  # most instructions: only the computations that they call have FLOPs
             amount = count.alone(run.computation, instruction)
             if amount.flops.value != 0 or amount.kernels:
                 yield run, instruction, places.ways(run.operands[instruction.name]), amount
