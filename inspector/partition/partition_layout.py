@@ -326,7 +326,7 @@ def partitioned_totals(
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
-    The program has no origins, arrays or conflicts. The peak is None if it is unknown.
+    The program has no origins or conflicts. The peak is None if it is unknown.
 
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
@@ -353,22 +353,19 @@ def read_program(
 
     Args:
       mesh: that for which it was partitioned.
-      named: whether the record has the arrays that collectives move, and the memory by groups of arrays.
+      named: whether the record has the memory by groups of arrays.
       kept: what its backward pass reads and computes again, without traffic. None if unknown.
     """
     analysis = Analysis(setting.as_compiled(of_one_device, mesh))
     module = analysis.module
-    if named:
-        arrays = [
-            *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
-            *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
-        ]
-        if not lowered.uses:
-            lowered.uses.append(argument_uses(analysis, lowered.inputs, lowered.outputs))
-        updated = lowered.uses[0].updated
-        collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=updated)
-    else:
-        collectives = hlo.collectives.collectives(module, mesh, analysis)
+    arrays = [
+        *(ProgramArray("input", path, None, None, None) for path in lowered.inputs),
+        *(ProgramArray("output", path, None, None, None) for path in lowered.outputs),
+    ]
+    if not lowered.uses:
+        lowered.uses.append(argument_uses(analysis, lowered.inputs, lowered.outputs))
+    updated = lowered.uses[0].updated
+    collectives = program_text.collectives_of(module, mesh, arrays, analysis, updated=updated)
     collectives = simplified(collectives, analysis)
     if mesh is not setting.mesh:
         collectives = tuple(on_axes_of(collective, setting.mesh) for collective in collectives)

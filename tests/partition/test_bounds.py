@@ -13,8 +13,9 @@ from inspector.jobs.own_model_registration import register_own
 from inspector.layout import Layout
 from inspector.partition.amounts import amounts_of
 from inspector.partition.evaluate import bound_of, cost_of
-from inspector.partition.partition_layout import Setting, partitioned_totals
+from inspector.partition.partition_layout import Setting, partitioned_programs, partitioned_totals
 from inspector.partition.template import template_of
+from inspector.prediction.predicted import predicted
 from inspector.search.space import space_of
 from inspector.text.formatting import mesh_sizes_text
 from inspector.tracing.model.abstract import cached_state
@@ -162,6 +163,22 @@ def test_products_have_the_axes_of_their_arrays():
     # Each array around a product has a name, but for scores and their gradients.
     arrays = [array for product in products for array in product.arrays]
     assert sum(array.given is None for array in arrays) < len(arrays) / 4
+
+
+def test_a_candidate_has_the_step_of_its_page():
+    """Tensor parallelism with a long step: what products hide is told by the arrays that collectives move."""
+    changed = {
+        "mesh": "2x4", "axes": "fsdp,tensor",
+        "rules": "batch=fsdp,embed=fsdp,mlp=tensor,heads=tensor,kv_heads=tensor,vocab=tensor",
+    }  # fmt: skip
+    layout = layouts.parse(PROBLEMS["dense, large, TPU"] | {"seq": "2048"} | changed).unwrap()
+    assert layout.machine is not None
+    (program,) = partitioned_programs(layout, only=("train_step",)).programs
+    of_page = predicted(program, layout.mesh(), layout.machine.chip)
+    assert of_page.before_compile is not None
+    hidden = of_page.before_compile.transfers["tensor", False] - of_page.before_compile.exposed["tensor"]
+    assert hidden > 0.1 * of_page.seconds
+    assert cost_of(layout, layout.machine.chip).seconds == of_page.seconds
 
 
 def test_a_candidate_lowers_the_step_alone_with_the_same_cost():
