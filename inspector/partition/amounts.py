@@ -16,7 +16,7 @@ from inspector.hlo.flops import contracted_sizes, product
 from inspector.hlo.module import Instruction, Module, operand_names, operand_shapes
 from inspector.hlo.shapes import Shape
 from inspector.layout import Layout
-from inspector.partition.contractions import RULE, contractions
+from inspector.partition.contractions import RULE, contractions, returned
 from inspector.partition.origins import LogicalAxes
 from inspector.partition.partition_layout import TRAIN_STEP, Setting, partitioned_module
 from inspector.partition.shardings import MANUAL, SHARDING
@@ -25,6 +25,7 @@ from inspector.partition.template import Template, template_key
 from inspector.records.snapshot import Mesh, MeshAxis
 from inspector.search.bounds import Dimensions, ProgramAmounts, alternatives
 from inspector.search.transfers import Contraction
+from inspector.sharding.array_groups import group_of_path
 from inspector.text.errors import InvalidInput
 from inspector.tracing.mlir.walk import main_function, operations, signature_attributes
 
@@ -39,6 +40,7 @@ Names: TypeAlias = frozenset[str]
 Sizes: TypeAlias = tuple[int, ...]
 _Dimension: TypeAlias = tuple[Any, int]  # of a value
 
+_STATE = ("params", "opt_state")  # the groups of results to which collectives are followed (`moved_arrays`)
 _RULES = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
 
 
@@ -63,8 +65,13 @@ class Shardable:
     contractions: tuple[Contraction, ...]
 
 
-def shardable(module: ir.Module | ir.Operation) -> Shardable | None:
-    """Return the axes that can shard the values of a module; None if it has a `shard_map`."""
+def shardable(
+    module: ir.Module | ir.Operation, paths: Sequence[Sequence[str]] = ((), ())
+) -> Shardable | None:
+    """Return the axes that can shard the values of a module; None if it has a `shard_map`.
+
+    paths: those of its arguments, and of its results, if they are known.
+    """
     with module.context, ir.Location.unknown():
         copy = module.operation.clone()
         run_passes(_RULES, copy)
@@ -99,6 +106,10 @@ def shardable(module: ir.Module | ir.Operation) -> Shardable | None:
                 contractions(
                     every,
                     lambda value, number: frozenset(named.get(classes.first(value, number), ())),
+                    [
+                        [value for value, path in pairs if group_of_path(path) in _STATE]
+                        for pairs in map(zip, _signature(copy), paths)
+                    ],
                 )
             ),
         )
@@ -141,9 +152,7 @@ def _values(every: Sequence[Any]) -> Iterator[Any]:
 def _given(module: ir.Operation, every: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield values with the sharding that the program gives them."""
     main = main_function(module)
-    block = main.regions[0].blocks[0]
-    last = block.operations[len(block.operations) - 1].operation
-    for key, values in (("arg_attrs", block.arguments), ("res_attrs", last.operands)):
+    for key, values in zip(("arg_attrs", "res_attrs"), _signature(module), strict=True):
         listed = signature_attributes(main, key, len(values))
         for value, attributes in zip(values, listed, strict=True):
             if SHARDING in attributes:
@@ -151,6 +160,12 @@ def _given(module: ir.Operation, every: Sequence[Any]) -> Iterator[tuple[Any, An
     for operation in every:
         if operation.name == "sdy.sharding_constraint":
             yield operation.results[0], sdy.TensorShardingAttr(operation.attributes["sharding"])
+
+
+def _signature(module: ir.Operation) -> tuple[Sequence[ir.Value], Sequence[ir.Value]]:
+    """Return the values that the program takes, and those that it returns."""
+    block = main_function(module).regions[0].blocks[0]
+    return block.arguments, returned(block)
 
 
 def _connected(every: Sequence[Any]) -> Iterator[tuple[_Dimension, _Dimension]]:
@@ -184,7 +199,7 @@ def _through_regions(operation: ir.Operation) -> Iterator[tuple[_Dimension, _Dim
     for region in operation.regions:
         for block in region.blocks:
             lists.append(list(block.arguments))
-            lists.append(list(block.operations[len(block.operations) - 1].operation.operands))
+            lists.append(list(returned(block)))
     for others in lists[1:]:
         if [value.type for value in others] != [value.type for value in lists[0]]:
             continue
@@ -208,7 +223,7 @@ def amounts_of(template: Template, layout: Layout, name: str) -> ProgramAmounts 
     lowered = next((program for program in template.programs if program.name == name), None)
     if lowered is None or not template.logical:
         return None
-    known = shardable(lowered.without_names.restore())
+    known = shardable(lowered.without_names.restore(), (lowered.inputs, lowered.outputs))
     if known is None:
         return None
     setting = replace(Setting.of(layout), mesh=_UNUSED, rules=(), optimizer_axes=(), watched=None)

@@ -7,7 +7,7 @@ leads forward to one.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy
 
 from inspector.hlo.module import reach
+from inspector.hlo.opcodes import ELEMENTWISE, MOVES, TABLE, Opcode
 from inspector.partition.origins import LogicalAxes
 from inspector.partition.shardings import SHARDING
 from inspector.partition.shardy import logical_axes
@@ -53,18 +54,24 @@ class _Path:
     bytes: int
 
 
-def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str]]) -> list[Contraction]:
+def contractions(
+    every: Sequence[Any],
+    names: Callable[[Any, int], frozenset[str]],
+    state: Sequence[Sequence[ir.Value]] = ((), ()),
+) -> list[Contraction]:
     """Return the matrix products among operations with sharding rules. Equal ones are one.
 
     Args:
       names: returns the logical axes that can shard a dimension of a value.
+      state: the arguments, and the results of the program, that are the train state.
     """
     given = dict(_given(every))
+    of_state = set(reach(state[0], _moved)), set(reach(state[1], _elementwise))
     found = [
         contraction
         for operation in every
         if operation.name in _REDUCING and RULE in operation.attributes
-        for contraction in _contraction(operation, given, names)
+        for contraction in _contraction(operation, given, names, of_state)
     ]
     found += [
         contraction
@@ -83,7 +90,10 @@ def contractions(every: Sequence[Any], names: Callable[[Any, int], frozenset[str
 
 
 def _contraction(
-    operation: ir.Operation, given: Mapping[Any, LogicalAxes], names: Callable[[Any, int], frozenset[str]]
+    operation: ir.Operation,
+    given: Mapping[Any, LogicalAxes],
+    names: Callable[[Any, int], frozenset[str]],
+    of_state: Sequence[Container[ir.Value]],
 ) -> Iterator[tuple[Contraction, list[Any]]]:
     """Yield an operation, and a key of each array that other operations of the same block share.
 
@@ -119,12 +129,10 @@ def _contraction(
             ends.append(_summed(value) if last else (operation, number))
             continue
         known = given[end.value]
-        at: list[int | None] = [None] * len(known)
-        for place, own in enumerate(end.places):
-            if own is not None:
-                at[place] = factor_of[own]
+        at = tuple(None if own is None else factor_of[own] for own in end.places)
         narrow = min(end.bytes, _narrow_bytes(value)) if last or product else None
-        arrays.append(ProductArray(end.bytes, dimensions, known, tuple(at), narrow=narrow))
+        state = value in of_state[last]
+        arrays.append(ProductArray(end.bytes, dimensions, known, at, narrow=narrow, state=state))
         # An operand is gathered once for all products of a block, and a sum of results is reduced once.
         ends.append(_summed(value) if last else (end.value, operation.block))
     kind = ir.RankedTensorType(operation.operands[0].type).element_type
@@ -152,15 +160,11 @@ def _resharding(
     if end is None:
         return
     known = given[end.value]
-    at: list[int | None] = [None] * len(known)
-    for place, own in enumerate(end.places):
-        if own is not None:
-            at[place] = own
-    if known == given[value] and at == list(range(rank)):
+    if known == given[value] and end.places == start.places:
         return
     dimensions = frozenset(range(rank))
     arrays = (
-        ProductArray(end.bytes, dimensions, known, tuple(at), narrow=min(end.bytes, _narrow_bytes(value))),
+        ProductArray(end.bytes, dimensions, known, end.places, narrow=min(end.bytes, _narrow_bytes(value))),
         ProductArray(
             _bytes(value), dimensions, given[value], tuple(range(rank)), narrow=_narrow_bytes(value)
         ),
@@ -263,8 +267,7 @@ def _before(path: _Path) -> Iterator[_Path]:
         if loop.name != _LOOP:
             return
         number = ir.BlockArgument(value).arg_number
-        end = owner.operations[len(owner.operations) - 1].operation
-        carried = end.operands[number]
+        carried = returned(owner)[number]
         if carried == value or loop.regions[0].blocks[0] == owner:
             yield replace(path, value=loop.operands[number])
         else:
@@ -272,9 +275,8 @@ def _before(path: _Path) -> Iterator[_Path]:
         return
     operation = owner.operation
     if operation.name == _LOOP:
-        body = loop_body(operation)
-        end = body.operations[len(body.operations) - 1].operation
-        yield replace(path, value=end.operands[ir.OpResult(value).result_number])
+        carried = returned(loop_body(operation))[ir.OpResult(value).result_number]
+        yield replace(path, value=carried)
         return
     if operation.name in _ENDS or RULE not in operation.attributes:
         return
@@ -287,6 +289,37 @@ def _before(path: _Path) -> Iterator[_Path]:
         operand = operation.operands[number]
         if isinstance(operand.type, ir.RankedTensorType) and len(operand.type.shape):
             yield _step(operation, after, number, path, operand)
+
+
+def _row(operation: ir.Operation) -> Opcode:
+    """Return the rules of the operation of HLO with this name."""
+    own = operation.name.removeprefix("stablehlo.").replace("_", "-")
+    return TABLE["copy" if operation.name == _CONSTRAINT else own]
+
+
+def _moved(value: ir.Value) -> Iterator[ir.Value]:
+    """Yield the values that have elements of a value, also in each iteration of a loop."""
+    for use in value.uses:
+        operation, number = use.owner.operation, use.operand_number
+        row = _row(operation)
+        if operation.name == _LOOP:
+            body = loop_body(operation)
+            if returned(body)[number] == body.arguments[number]:
+                yield body.arguments[number]
+        elif row.does in MOVES and number in range(len(operation.operands))[row.data]:
+            yield operation.results[0]
+
+
+def _elementwise(value: ir.Value) -> Iterator[ir.Value]:
+    """Yield the values of whose elements those of a value are made, also in other iterations of its loop."""
+    if isinstance(value.owner, ir.Block):
+        operation, number = value.owner.owner.operation, ir.BlockArgument(value).arg_number
+    else:
+        operation, number = value.owner.operation, ir.OpResult(value).result_number
+        if (row := _row(operation)).does in ELEMENTWISE | MOVES:
+            yield from list(operation.operands)[row.data]
+    if operation.name == _LOOP:
+        yield returned(loop_body(operation))[number]
 
 
 def _after(path: _Path) -> Iterator[_Path]:
@@ -305,6 +338,11 @@ def loop_body(operation: ir.Operation) -> ir.Block:
     return operation.regions[1].blocks[0]
 
 
+def returned(block: ir.Block) -> Any:
+    """Return the values that a block returns."""
+    return block.operations[len(block.operations) - 1].operation.operands
+
+
 def _runs(operation: ir.Operation) -> int:
     """Return how often an operation runs at least."""
     runs = 1
@@ -321,9 +359,7 @@ def _runs(operation: ir.Operation) -> int:
 
 def _trips(loop: ir.Operation) -> int:
     """Return the iterations of a loop that counts from a constant to a constant; 1 if it is another one."""
-    block = loop.regions[0].blocks[0]
-    end = block.operations[len(block.operations) - 1].operation
-    compared = end.operands[0].owner
+    compared = returned(loop.regions[0].blocks[0])[0].owner
     operation = compared.operation if hasattr(compared, "operation") else None
     if (
         operation is None

@@ -704,11 +704,16 @@ def exposed_inside(term: Term, bounds: Modelled, work: float, share: float) -> f
     """
     if bounds.chip.kind != "tpu" or share == 1.0:
         return share * term.inside
-    summed = share if bounds.chip.name in ASYNCHRONOUS_SUMS else 1.0
+    summed = summed_share(bounds.chip, share)
     beside = sum(one.beside for one in bounds.terms)
     longer = max(0.0, 1 - work / beside) if beside else 0.0
     others = term.inside - term.beside - term.summed
     return share * others + summed * term.summed + longer * term.beside
+
+
+def summed_share(chip: Chip, share: float) -> float:
+    """Return the share of reductions that a step of a TPU waits for, from that of other transfers."""
+    return share if chip.name in ASYNCHRONOUS_SUMS else 1.0
 
 
 def shortest_seconds(chip: Chip) -> float:

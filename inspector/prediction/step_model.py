@@ -329,6 +329,7 @@ def _along(
     payloads: dict[Payload, float] = {}
     independent: dict[Combinable, list[int]] = {}  # their payloads
     beside: dict[Combinable, list[int]] = {}  # those of them that run beside products
+    summed: dict[Combinable, list[int]] = {}  # the other reductions
     windowed = _windowed(collectives)
     largest: dict[str, tuple[int, ModelledSeconds]] = {}
     # Layers have collectives of the same size.
@@ -357,6 +358,8 @@ def _along(
         independent.setdefault(key, []).append(collective.payload_bytes)
         if windowed and _of_product(collective):
             beside.setdefault(key, []).append(collective.payload_bytes)
+        elif collective.op in REDUCTIONS:
+            summed.setdefault(key, []).append(collective.payload_bytes)
         if collective.op not in largest or collective.payload_bytes > largest[collective.op][0]:
             largest[collective.op] = collective.payload_bytes, time
     formula = " + ".join(
@@ -379,7 +382,7 @@ def _along(
         combined=_combined(payloads),
         anywhere=_anywhere(wire, payloads, link),
         beside=_expected(beside, constants)[0],
-        summed=_expected(_reductions(independent, beside), constants)[0],
+        summed=_expected(summed, constants)[0],
     )
 
 
@@ -398,13 +401,6 @@ def _of_product(collective: Collective) -> bool:
     """Return whether a product needs a gather or sum, and it moves no array of the state or batch."""
     ring = OPERATIONS[collective.op].route == "ring"
     return ring and collective.arrays == () and collective.operation in PRODUCTS
-
-
-def _reductions(
-    every: Mapping[Combinable, Sequence[int]], beside: Mapping[Combinable, Sequence[int]]
-) -> dict[Combinable, Sequence[int]]:
-    """Return the collectives that reduce and do not run beside products."""
-    return {key: sizes for key, sizes in every.items() if key[0][0] in REDUCTIONS and key not in beside}
 
 
 def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -> float | None:

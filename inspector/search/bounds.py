@@ -17,12 +17,12 @@ from typing import NamedTuple, TypeAlias
 
 from inspector.layout import Layout
 from inspector.machines.hardware import Chip
-from inspector.machines.links import Link, NoLink, collective_time
+from inspector.machines.links import Link, NoLink, SliceLink, collective_time
 from inspector.machines.mesh_links import links_of
 from inspector.prediction.calibration import before_compile_constants, default_constants, emulated_seconds
 from inspector.prediction.collective_cost import expected
-from inspector.prediction.predicted import predicted, shortest_seconds
-from inspector.records.collectives import OPERATIONS
+from inspector.prediction.predicted import predicted, shortest_seconds, summed_share
+from inspector.records.collectives import OPERATIONS, REDUCTIONS
 from inspector.records.snapshot import KernelWork, MatmulFlops, Mesh, Program, Spec, Work
 from inspector.search.transfers import Contraction, Costs, LogicalAxes, Names, idle_axes, least_transfers
 from inspector.sharding.rules import Rule, partition_spec
@@ -127,15 +127,12 @@ class _Group:
         per_byte = _seconds_per_byte(mesh, chip, exposed_share)
         constants, defaults = before_compile_constants(), default_constants(chip)
 
-        def transfer(op: str, axes: tuple[str, ...], payload: float) -> float:
-            return payload * per_byte(op, axes)[0]
-
         def flops(number: float, dtype: str) -> float:
             peak = chip.peak(dtype)
             return 0.0 if peak is None else number / peak.flops_per_second / constants.of(chip)
 
         costs = Costs(
-            transfer,
+            lambda op, axes, state: per_byte(op, axes, state)[0],
             flops,
             lambda count: count / chip.hbm_bytes_per_second_per_device / defaults.hbm_efficiency,
         )
@@ -146,7 +143,7 @@ class _Group:
             for each in least_transfers(
                 contraction, shared.split, shared.axes, shared.spec_of, costs, narrows=narrows
             ):
-                counted, least = per_byte(each.op, each.axes)
+                counted, least = per_byte(each.op, each.axes, each.state)
                 more += each.more_traffic
                 sent += each.executions * each.payload * counted
                 by_axes[each.axes] = by_axes.get(each.axes, 0.0) + each.executions * each.payload * least
@@ -261,22 +258,28 @@ def alternatives(values: Iterable[Iterable[Names]]) -> Dimensions:
 @functools.lru_cache(_MOST_KNOWN)
 def _seconds_per_byte(
     mesh: Mesh, chip: Chip, exposed_share: float
-) -> Callable[[str, tuple[str, ...]], tuple[float, float]]:
-    """Return a function from a collective and its axes to its seconds per byte, without latency.
+) -> Callable[[str, tuple[str, ...], bool], tuple[float, float]]:
+    """Return a function of a collective, its axes, and whether it moves the train state: seconds per byte.
 
-    These are the expected seconds that count for a step, and the least seconds of the transfer itself.
+    These are the expected seconds that count for a step, and the least seconds of the transfer itself, both
+    without latency.
     """
     constants = default_constants(chip)
 
     @functools.cache
-    def per_byte(op: str, axes: tuple[str, ...]) -> tuple[float, float]:
+    def per_byte(op: str, axes: tuple[str, ...], state: bool) -> tuple[float, float]:
         link = _link_of(mesh, chip, axes)
         if isinstance(link, NoLink):
             return 0.0, 0.0
         cost = expected(op, _LARGE, link, constants)
-        # Gathers and sums of activations can be beside the products of a TPU.
-        hidden = chip.kind == "tpu" and exposed_share < 1.0 and OPERATIONS[op].route == "ring"
-        counted = cost.inside * (0.0 if hidden else exposed_share) + cost.between
+        share = exposed_share
+        if chip.kind == "tpu" and exposed_share < 1.0 and OPERATIONS[op].route == "ring":
+            # Gathers and sums of activations can be beside the products of a TPU.
+            share = share if state else 0.0
+            if state and op in REDUCTIONS and not isinstance(link, SliceLink):
+                # The compiler divides those between slices: it also gathers inside of them.
+                share = summed_share(chip, share)
+        counted = cost.inside * share + cost.between
         return counted / _LARGE, collective_time(op, _LARGE, link).seconds / _LARGE
 
     return per_byte

@@ -31,6 +31,8 @@ class ProductArray:
       at: the dimension of the product of each of them; None if it is none of the product.
       users: products of the same loop body that use this value.
       narrow: the fewest bytes if it is moved as bfloat16, as TPUs multiply float32; None if it is not.
+      state: whether it is an array of the train state that is only moved on the way, or the new train state
+        is made of its elements. No product is beside such a transfer.
     """
 
     bytes: int
@@ -39,6 +41,7 @@ class ProductArray:
     at: tuple[int | None, ...] = ()
     users: int = 1
     narrow: int | None = None
+    state: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,7 @@ class AxisTransfer(NamedTuple):
     Attributes:
       executions: may be a fraction, because several products share a transfer.
       more_traffic: bytes that a device reads or writes in HBM, because the array is whole along the axes.
+      state: as of the array.
     """
 
     op: str
@@ -77,6 +81,7 @@ class AxisTransfer(NamedTuple):
     payload: float
     executions: float
     more_traffic: float
+    state: bool
 
 
 @dataclass(frozen=True)
@@ -84,18 +89,19 @@ class Costs:
     """The costs of the steps of a program on the mesh of a layout, in seconds.
 
     Attributes:
-      transfer: of one collective, from its operation, mesh axes and payload, without the hidden part.
+      transfer: of one byte of a collective, from its operation, mesh axes and whether it moves the train
+        state, without the hidden part.
       flops: of FLOPs with operands of a type.
       traffic: of bytes of HBM.
     """
 
-    transfer: Callable[[str, tuple[str, ...], float], float]
+    transfer: Callable[[str, tuple[str, ...], bool], float]
     flops: Callable[[float, str], float]
     traffic: Callable[[float], float]
 
     def of(self, transfer: AxisTransfer) -> float:
         """Return the seconds that all executions of a transfer add to the step."""
-        seconds = self.transfer(transfer.op, transfer.axes, transfer.payload)
+        seconds = transfer.payload * self.transfer(transfer.op, transfer.axes, transfer.state)
         return transfer.executions * seconds + self.traffic(transfer.more_traffic)
 
 
@@ -230,6 +236,7 @@ class _Shared:
             transfers[0].payload if op == "all-to-all" else self._whole_bytes(number, axes, op),
             min(transfer.executions for transfer in transfers),
             max(transfer.more_traffic for transfer in transfers),
+            transfers[0].state,
         )
 
     def _decided(self, axis: str) -> int | None:
@@ -262,7 +269,7 @@ class _Shared:
         for number, (array, label) in enumerate(zip(contraction.arrays[:-1], self._labels, strict=False)):
             if label is not None and axis in label:
                 whole, runs = self._whole_bytes(number, (axis,)), contraction.runs / array.users
-                yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0)
+                yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0, array.state)
 
     def _moves(self, axis: str, dimension: int) -> Iterator[tuple[int, AxisTransfer]]:
         """Yield the transfers of each array if an axis shares the product by one dimension."""
@@ -275,9 +282,9 @@ class _Shared:
             now, runs = label.get(axis), contraction.runs / array.users
             if dimension in array.dimensions:
                 if now is None and number == last:
-                    yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0)
+                    yield number, AxisTransfer("all-gather", (axis,), whole, runs, 0.0, array.state)
                 elif now not in (None, dimension):
-                    yield number, AxisTransfer("all-to-all", (axis,), whole / size, runs, 0.0)
+                    yield number, AxisTransfer("all-to-all", (axis,), whole / size, runs, 0.0, array.state)
                 continue
             if number == last:
                 # A value that is made larger in a dimension which it does not have must be whole.
@@ -288,4 +295,4 @@ class _Shared:
             else:
                 op = "all-gather"
             more = 0.0 if now is None else whole * (1 - 1 / size) * contraction.runs
-            yield number, AxisTransfer(op, (axis,), whole, runs, more)
+            yield number, AxisTransfer(op, (axis,), whole, runs, more, array.state)

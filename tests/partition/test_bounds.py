@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import Counter
 
 import pytest
 
@@ -160,6 +161,14 @@ def test_products_have_the_axes_of_their_arrays():
     tokens, vocabulary = 16 * 64, 1024 * embed
     scores = 2 * 2 * 3 * 16 * heads * 64 * 64 * head_dim  # two products, three times each
     assert from_hlo == pytest.approx(6 * tokens * (2 * layer + vocabulary) + 2 * scores)
+    # Weights are operands of the forward pass, and their gradients are results.
+    state = Counter[tuple[bool, object]]()
+    for product in products:
+        for number, array in enumerate(product.arrays):
+            state[number == 2, array.given] += product.runs * array.state
+    assert state[False, ("embed", "mlp")] == state[True, ("embed", "mlp")] == 4  # gate and up of two layers
+    assert state[True, ("mlp", "embed")] == 2
+    assert not any(count for (_, given), count in state.items() if given is None or "batch" in given)
     # Each array around a product has a name, but for scores and their gradients.
     arrays = [array for product in products for array in product.arrays]
     assert sum(array.given is None for array in arrays) < len(arrays) / 4

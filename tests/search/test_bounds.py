@@ -9,7 +9,10 @@ import pytest
 from inspector import layout as layouts
 from inspector.layout import Layout
 from inspector.machines.hardware import CHIPS, Chip
+from inspector.machines.links import NoLink
+from inspector.machines.mesh_links import links_of
 from inspector.prediction.calibration import before_compile_constants, default_constants
+from inspector.prediction.collective_cost import expected
 from inspector.search.bounds import ProgramAmounts, alike_key, least_seconds
 from inspector.search.transfers import Contraction, ProductArray
 
@@ -126,6 +129,25 @@ def test_a_sum_over_a_sharded_dimension_is_reduced_once_for_all_axes():
     assert seconds_of(total(), layout("8x4", "a,b", "mlp=a")) == 0
     # Each of two sums that are added has half of the reduction.
     assert seconds_of(total(users=2), layout("8x4", "a,b", "batch=a,seq=b")) == pytest.approx(over_both / 2)
+
+
+@pytest.mark.parametrize("chip", ["v5p", "tpu7x", "h100"])
+def test_no_product_hides_the_sum_of_a_gradient(chip):
+    """(batch, mlp) → (mlp). On v5p the compiler keeps it synchronous, on tpu7x most of it is hidden."""
+
+    def gradient(state: bool) -> Contraction:
+        operand = ProductArray(10**12, frozenset({0, 1}), ("batch", "mlp"), (0, 1))
+        result = ProductArray(10**10, frozenset({1}), ("mlp",), (1,), state=state)
+        return Contraction(0.0, "f32", 1, (ROWS, COLUMNS), (operand, result), frozenset({0}), decisive=1)
+
+    given, share = layout("8", "a", "batch=a"), before_compile_constants().exposed_share
+    link = links_of(given.mesh(), CHIPS[chip], [("a",)])["a",]
+    assert not isinstance(link, NoLink)
+    whole = expected("all-reduce", 1e15, link, default_constants(CHIPS[chip])).inside / 1e15 * 10**10
+    counted = whole if chip == "v5p" else share * whole
+    assert seconds_of(gradient(True), given, CHIPS[chip]) == pytest.approx(counted, rel=1e-3)
+    beside = 0.0 if CHIPS[chip].kind == "tpu" else counted
+    assert seconds_of(gradient(False), given, CHIPS[chip]) == pytest.approx(beside, rel=1e-3)
 
 
 def test_two_arrays_with_an_axis_in_one_dimension_decide_the_product():
