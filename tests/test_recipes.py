@@ -68,6 +68,7 @@ LISTED = 3
 PARTICULAR = {
     "inspector/hlo/collective_requests.py": "the reductions of JAX by their opcode",
     "inspector/hlo/collective_uses.py": "what commutes with a sum",
+    "inspector/hlo/later_passes/gathers.py": "what a pass of XLA lists itself",
     "inspector/hlo/loops.py": "the arithmetic of counters",
     "inspector/hlo/later_passes/reductions.py": "the arithmetic of offsets",
 }

@@ -71,6 +71,7 @@ def test_the_back_button_restores_the_layout(dashboard):
     dashboard.wait_for_figure("block_map", lambda figure: shape_of(figure) == (1, 4))
     expect(dashboard.field("Mesh")).to_have_value("2x4")
     dashboard.expect_query("")
+    dashboard.settle()  # the URL is the browser's before the run of the page has ended
     dashboard.page.go_forward()
     dashboard.wait_for_figure("block_map", lambda figure: len(cells(figure)) == 2)
     expect(dashboard.field("Mesh")).to_have_value("4x2")

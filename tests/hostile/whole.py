@@ -157,6 +157,7 @@ def _program(name: str) -> Program:
             3e7,
             9e7,
             5,
+            3e7,
             KernelWork(1e9, 8e8),
         ),
         ideal=Work(1.6e10, (MatmulFlops("bf16", 1.2e10),), 8e8),
