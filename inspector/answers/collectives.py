@@ -388,7 +388,9 @@ def cause(snapshot: Snapshot, program: Program, collective: Collective) -> Secti
         blocks.append(text(why[0][0]))
     if collective.origins:
         blocks += causes.of_origins(collective.name, collective.origins)
-    elif collective.requested_by not in ("code", "autodiff") and not inputs_of(collective):
+    elif collective.requested_by not in ("code", "autodiff") and not all(
+        map(inputs_of, parts_of(collective))
+    ):
         blocks.append(unknown.no_sources(program, snapshot))
     return Section(f"cause-{collective.name}", collective.name, tuple(blocks))
 

@@ -8,6 +8,7 @@ arguments without arithmetic, such as gathered weights, are not activations.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ from inspector.records.snapshot import (
     Residuals,
 )
 
-_REPLACES = frozenset({"custom", "solve", "product", "reduce"})  # whose results are no copies of an operand
+_REPLACES = frozenset({"custom", "solve", "product", "reduce"})
 _CONTROL = frozenset({"while", "conditional", "call", "tuple", "pass"})
 _MOST_STEPS_TO_COPY = 12  # from a value to the copy of it that is kept
 _MOST_KEPT_GATHERS = 100  # in a record
@@ -100,9 +101,8 @@ class _KeptGathers:
         while waiting:
             buffer, written, steps = waiting.pop()
             takes_memory = buffer.space == DEVICE and not buffer.whole_program
-            readers = [
-                position for position in buffer.readers if not self._replaced(buffer, written, position)
-            ]
+            end = min(filter(self._replaces, (at for at in buffer.writers if at > written)), default=math.inf)
+            readers = [position for position in buffer.readers if position <= end]
             if takes_memory and any(map(self._uses, readers)):
                 kept.append(buffer)
                 continue  # a copy of it is another value
@@ -114,10 +114,10 @@ class _KeptGathers:
                         waiting.append((copy, position, steps + 1))
         return kept
 
-    def _replaced(self, buffer: Buffer, written: int, read: int) -> bool:
-        """Return whether an operation writes its own result over a value before it is read."""
-        between = (self._instructions[at][1] for at in buffer.writers if written < at < read)
-        return any(one.does in _REPLACES and one.target not in KEEPS_DATA for one in between)
+    def _replaces(self, position: int) -> bool:
+        """Return whether the instruction there writes a result that is no copy of an operand."""
+        _, instruction = self._instructions[position]
+        return instruction.does in _REPLACES and instruction.target not in KEEPS_DATA
 
     def _uses(self, position: int) -> bool:
         """Return whether the instruction there computes a part of the backward pass."""

@@ -67,3 +67,21 @@ def test_why_sources_are_unknown_is_said_of_each_collective() -> None:
     found = CauseFinder(Failing())(snapshot, b"")  # type: ignore[arg-type]
     without = replace(gather, origins=None)
     assert "the worker ended" in str(collectives.cause(found, program, without))
+
+
+@pytest.mark.parametrize("overwritten", [True, False])
+def test_a_gathered_value_is_kept_unless_a_solver_overwrites_it(overwritten: bool) -> None:
+    """The backward pass reads the solution, which is in the memory of `y`, or `y` itself."""
+
+    def loss(scale: jax.Array, y: jax.Array) -> jax.Array:
+        whole = jax.lax.with_sharding_constraint(y, NamedSharding(MESH, P(None, None)))
+        lower = jnp.eye(256) + jnp.tril(jnp.full((256, 256), 0.01), -1) * scale
+        if overwritten:
+            return jnp.sum(jax.scipy.linalg.solve_triangular(lower, whole, lower=True) ** 2)
+        return jnp.sum(jnp.sin(scale * whole))
+
+    scale = jax.ShapeDtypeStruct((), jnp.float32, sharding=NamedSharding(MESH, P()))
+    snapshot = inspect(jax.jit(jax.grad(loss)), scale, array((256, 64), "data"))
+    (program,) = snapshot.programs
+    assert any(one.op == "all-gather" for one in program.collectives or ())
+    assert bool(program.kept_gathers) == (not overwritten)

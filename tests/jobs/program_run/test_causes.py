@@ -10,6 +10,7 @@ import pytest
 from inspector import audit
 from inspector.assessment.activations import activations
 from inspector.jobs.program_run import folder_snapshot
+from inspector.layout.plan import CAUSES_UNKNOWN
 from inspector.records import program_run
 from inspector.records.snapshot import Snapshot
 from tests.answers.test_reasons import reason
@@ -124,6 +125,35 @@ def test_an_interrupt_while_causes_are_sought_leaves_a_complete_record(tmp_path:
     names = {program.name for program in folder_snapshot.read(tmp_path / "recorded").programs}
     assert names == {"step", "accumulated"}
     assert not (tmp_path / "recorded" / "raw").exists()
+
+
+# The worker that partitions the programs fails.
+FAILED = (
+    INTERRUPTED.partition("def interrupted")[0]
+    + """
+from inspector.jobs.program_run.causes import CauseFinder
+from inspector.text.errors import InvalidInput
+
+
+class FailingPool:
+    def submit(self, *job):
+        raise InvalidInput("the worker ended")
+
+
+folder.end("exit 0", 1.0, CauseFinder(FailingPool()))
+"""
+)
+
+
+def test_why_causes_are_unknown_is_in_the_record_of_all_programs(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "failed.py").write_text(FAILED)
+    ended = call(tmp_path, "failed.py", str(ROOT))
+    assert ended.returncode == 0, ended.stderr
+    found = folder_snapshot.read(tmp_path / "recorded")
+    notes = {finding.program: finding.message for finding in found.findings if finding.code == CAUSES_UNKNOWN}
+    assert notes.keys() == {"step", "accumulated"}
+    assert all("the worker ended" in message for message in notes.values())
 
 
 REMATERIALIZED = """
