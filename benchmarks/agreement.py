@@ -58,7 +58,7 @@ PASSES: Mapping[str, tuple[ModuleType, str, Callable[..., Any]]] = {
     for name, module, attribute, result in (
         ("copies of collectives are removed", later_passes, "_remove_copy", None),
         ("all-reduces over several axes become one", reductions, "fold", None),
-        ("all-gathers over several axes become one", gathers, "fold_gathers", None),
+        ("all-gathers along several dimensions become one", gathers, "fold_gathers", None),
         ("a sum of all-reduces becomes one", reductions, "reassociate", None),
         ("conversions move to the other side of a collective", gathers, "narrow_around_conversion", None),
         ("all-reduce and slice become reduce-scatter", reductions, "scatter", None),

@@ -12,11 +12,11 @@ is the default on v5e and v5p, the median error of 45 runs is 10.1% instead of 8
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from inspector.machines.hardware import Chip
-from inspector.prediction.calibration import BeforeCompile, ChipConstants, default_constants
+from inspector.prediction.calibration import BeforeCompile, ChipConstants, default_constants, name_of_grouped
 from inspector.prediction.predicted import (
     Links,
     attention_seconds,
@@ -123,7 +123,7 @@ class PartitionedRun:
       between_slices: Seconds of transfers between slices, at the bandwidth that is achieved.
       traffic: Seconds for reading and writing HBM.
       attention: Seconds of the kernel of attention.
-      grouped: Seconds of the kernels of experts at the peak.
+      grouped: Seconds of the kernels of experts at the peak, by operand type.
       longest: Seconds of the transfers over one tuple of mesh axes that take longest.
       mixture: Whether it is a mixture of experts. The way of tokens to experts takes longer than modelled,
         which constants of products and links must not hide.
@@ -140,7 +140,7 @@ class PartitionedRun:
     attention: float = 0.0
     longest: float = 0.0
     mixture: bool = False
-    grouped: float = 0.0
+    grouped: Mapping[str, float] = field(default_factory=dict)
     summed: float = 0.0
     beside: float = 0.0
 
@@ -188,12 +188,15 @@ def fitted_before_compile(runs: Sequence[PartitionedRun]) -> BeforeCompile:
     dense = [run for run in runs if not run.mixture] or list(runs)
     tried = [_fitted_before_compile(dense, share) for share in _EXPOSED]
     best = min(tried, key=lambda constants: _error_before_compile(dense, constants))
+    by_name: dict[str, list[PartitionedRun]] = {}
+    for run in runs:
+        for name in {name_of_grouped(run.chip, dtype) for dtype in run.grouped}:
+            by_name.setdefault(name, []).append(run)
     grouped = {}
-    for chip in sorted({run.chip.name for run in runs}):
-        own = [run for run in runs if run.chip.name == chip and run.grouped]
+    for name, own in sorted(by_name.items()):
         if len({run.model for run in own}) >= _MODELS:
-            of_share = {share: replace(best, grouped={chip: share}) for share in _SHARES}
-            grouped[chip] = min(of_share, key=lambda share: _error_before_compile(own, of_share[share]))
+            of_share = {share: replace(best, grouped={name: share}) for share in _SHARES}
+            grouped[name] = min(of_share, key=lambda share: _error_before_compile(own, of_share[share]))
     return replace(best, grouped=grouped)
 
 
@@ -248,7 +251,7 @@ def before_compile_seconds(runs: Sequence[PartitionedRun], constants: BeforeComp
 
 
 def _before(run: PartitionedRun, constants: BeforeCompile) -> float:
-    products = run.compute / constants.of(run.chip) + run.grouped / constants.of_grouped(run.chip)
+    products = run.compute / constants.of(run.chip) + constants.grouped_seconds(run.grouped, run.chip)
     products += run.attention
     longer = max(0.0, run.beside - max(products, run.traffic))
     inside = run.communication * constants.exposed_share + run.summed + longer

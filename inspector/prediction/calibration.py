@@ -17,6 +17,7 @@ from typing import Any
 
 from inspector.files import strict_json
 from inspector.files.private_database import user_folder
+from inspector.hlo.shapes import element_bits
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
 from inspector.records import typed_json
@@ -88,6 +89,16 @@ class ChipConstants:
         return taken / sum(widths)
 
 
+def name_of_grouped(chip: Chip, dtype: str) -> str:
+    """Return the name of an efficiency of kernels for experts.
+
+    >>> name_of_grouped(hardware.CHIPS["tpu7x"], "f8e4m3fn")
+    'tpu7x 8 bits'
+    """
+    bits = element_bits(dtype)
+    return f"{chip.name} {bits} bits" if bits is not None and bits <= 8 else chip.name
+
+
 @dataclass(frozen=True)
 class BeforeCompile:
     """Constants of a prediction without a compile.
@@ -96,7 +107,8 @@ class BeforeCompile:
       efficiency: Achieved share of the peak FLOP/s of matrix products, by chip; "" for other TPUs. "gpu" is
         that of the best products, for other GPUs.
       grouped: The same for kernels that multiply the tokens of each expert with its matrix, in whole tiles,
-        on chips with runs of several mixtures of experts.
+        on chips with runs of several mixtures of experts. Those of operands of 8 bits are `tpu7x 8 bits`:
+        a higher peak, at which loading and masking tiles takes no less time.
       exposed_share: Share of the communication that does not overlap with compute, on all chips.
     """
 
@@ -104,9 +116,14 @@ class BeforeCompile:
     exposed_share: float = 0.5
     grouped: Mapping[str, float] = field(default_factory=dict)
 
-    def of_grouped(self, chip: Chip) -> float:
+    def of_grouped(self, chip: Chip, dtype: str) -> float:
         """Return the efficiency of kernels for experts: at most that of other products."""
-        return min(self.of(chip), self.grouped.get(chip.name, 1.0))
+        every = self.grouped.get(chip.name, 1.0)
+        return min(self.of(chip), self.grouped.get(name_of_grouped(chip, dtype), every))
+
+    def grouped_seconds(self, at_peak: Mapping[str, float], chip: Chip) -> float:
+        """Return the seconds of kernels for experts from those at the peak by operand type."""
+        return sum(seconds / self.of_grouped(chip, dtype) for dtype, seconds in at_peak.items())
 
     def of(self, chip: Chip) -> float:
         """Return the efficiency of a chip: fitted to its runs, or else to those of all TPUs or GPUs."""

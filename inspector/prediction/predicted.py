@@ -617,21 +617,20 @@ def attention_seconds(program: Program, chip: Chip) -> tuple[float, float]:
     return replaced, kernel.flops * padded / rates[dtype]
 
 
-def grouped_seconds(program: Program, chip: Chip) -> tuple[float, float]:
+def grouped_seconds(program: Program, chip: Chip) -> tuple[float, dict[str, float]]:
     """Return the seconds at the peak of the products that a kernel computes for experts, and the kernel's.
 
-    The kernel multiplies whole tiles, some of them with masks. Both are 0 if the program has no such kernel.
+    The kernel multiplies whole tiles, some of them with masks. Its seconds are by operand type, and there are
+    none if the program has no such kernel.
     """
     work = program.work
     if work is None or not work.grouped_tiles:
-        return 0.0, 0.0
-
-    def at_peak(products: Mapping[str, float]) -> float:
-        peaks = {dtype: chip.peak(dtype) for dtype in products}
-        return sum(flops / peak.flops_per_second for d, flops in products.items() if (peak := peaks[d]))
-
-    masks = (default_constants(chip).masked - 1) * at_peak(work.grouped_masked)
-    return at_peak(work.grouped), at_peak(work.grouped_tiles) + masks
+        return 0.0, {}
+    more = default_constants(chip).masked - 1
+    peaks = {d: peak.flops_per_second for d in work.grouped_tiles if (peak := chip.peak(d))}
+    replaced = sum(work.grouped.get(dtype, 0.0) / rate for dtype, rate in peaks.items())
+    masks = {dtype: more * work.grouped_masked.get(dtype, 0.0) for dtype in peaks}
+    return replaced, {d: (work.grouped_tiles[d] + masks[d]) / rate for d, rate in peaks.items()}
 
 
 def _uncounted(program: Program) -> dict[str, float]:
@@ -670,7 +669,7 @@ def _totals_before_compile(
         elif term.kind == "compute":
             products, grouped = grouped_seconds(program, chip)
             others = max(0.0, term.seconds - replaced - products)
-            totals.matrix += others / known.of(chip) + grouped / known.of_grouped(chip) + attention
+            totals.matrix += others / known.of(chip) + known.grouped_seconds(grouped, chip) + attention
         else:
             axes = "+".join(term.axes or ())
             work = max(totals.matrix - of_products, totals.memory + of_products)

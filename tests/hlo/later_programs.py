@@ -47,6 +47,9 @@ def programs(mesh: Any) -> dict[str, tuple[Any, list[Any]]]:
     def product(*spec: Any) -> Any:
         return lambda x, w: held(x.T @ w, *spec)
 
+    def gathered(value: Any, axis: str) -> Any:
+        return jax.lax.all_gather(value, axis, axis=1, tiled=True)
+
     left, right = array((256, 512), None, "b"), array((512, 1024), "b", None)
     return {
         "sum of partial sums": (
@@ -86,6 +89,16 @@ def programs(mesh: Any) -> dict[str, tuple[Any, list[Any]]]:
         "gathered weight along two dimensions": (
             lambda x, w: held(x @ held(w)),
             [array((256, 512)), array((512, 1024), "a", "b")],
+        ),
+        "gathered along one dimension, over one axis after the other": (
+            jax.shard_map(
+                lambda x, w: gathered(gathered(x, "b"), "a") @ w,
+                mesh=mesh,
+                in_specs=(P(None, ("a", "b")), P()),
+                out_specs=P(),
+                check_vma=False,
+            ),
+            [array((256, 4096), None, ("a", "b")), array((4096, 512))],
         ),
         "gathered, then narrowed": (
             lambda w: held(w).astype(jnp.bfloat16) * 2,

@@ -232,20 +232,29 @@ def test_short_heads_take_as_long_as_a_matrix_unit_is_wide(
     assert short - whole == pytest.approx((times - 1) * 2e14 / peak / share)
 
 
-def test_products_of_experts_have_their_own_efficiency() -> None:
+@pytest.mark.parametrize("dtype", ["bf16", "f8e4m3fn"])
+def test_products_of_experts_have_their_own_efficiency(dtype: str) -> None:
     program = with_traffic(8e14, 0.0)
-    whole = {"grouped": {"bf16": 3e14}, "grouped_tiles": {"bf16": 4e14}}
+    whole = {"grouped": {dtype: 3e14}, "grouped_tiles": {dtype: 4e14}}
     experts = replace(program, work=replace(program.work, **whole))
-    masked = replace(program, work=replace(program.work, **whole, grouped_masked={"bf16": 1e14}))
+    masked = replace(program, work=replace(program.work, **whole, grouped_masked={dtype: 1e14}))
     known = before_compile_constants()
-    for chip in (CHIPS["tpu7x"], CHIPS["v5e"]):
-        peak = chip.peak("bf16").flops_per_second
-        expected = 5e14 / peak / known.of(chip) + 4e14 / peak / known.of_grouped(chip)
+    for chip in (CHIPS["tpu7x"], CHIPS["v5p"]):
+        peak, of_dtype = (chip.peak(name).flops_per_second for name in ("bf16", dtype))
+        share = known.of_grouped(chip, dtype)
+        expected = (8e14 / peak - 3e14 / of_dtype) / known.of(chip) + 4e14 / of_dtype / share
         assert before_compile(experts, MESH, chip).seconds == pytest.approx(expected)
         # Masks take longer beside a wide matrix unit.
-        more = {"tpu7x": 0.8, "v5e": 0.2}[chip.name] * 1e14 / peak / known.of_grouped(chip)
+        more = {"tpu7x": 0.8, "v5p": 0.2}[chip.name] * 1e14 / of_dtype / share
         assert before_compile(masked, MESH, chip).seconds == pytest.approx(expected + more)
-    assert known.of_grouped(CHIPS["v5e"]) == known.of(CHIPS["v5e"])  # no run of experts
+
+
+def test_the_efficiency_of_narrow_products_of_experts_is_apart() -> None:
+    known = before_compile_constants()
+    chip = CHIPS["tpu7x"]  # which has runs of two models with each type
+    assert known.of_grouped(chip, "f8e5m2") < known.of_grouped(chip, "bf16") < known.of(chip)
+    assert known.of_grouped(CHIPS["v5p"], "s8") == known.of_grouped(CHIPS["v5p"], "bf16")  # no such runs
+    assert known.of_grouped(CHIPS["v5e"], "bf16") == known.of(CHIPS["v5e"])  # no run of experts
 
 
 def test_arguments_and_results_are_read_and_written_once() -> None:

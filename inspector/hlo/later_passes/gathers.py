@@ -140,10 +140,14 @@ _OTHER_ATTRIBUTES = frozenset({
 
 
 def fold_gathers(passes: Passes, outer: Instruction) -> None:
-    """Make one all-gather of an all-gather of an all-gather, along the same or another dimension."""
+    """Make one all-gather of an all-gather of an all-gather along another dimension.
+
+    XLA's partitioner gathers one dimension after the other, that of the compiler for TPUs all at once. Two
+    all-gathers along one dimension stay apart.
+    """
     edited = passes.edited
     inner = passes.only_inner(outer)
-    if inner is None:
+    if inner is None or dimensions_of(inner) == dimensions_of(outer):
         return
     groups, outer_groups = passes.groups(inner), passes.groups(outer)
     product = product_of_groups(groups, outer_groups)
