@@ -1,9 +1,9 @@
 """Fit the constants of a chip generation to published runs, and predict each run without its own model.
 
 Two constants are fitted for each generation: the factor on the compiler's estimates for matrix products, and
-their efficiency before a compile. Two are fitted for all chips together: the share of communication that is
-exposed before a compile, and the agreement of both estimates. Each is chosen from a list, such that the mean
-absolute logarithm of measured over predicted seconds is least.
+their efficiency before a compile. One is fitted for all chips together: the share of communication that is
+exposed before a compile. Each is chosen from a list, such that the mean absolute logarithm of measured over
+predicted seconds is least.
 
 More constants predict the runs of other models worse: with the efficiency of custom kernels, whose best value
 is the default on v5e and v5p, the median error of 45 runs is 10.1% instead of 8.9%.
@@ -20,7 +20,6 @@ from inspector.prediction.calibration import BeforeCompile, ChipConstants, defau
 from inspector.prediction.predicted import (
     Links,
     attention_seconds,
-    combined,
     exposed_inside,
     grouped_seconds,
     links_of_program,
@@ -37,7 +36,6 @@ _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
 _SHARES = tuple(step / 100 for step in range(20, 101))
 # The errors with two shares that are nearer to each other differ by less than 1%.
 _EXPOSED = tuple(step / 10 for step in range(11))
-_AGREEMENTS = tuple(step / 100 for step in range(61))
 _PART = 0.5  # a share of transfers between none and all
 # With runs of fewer models nothing is fitted for a chip: no run would show whether it is right for another.
 _MODELS = 2
@@ -256,37 +254,6 @@ def _before(run: PartitionedRun, constants: BeforeCompile) -> float:
     longer = max(0.0, run.beside - max(products, run.traffic))
     inside = run.communication * constants.exposed_share + run.summed + longer
     return max(products + run.traffic + inside + run.between_slices, run.longest)
-
-
-@dataclass(frozen=True)
-class TwiceEstimated:
-    """A run with an estimate from its schedule and one from its partitioned program, both in seconds."""
-
-    name: str
-    model: str
-    seconds: float
-    schedule: float
-    partitioned: float
-
-
-def fitted_agreement(runs: Sequence[TwiceEstimated]) -> float:
-    """Return the agreement with which the combination of both estimates fits the runs best."""
-
-    def error(within: float) -> float:
-        both = ((run, combined(run.schedule, run.partitioned, within)) for run in runs)
-        return sum(abs(math.log(run.seconds / seconds)) for run, seconds in both)
-
-    return min(_AGREEMENTS, key=error)
-
-
-def left_out_combined(runs: Sequence[TwiceEstimated]) -> dict[str, float]:
-    """Return the combined seconds of each run, with the agreement fitted without the runs of its model."""
-    found: dict[str, float] = {}
-    for model in {run.model for run in runs}:
-        within = fitted_agreement([run for run in runs if run.model != model])
-        own = (run for run in runs if run.model == model)
-        found |= {run.name: combined(run.schedule, run.partitioned, within) for run in own}
-    return found
 
 
 def _error(runs: Sequence[MeasuredProgram], predictions: Predictions, constants: ChipConstants) -> float:

@@ -51,19 +51,14 @@ def fitted_table(
             for row in known["rows"]
             if row["schedule"] and row["compiled"]
         }
-    twice = [
-        fitting.TwiceEstimated(
-            run.name, run.model, run.seconds, schedules[run.name][1], without_compile[run.name]
-        )
-        for run in runs
-        if run.seconds and run.name in schedules and run.name in without_compile
-    ]
-    judged = fitting.left_out_combined(twice)
-    within = fitting.fitted_agreement(twice)
+    judged = {
+        name: combined(alone, without_compile[name])
+        for name, (_, alone) in schedules.items()
+        if name in without_compile
+    }
     reasons = {row.id: row.reason for row in found.rows if row.reason}
     # A kept schedule is that of the layout of its time.
     corrections = {row["id"]: row["correction"] for row in (known or {"rows": ()})["rows"]}
-    chips = {run.name: run.chip for run in runs}
     amounts = {one.name: RangedAmounts.of(one.program, one.mesh, one.chip) for one in partitioned}
     needs_of = {one.name: _needs(one) for one in partitioned}
     rows = []
@@ -75,13 +70,15 @@ def fitted_table(
             row = replace(row, flops=amounts[run.name].flops, moved=amounts[run.name].moved, needs=needs)
         if run.name in judged:
             others = [
-                (chips[one.name], one.seconds / judged[one.name]) for one in twice if one.model != run.model
+                (one.chip, one.seconds / judged[one.name])
+                for one in runs
+                if one.name in judged and one.seconds and one.model != run.model
             ]
             between = interval(others, run.chip)
             schedule, alone = schedules[run.name]
             row = replace(
                 row,
-                predicted=combined(schedule, with_all[run.name], within),
+                predicted=combined(schedule, with_all[run.name]),
                 left_out=judged[run.name],
                 schedule=schedule,
                 compiled=alone,
@@ -101,7 +98,6 @@ def fitted_table(
         "versions": versions,
         "constants": constants,
         "before_compile": asdict(fitted_before) if fitted_before else {},
-        "agreement": within,
         "trials": accuracy_table()["trials"],
         "rows": [_rounded(asdict(row)) for row in rows],
     }

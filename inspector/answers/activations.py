@@ -76,9 +76,11 @@ def sentence(known: Activations) -> str:
     """Return the values that a program keeps and computes again, with costs."""
     amounts = known.amounts
     host = f" and {bytes_text(amounts.host)} in memory of the host" if amounts.host else ""
+    # Before a compile they are the values that JAX saves. A compiler can compute some where they are read.
+    most = "" if known.compiled else "up to "
     kept = (
-        f"{subject(known.program)} keeps {bytes_text(amounts.device)} of activations on each device{host} "
-        "for its backward pass"
+        f"{subject(known.program)} keeps {most}{bytes_text(amounts.device)} of activations on each device"
+        f"{host} for its backward pass"
     )
     if amounts.flops is None:
         return f"{kept}."

@@ -1,6 +1,5 @@
 """The predicted step: its seconds and interval, its parts, and its inputs."""
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -29,7 +28,6 @@ from inspector.answers.section import (
 )
 from inspector.hlo.op_name import PHASES, phase_text
 from inspector.machines.hardware import Chip, si_text
-from inspector.prediction.calibration import agreement
 from inspector.prediction.evidence import HOST_MOVES, leaves_out_host, program_for_chip
 from inspector.prediction.predicted import CLAIMED, Iteration, Predicted, predicted_in
 from inspector.prediction.simulation import Simulated, Span, executions, seconds_by_module
@@ -349,9 +347,21 @@ def basis(predicted: Predicted, program: Program) -> Block:
         f"The compiled schedule is executed in order on one device: {share_text(estimated / compute, 0)} of "
         "its compute time are the compiler's own cycles at the clock of the chip, the rest is the longer of "
         "FLOPs over peak and bytes over HBM bandwidth.",
+        *_beside(predicted.simulated),
         *_two_estimates(predicted),
         *_assumed(program),
         interval_text(predicted),
+    )
+
+
+def _beside(simulated: Simulated) -> tuple[str, ...]:
+    """Return which transfers count as hidden by the products, if there are any."""
+    if not simulated.beside:
+        return ()
+    axes = and_text([mesh_axes_text(axes) for axes in simulated.beside])
+    return (
+        f"Transfers of activations over {axes} count as running beside the products: in published runs with "
+        "such axes they take no time of their own.",
     )
 
 
@@ -359,22 +369,11 @@ def _two_estimates(predicted: Predicted) -> tuple[str, ...]:
     """Return how the prediction follows from the schedule and the partitioned program, if both are known."""
     if predicted.partitioned_seconds is None or not predicted.schedule_seconds or not predicted.seconds:
         return ()
-    factor = math.exp(agreement())
-    said = (
+    return (
         f"The schedule alone takes {seconds_text(predicted.schedule_seconds)}, the partitioned program "
-        f"{seconds_text(predicted.partitioned_seconds)}. "
+        f"{seconds_text(predicted.partitioned_seconds)}. The prediction is their geometric mean, and all "
+        "times are scaled so that they add up to it.",
     )
-    if math.isclose(predicted.seconds, predicted.partitioned_seconds):
-        said += (
-            f"Both agree within a factor of {factor:.2f}, which was fitted to published runs. Then the "
-            "estimate from the partitioned program is the better one."
-        )
-    else:
-        said += (
-            f"They differ by more than a factor of {factor:.2f}, which was fitted to published runs. Then "
-            "the prediction differs from the schedule by this factor."
-        )
-    return (f"{said} All times are scaled so that they add up to the prediction.",)
 
 
 def json_of(predicted: Predicted, program: Program) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Constants of the step prediction: efficiencies of a chip that no data sheet states.
 
 Each has a physical meaning. Two per generation are fitted to published runs (see `accuracy`):
-`compute_factor` and the efficiency before a compile. Two are fitted for all chips: the share of communication
-that is exposed before a compile, and the agreement of both estimates. The others come from microbenchmarks.
+`compute_factor` and the efficiency before a compile. One is fitted for all chips: the share of communication
+that is exposed before a compile. The others come from microbenchmarks.
 """
 
 import dataclasses
@@ -187,18 +187,6 @@ def before_compile_constants() -> BeforeCompile:
     return replace(BeforeCompile(), **accuracy_table().get("before_compile", {}))
 
 
-# Used if the table has no fit.
-_AGREEMENT = 0.17
-
-
-def agreement() -> float:
-    """Return the factor, as a logarithm, within which the estimate from a schedule confirms the other one.
-
-    See `predicted.combined`.
-    """
-    return float(accuracy_table().get("agreement", _AGREEMENT))
-
-
 @functools.cache
 def accuracy_table() -> dict[str, Any]:
     """Return the accuracy table: `constants` by chip, `rows` of published runs, and `versions`."""
@@ -301,7 +289,7 @@ def ratios(chip: str) -> tuple[float, ...]:
 def digest_of(chip: str) -> str:
     """Return a digest of the constants with which steps on a chip of this name are predicted."""
     plain: dict[str, Any] = dataclasses.asdict(constants_of(hardware.CHIPS[chip]))
-    plain |= {"before": dataclasses.asdict(before_compile_constants()), "agreement": agreement()}
+    plain |= {"before": dataclasses.asdict(before_compile_constants())}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
 
 

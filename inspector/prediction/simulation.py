@@ -20,7 +20,7 @@ bytes, and a loop without a trip count with one iteration: the step then takes a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -142,6 +142,7 @@ class Simulated:
         position.
       unknown: Why the step is unknown, one sentence for each reason.
       at_least: Why the step can take longer than `seconds`, one clause for each reason.
+      beside: The mesh axes of transfers that run beside the products.
     """
 
     seconds: float | None
@@ -150,6 +151,7 @@ class Simulated:
     unknown: tuple[str, ...] = ()
     at_least: tuple[str, ...] = ()
     core: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    beside: tuple[tuple[str, ...], ...] = ()
 
 
 def simulate(
@@ -157,20 +159,26 @@ def simulate(
     chip: Chip,
     links: Mapping[tuple[str, ...], Link | NoLink],
     constants: ChipConstants,
+    beside: Collection[int] = (),
 ) -> Simulated:
     """Simulate one run of a program. It must have a schedule.
 
-    links: the link of each tuple of mesh axes of its collectives.
+    Args:
+      links: the link of each tuple of mesh axes of its collectives.
+      beside: positions of the collectives that run beside the products, so that the core does not wait for
+        them before the end of the step.
     """
     assert program.schedule is not None
-    machine = _Machine(program.schedule, program.collectives or (), chip, links, constants)
+    machine = _Machine(program.schedule, program.collectives or (), chip, links, constants, beside)
     machine.run(program.schedule.entry, 0)
+    machine.end()
     reasons = tuple(dict.fromkeys(machine.unknown))
     seconds = None if reasons else machine.now + constants.overhead_seconds
     if seconds is not None and not math.isfinite(seconds):
         seconds, reasons = None, ("the simulated time is not a finite number",)
     at_least = (*dict.fromkeys(machine.at_least), *kernels_text(machine.totals))
-    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least, machine.core)
+    axes = tuple(sorted({machine.axes(number) for number in beside}))
+    return Simulated(seconds, machine.totals, tuple(machine.spans), reasons, at_least, machine.core, axes)
 
 
 def kernels_text(totals: CoreSeconds) -> tuple[str, ...]:
@@ -188,7 +196,7 @@ def scaled(simulated: Simulated, factor: float) -> Simulated:
     spans = tuple(replace(span, start=span.start * factor, end=span.end * factor) for span in simulated.spans)
     seconds = None if simulated.seconds is None else simulated.seconds * factor
     core = {key: taken * factor for key, taken in simulated.core.items()}
-    return Simulated(seconds, totals, spans, simulated.unknown, simulated.at_least, core)
+    return replace(simulated, seconds=seconds, totals=totals, spans=spans, core=core)
 
 
 def executions(program: Program) -> dict[str, int]:
@@ -253,7 +261,9 @@ class _Machine:
         chip: Chip,
         links: Mapping[tuple[str, ...], Link | NoLink],
         constants: ChipConstants,
+        beside: Collection[int],
     ) -> None:
+        self._beside = beside
         self._computations = schedule.by_name
         self._collectives = collectives
         self._chip = chip
@@ -316,12 +326,14 @@ class _Machine:
         before = self._recording
         for name in operation.runs:
             last, first_end = 0.0, self.now
+            behind = [0.0]
             for iteration in range(min(times, _ITERATIONS)):
                 began, totals = self.now, self.totals
                 self.totals = CoreSeconds()
                 self._recording = before and iteration == 0
                 self.run(name, depth + 1)
                 last, inside = self.now - began, self.totals
+                behind.append(self._behind)
                 self.totals = totals
                 self.totals.add(inside)
                 if iteration == 0:
@@ -330,8 +342,28 @@ class _Machine:
                 rest = times - _ITERATIONS
                 self.totals.add(inside, rest)
                 self._advance(rest * last)
+                more = rest * max(0.0, behind[-1] - behind[-2])
+                self._busy |= {name: self._busy[name] + more for name in self._resources_beside}
             self._recording = before
             self._record(computation, position, CORE, first_end, self.now, "loop")
+
+    @property
+    def _resources_beside(self) -> list[str]:
+        """The resources on which a transfer beside the products was the last one."""
+        return [resource for resource, number in self._occupants.items() if number in self._beside]
+
+    @property
+    def _behind(self) -> float:
+        """The seconds that these are occupied for from now on."""
+        return max((self._busy[resource] - self.now for resource in self._resources_beside), default=0.0)
+
+    def end(self) -> None:
+        """Let the core wait for the transfers beside the products."""
+        waited = self._behind
+        if waited > 0:
+            last = max(self._resources_beside, key=lambda resource: self._busy[resource])
+            self._expose(self._occupants[last], waited)
+            self.now += waited
 
     def _run_longest(self, names: tuple[str, ...], depth: int) -> None:
         """Execute the branch that takes longest."""
@@ -373,9 +405,11 @@ class _Machine:
         self, computation: ScheduledComputation, position: int, operation: ScheduledOperation
     ) -> None:
         if operation.collective is not None:
-            axes = self._axes(operation.collective)
+            axes = self.axes(operation.collective)
             began = self.now
             end = self._occupy(computation, position, operation)
+            if operation.collective in self._beside:
+                return
             self._expose(operation.collective, end - began)
             self._record(computation, position, CORE, began, end, "wait", axes)
             self.now = end
@@ -402,7 +436,9 @@ class _Machine:
         if end is None or end <= self.now:
             return
         began = computation.operations[operation.awaits]
-        axes = () if began.collective is None else self._axes(began.collective)
+        if began.collective in self._beside:
+            return
+        axes = () if began.collective is None else self.axes(began.collective)
         waited = end - self.now
         if began.collective is None:
             self.totals.copies += waited
@@ -427,17 +463,23 @@ class _Machine:
             if (cost := self._costs.get(collective)) is not None:
                 self.totals.messages[key] = self.totals.messages.get(key, 0.0) + 1
                 self.totals.latency[key] = self.totals.latency.get(key, 0.0) + cost.latency
+        # What the core can wait for goes first on links with transfers beside the products.
+        later = set() if collective in self._beside else {*self._resources_beside}.intersection(resources)
         start, occupied = max(
-            [(self.now, None), *((self._busy.get(resource, 0.0), resource) for resource in resources)],
+            [
+                (self.now, None),
+                *((self._busy.get(name, 0.0), name) for name in resources if name not in later),
+            ],
             key=lambda pair: pair[0],
         )
+        later = {resource for resource in later if self._busy[resource] > start}
         if collective is not None:
             if occupied is not None and (other := self._occupants.get(occupied)) is not None:
                 pair = collective, other
                 self.totals.queued[pair] = self.totals.queued.get(pair, 0.0) + start - self.now
-            self._occupants |= dict.fromkeys(resources, collective)
+            self._occupants |= {name: collective for name in resources if name not in later}
         for resource in resources:
-            self._busy[resource] = start + seconds
+            self._busy[resource] = seconds + (self._busy[resource] if resource in later else start)
             self._record(computation, position, resource, start, start + seconds, basis)
         return start + seconds
 
@@ -449,12 +491,13 @@ class _Machine:
     def _kind(self, number: int) -> tuple[str, bool]:
         """Return the mesh axes of a collective, joined by "+", and whether it waits for DCN."""
         cost = self._costs.get(number)
-        return "+".join(self._axes(number)), cost is not None and cost.between > cost.inside
+        return "+".join(self.axes(number)), cost is not None and cost.between > cost.inside
 
     def _directions(self, number: int) -> tuple[str, ...]:
         return directions(self._collectives[number] if number < len(self._collectives) else None)
 
-    def _axes(self, number: int) -> tuple[str, ...]:
+    def axes(self, number: int) -> tuple[str, ...]:
+        """Return the mesh axes of a collective."""
         collective = self._collectives[number] if number < len(self._collectives) else None
         return (collective.mesh_axes if collective is not None else None) or _UNKNOWN_AXES
 

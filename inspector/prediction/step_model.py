@@ -18,7 +18,7 @@ from inspector.prediction.collective_cost import expected
 from inspector.prediction.simulation import SIGNS, executions, shift_of
 from inspector.records.collectives import OPERATIONS, REDUCTIONS
 from inspector.records.snapshot import Collective, Mesh, Program
-from inspector.records.statistics import sum_known
+from inspector.records.statistics import by_key, sum_known
 from inspector.sharding.meshes import is_emulated
 from inspector.sharding.traffic import traffic
 from inspector.text.formatting import and_text, counted, mesh_axes_text, seconds_text
@@ -401,6 +401,22 @@ def _of_product(collective: Collective) -> bool:
     """Return whether a product needs a gather or sum, and it moves no array of the state or batch."""
     ring = OPERATIONS[collective.op].route == "ring"
     return ring and collective.arrays == () and collective.operation in PRODUCTS
+
+
+def beside_products(program: Program, chip: Chip) -> frozenset[int]:
+    """Return the positions of the collectives of a compiled program that run beside the products of a TPU.
+
+    The compiler divides them into permutes, and merges their names: those over the axes of `_windowed` that
+    move no arrays of the state or batch. Inside of a slice they take no time of their own in published runs.
+    """
+    by_axes = by_key((one.mesh_axes, (n, one)) for n, one in enumerate(program.collectives or ()))
+    return frozenset(
+        number
+        for axes, own in by_axes.items()
+        if axes and chip.kind == "tpu" and _windowed([collective for _, collective in own])
+        for number, collective in own
+        if collective.arrays == () and collective.network is None
+    )
 
 
 def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -> float | None:

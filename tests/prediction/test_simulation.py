@@ -63,6 +63,41 @@ def test_a_synchronous_collective_and_two_on_the_same_links():
     assert begun.seconds == pytest.approx(2 * GATHER)
 
 
+GATHERS = operation("g", "all-gather", collective=0)
+
+
+def beside(*operations: ScheduledOperation, **others: tuple[ScheduledOperation, ...]) -> Simulated:
+    """Run a program whose first collective runs beside the products."""
+    program = Program(
+        "step", collectives=(collective(), collective()), schedule=schedule(*operations, **others)
+    )
+    return simulate(program, CHIP, LINKS, CONSTANTS, beside={0})
+
+
+@pytest.mark.parametrize("sent", [(GATHERS,), (BEGIN, operation("d", awaits=0))])
+def test_the_core_waits_for_transfers_beside_products_at_the_end_alone(sent):
+    assert beside(*sent, LONG).seconds == pytest.approx(0.020)
+    short = beside(*sent, SHORT)
+    assert short.seconds == pytest.approx(GATHER)
+    assert short.totals.exposed["data"] == pytest.approx(GATHER - 0.001)
+    assert short.totals.transfers["data", False] == pytest.approx(GATHER)
+
+
+@pytest.mark.parametrize("times", [1, 3, 4, 50, 100_000])
+@pytest.mark.parametrize(("work", "seconds"), [(SHORT, 0.001), (LONG, 0.020)])
+def test_transfers_beside_products_queue_over_all_iterations(times, work, seconds):
+    simulated = beside(operation("w", "while", runs=("body",), times=times), body=(GATHERS, work))
+    assert simulated.seconds == pytest.approx(times * max(GATHER, seconds))
+    assert simulated.totals.seconds == pytest.approx(simulated.seconds)
+
+
+def test_a_transfer_that_the_core_waits_for_goes_before_those_beside_products():
+    awaited = operation("h", "all-gather", collective=1)
+    simulated = beside(GATHERS, GATHERS, awaited, SHORT)
+    assert simulated.totals.exposed_by[1] == pytest.approx(GATHER)
+    assert simulated.seconds == pytest.approx(3 * GATHER)  # the others end later by as much
+
+
 @pytest.mark.parametrize("times", [0, 1, 2, 7, 100_000])
 def test_a_loop_is_its_iterations(times):
     simulated = run(operation("w", "while", runs=("body",), times=times), body=(LONG, SHORT))
