@@ -100,7 +100,8 @@ class _Least(NamedTuple):
     Attributes:
       more_traffic: bytes of HBM, because arrays are whole.
       sent: seconds that count for a step.
-      by_axes: the least seconds of the transfers themselves, by their mesh axes.
+      by_axes: the least seconds of the transfers themselves, by their mesh axes, of those without which no
+        product can be: others can be instead of one that is the cheapest for the step.
     """
 
     more_traffic: float
@@ -146,7 +147,9 @@ class _Group:
                 counted, least = per_byte(each.op, each.axes, each.state)
                 more += each.more_traffic
                 sent += each.executions * each.payload * counted
-                by_axes[each.axes] = by_axes.get(each.axes, 0.0) + each.executions * each.payload * least
+                if each.certain:
+                    taken = each.executions * each.payload * least
+                    by_axes[each.axes] = by_axes.get(each.axes, 0.0) + taken
         return _Least(more, sent, tuple(by_axes.items()))
 
     def _flops(self, shared: _Shared) -> dict[str, float]:

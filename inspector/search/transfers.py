@@ -74,6 +74,7 @@ class AxisTransfer(NamedTuple):
       executions: may be a fraction, because several products share a transfer.
       more_traffic: bytes that a device reads or writes in HBM, because the array is whole along the axes.
       state: as of the array.
+      certain: whether a product has no other way than to send it.
     """
 
     op: str
@@ -82,6 +83,7 @@ class AxisTransfer(NamedTuple):
     executions: float
     more_traffic: float
     state: bool
+    certain: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,14 +134,17 @@ def least_transfers(
     for axis in sizes:
         if axis not in shared.sharing:
             continue
+        certain = shared.is_decided(axis)
         for number, move in shared.cheapest(axis, costs).items():
-            by_array.setdefault((number, move.op), []).append(move)
+            by_array.setdefault((number, move.op), []).append(move._replace(certain=certain))
 
     def cost(transfers: Sequence[AxisTransfer]) -> float:
         return sum(map(costs.of, transfers))
 
     for number in {number for number, _ in by_array}:
         by_op = {op: each for (own, op), each in by_array.items() if own == number}
+        if len(by_op) > 1 or any(len(each) > 1 for each in by_op.values()):  # of which others can be made
+            by_op = {op: [move._replace(certain=False) for move in each] for op, each in by_op.items()}
         fewest = {op: min([shared.joined(number, op, each)], each, key=cost) for op, each in by_op.items()}
         if fewest.keys() == {"all-reduce", "reduce-scatter"}:
             # It is reduced over one axis and scattered over the other, or reduced over both and sliced.
@@ -211,6 +216,10 @@ class _Shared:
             (array.narrow or array.bytes) / own if narrows else array.bytes / own
             for array, own in zip(arrays, parts, strict=True)
         ]
+
+    def is_decided(self, axis: str) -> bool:
+        """Return whether it is known how an axis shares the work."""
+        return self._decided(axis) is not None
 
     def cheapest(self, axis: str, costs: Costs) -> dict[int, AxisTransfer]:
         """Return the transfers of each array over a mesh axis, by its number."""
