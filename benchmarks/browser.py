@@ -49,7 +49,7 @@ WATCH = """
   const drawn = () => [...current(".drawing svg"), ...maps()];
   const watch = window.benchmark = {drawn, first: null, pressed: null, redrawn: null, before: null};
   const frame = () => {
-    const now = performance.now(), charts = drawn();
+    const now = performance.now(), charts = watch.drawn();
     if (watch.first === null && charts.length >= CHARTS) watch.first = now;
     if (watch.pressed !== null && watch.redrawn === null && charts.length === watch.before.length
         && charts.every((signature, place) => signature !== watch.before[place]))
@@ -59,7 +59,7 @@ WATCH = """
   requestAnimationFrame(frame);
   window.addEventListener("keydown", event => {
     if (event.key !== "Enter" || !event.isTrusted) return;
-    watch.before = drawn();
+    watch.before = watch.drawn();
     watch.redrawn = null;
     watch.pressed = performance.now();
   }, true);
