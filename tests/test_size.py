@@ -25,7 +25,7 @@ MOST_LINES = {
     "media": 14834,
     "model": 429,
     "partition": 4724,
-    "prediction": 3936,
+    "prediction": 3948,
     "readers": 5077,
     "recording": 3653,
     "records": 4068,

@@ -29,6 +29,7 @@ from inspector.prediction.predicted import (
 )
 from inspector.prediction.step_model import modelled
 from inspector.records.snapshot import Mesh, Program
+from inspector.records.statistics import by_key
 
 # Values of `compute_factor` that are tried. One below 0.6 would hide a mistake.
 _FACTORS = tuple(0.6 + 0.02 * step for step in range(31))
@@ -186,10 +187,8 @@ def fitted_before_compile(runs: Sequence[PartitionedRun]) -> BeforeCompile:
     dense = [run for run in runs if not run.mixture] or list(runs)
     tried = [_fitted_before_compile(dense, share) for share in _EXPOSED]
     best = min(tried, key=lambda constants: _error_before_compile(dense, constants))
-    by_name: dict[str, list[PartitionedRun]] = {}
-    for run in runs:
-        for name in {name_of_grouped(run.chip, dtype) for dtype in run.grouped}:
-            by_name.setdefault(name, []).append(run)
+    names = ((run, {name_of_grouped(run.chip, dtype) for dtype in run.grouped}) for run in runs)
+    by_name = by_key((name, run) for run, own in names for name in own)
     grouped = {}
     for name, own in sorted(by_name.items()):
         if len({run.model for run in own}) >= _MODELS:

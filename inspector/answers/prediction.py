@@ -360,8 +360,8 @@ def _beside(simulated: Simulated) -> tuple[str, ...]:
         return ()
     axes = and_text([mesh_axes_text(axes) for axes in simulated.beside])
     return (
-        f"Transfers of activations over {axes} count as running beside the products: in published runs with "
-        "such axes they take no time of their own.",
+        f"Transfers of activations over {axes} count as running beside the products, which fits the "
+        "published runs with such axes best.",
     )
 
 

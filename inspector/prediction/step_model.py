@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from inspector.hlo.op_name import PRODUCTS
+from inspector.hlo.op_name import PRODUCTS, parse_op_name
 from inspector.machines.hardware import Chip, ModelledSeconds, compute_time, critical_intensity, hbm_time
 from inspector.machines.links import Link, NoLink, TorusLink, collective_time, effective_bytes_per_second
 from inspector.machines.mesh_links import link_of, links_of
@@ -403,20 +403,32 @@ def _of_product(collective: Collective) -> bool:
     return ring and collective.arrays == () and collective.operation in PRODUCTS
 
 
+_MATRIX = PRODUCTS - {"convolution", "conv_general_dilated"}  # convolutions wait for their neighbors' edges
+
+
 def beside_products(program: Program, chip: Chip) -> frozenset[int]:
     """Return the positions of the collectives of a compiled program that run beside the products of a TPU.
 
-    The compiler divides them into permutes, and merges their names: those over the axes of `_windowed` that
-    move no arrays of the state or batch. Inside of a slice they take no time of their own in published runs.
+    The compiler divides those of `_of_product` into permutes, most of the bytes over these mesh axes, and
+    gives them the name of the product or none. Gathers over other axes, such as of weights, have no permutes.
     """
     by_axes = by_key((one.mesh_axes, (n, one)) for n, one in enumerate(program.collectives or ()))
-    return frozenset(
-        number
-        for axes, own in by_axes.items()
-        if axes and chip.kind == "tpu" and _windowed([collective for _, collective in own])
-        for number, collective in own
-        if collective.arrays == () and collective.network is None
-    )
+    beside: set[int] = set()
+    for axes, own in by_axes.items() if chip.kind == "tpu" else ():
+        sent = {n: (one.executions or 0) * (one.payload_bytes or 0) for n, one in own}
+        names = {n: parse_op_name(one.op_name)[0].primitive for n, one in own}
+        moved = {n for n, one in own if names[n] in ("", *_MATRIX) and _is_part_of_window(one)}
+        permuted = {n for n, one in own if n in moved and one.op == "collective-permute"}
+        named = any(names[n] in _MATRIX for n in moved)
+        if axes and named and 2 * sum(sent[n] for n in permuted) > sum(sent.values()):
+            beside |= moved
+    return frozenset(beside)
+
+
+def _is_part_of_window(collective: Collective) -> bool:
+    operation = OPERATIONS.get(collective.op)  # a file may have one of a later XLA
+    windowed = operation is not None and (operation.route == "ring" or collective.op == "collective-permute")
+    return windowed and collective.arrays == () and collective.network is None
 
 
 def _anywhere(wire: int | None, payloads: Mapping[Payload, float], link: Link) -> float | None:

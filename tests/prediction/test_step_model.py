@@ -15,7 +15,13 @@ from inspector.compare.questions import questions
 from inspector.machines.hardware import CHIPS, chip, compute_time, hbm_time
 from inspector.machines.links import OPS, Ring, TorusLink, collective_time
 from inspector.machines.mesh_links import links_of
-from inspector.prediction.step_model import EMULATED_BYTES, Modelled, bound_text, modelled
+from inspector.prediction.step_model import (
+    EMULATED_BYTES,
+    Modelled,
+    beside_products,
+    bound_text,
+    modelled,
+)
 from inspector.records.snapshot import (
     Collective,
     MatmulFlops,
@@ -302,3 +308,45 @@ def test_only_independent_collectives_are_one_message() -> None:
     assert messages(("main", 0), ("main", 0), ("main", 0)) == messages(("main", None), ("body", None)) == 3
     assert messages(("main", 0), ("main", 1), ("main", 2)) == 9
     assert messages(("main", 0), ("body", 0)) == 6
+
+
+PRODUCT = "jit(step)/jvp(Model)/mlp/dot_general"
+
+
+def sent(op: str, name: str | None, arrays: tuple[str, ...] | None = (), **changes) -> Collective:
+    return dataclasses.replace(collective(op), op_name=name, arrays=arrays, **changes)
+
+
+@pytest.mark.parametrize(
+    ("others", "beside"),
+    [
+        ((), {0, 1, 2}),
+        ((sent("all-reduce", "jit(step)/norm/reduce_sum", payload_bytes=10**6),), {0, 1, 2}),
+        ((sent("collective-permute", None),), {0, 1, 2, 3}),  # the compiler lost the name
+        ((sent("all-gather", PRODUCT, ("params/kernel",), executions=30),), set()),  # weights
+        ((sent("collective-permute", "jit(step)/shmap_body/ppermute", executions=30),), set()),
+        ((sent("all-to-all", PRODUCT, executions=30),), set()),  # tokens on the way to experts
+        ((sent("ragged-gather", PRODUCT, payload_bytes=1),), {0, 1, 2}),  # of a later XLA
+    ],
+)
+def test_what_moves_activations_for_products_runs_beside_them(others, beside) -> None:
+    permute = sent("collective-permute", PRODUCT)
+    moved = sent("all-gather", PRODUCT), permute, permute
+    assert beside_products(program(*moved, *others), CHIPS["v5p"]) == beside
+    assert not beside_products(program(*moved, *others), CHIPS["h100"])
+
+
+@pytest.mark.parametrize(
+    "alone",
+    [
+        sent("collective-permute", "jit(step)/shmap_body/ppermute"),  # a stencil
+        sent("collective-permute", "jit(step)/conv_general_dilated"),  # its edges
+        sent("collective-permute", None),
+        sent("all-reduce", "jit(sample)/reduce_sum"),
+        sent("all-reduce", PRODUCT),  # no windows: of gradients
+        sent("collective-permute", PRODUCT, None),
+        sent("collective-permute", PRODUCT, network="dcn"),
+    ],
+)
+def test_other_transfers_are_waited_for(alone) -> None:
+    assert not beside_products(program(alone), CHIPS["v5e"])
