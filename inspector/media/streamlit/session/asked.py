@@ -1,7 +1,9 @@
 """The requests of a browser session to the service: the progress of its jobs, Cancel, and why jobs failed."""
 
+import itertools
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,8 +17,12 @@ from inspector.media.streamlit.page import buttons
 from inspector.media.streamlit.page.plain_text import plain
 from inspector.text.errors import InvalidInput
 
-POLL_SECONDS = 0.3  # with a shorter interval a rerun can swallow a click on Cancel
-LATER_POLL_SECONDS = 0.6  # of a job for which nobody waits
+# Between looks at a job. Each redraws a part of the page, which takes a browser a tenth of a second of
+# processor time that the job lacks, and can swallow a click on Cancel.
+POLL_SECONDS = 1.0
+# Of them, a look waits so long for the end. A click on Cancel waits as long.
+_END_SECONDS = 0.6
+_LOOK_SECONDS = 0.05
 _WAIT_SECONDS = 0.2
 
 Answer = TypeVar("Answer")
@@ -41,14 +47,14 @@ def show_progress(name: str, *requests: Request[Any], begins: Callable[[], bool]
 
     The label marks a job for another layout than those of `requests`, if there are any.
 
-    begins: whether the job of the first request begins now, if none runs. It is called until it returns True,
-      less often than a running job alone is looked at, because each look redraws a part of the page.
+    begins: whether the job of the first request begins now, if none runs. It is called until it returns True.
     """
     if of(name).job is None and begins is None:
         return False
-    # The fragment reruns alone, so the other widgets of the page stay usable.
-    every = POLL_SECONDS if begins is None else LATER_POLL_SECONDS
-    st.fragment(_poll, run_every=every)(name, requests, begins)
+    # The fragment reruns alone, so the other widgets of the page stay usable. Its first run is a part of the
+    # page, which must not wait. Nobody waits for a job that begins by itself.
+    waits = itertools.chain([0.0], itertools.repeat(_END_SECONDS if begins is None else 0.0))
+    st.fragment(_poll, run_every=POLL_SECONDS)(name, requests, waits, begins)
     return True
 
 
@@ -113,7 +119,13 @@ def in_folder(start: Callable[[Path], Job[Answer]]) -> Job[Answer]:
     return job
 
 
-def _poll(name: str, shown: Sequence[Request[Any]], begins: Callable[[], bool] | None = None) -> None:
+def _poll(
+    name: str,
+    shown: Sequence[Request[Any]],
+    waits: Iterator[float],
+    begins: Callable[[], bool] | None,
+) -> None:
+    until = time.monotonic() + next(waits)
     if begins is not None and of(name).ask(shown[0], begins()) == Outcome():
         return
     running, job = of(name).running(), of(name).job
@@ -127,6 +139,10 @@ def _poll(name: str, shown: Sequence[Request[Any]], begins: Callable[[], bool] |
     if shown and running.key not in [request.key for request in shown]:
         progress = replace(progress, label=f"{progress.label} (for another layout)")
     draw(name, progress, job.cancel)
+    while time.monotonic() < until and not job.wait(_LOOK_SECONDS).finished:
+        of(name)  # a read of the session's state: Streamlit stops this run if the user has changed something
+    if of(name).running() is None:
+        st.rerun()
 
 
 def _note(job: Job[Any]) -> str:
