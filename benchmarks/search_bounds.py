@@ -28,7 +28,8 @@ EIGHT = {
     "dense, 8 H100": _DENSE | {"target": "gpu:h100:8", "mesh": "8"},
     "dense, 16 v5e": _DENSE | {"embed": "2048", "mlp": "8192"},
     "dense in a Python loop, 8 v5e": _DENSE | {
-        "target": "tpu:v5e:2x4", "mesh": "8", "scan": "false", "embed": "256", "mlp": "1024", "seq": "128",
+        "target": "tpu:v5e:2x4", "mesh": "8", "scan": "false", "layers": "6", "embed": "256", "mlp": "1024",
+        "seq": "128",
     },
     "dense, 64 v5p": _DENSE | {
         "target": "tpu:v5p:4x4x4", "mesh": "64", "kv_heads": "16", "embed": "1024",

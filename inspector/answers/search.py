@@ -153,9 +153,10 @@ def known_text(result: SearchResult) -> str | None:
     counts = result.counts
     if not result.listed or not counts.excluded:
         return None
+    estimated = f", for {counts.estimated:,} an estimate from one and two layers" if counts.estimated else ""
     words = (
-        f"{counts.considered:,} considered, {counts.partitioned:,} partitioned. By their bounds, none of the "
-        f"others can be among the best {result.listed} before a compile."
+        f"{counts.considered:,} considered, {counts.partitioned:,} partitioned. By their bounds{estimated}, "
+        f"none of the others can be among the best {result.listed} before a compile."
     )
     unknown = sum(candidate.pareto is None for candidate in result.candidates)
     if unknown and result.objective == "time":

@@ -14,6 +14,7 @@ JOBS = {
     "compile_lowered": "inspector.recording.for_target:compile_lowered",
     "compare_results": "inspector.learn.compare_results.job:compare_results",
     "effects": "inspector.partition.effects:effects",
+    "estimate": "inspector.partition.evaluate:estimate",
     "evaluate": "inspector.partition.evaluate:evaluate",
     "run": "inspector.compiling.run_layout:run_job",
     "exchange": "inspector.learn.host_local_arrays:exchange",

@@ -13,11 +13,13 @@ from inspector.partition.amounts import amounts_of
 from inspector.partition.partition_layout import Setting, partitioned_totals
 from inspector.partition.template import Template, template_of
 from inspector.prediction.memory import STATE_AND_BATCH, fit
+from inspector.prediction.predicted import of_equal_layers
 from inspector.records import typed_json
 from inspector.records.job_report import JobReport
 from inspector.records.snapshot import Snapshot
 from inspector.search.bounds import alike_key, least_seconds
 from inspector.search.result import Candidate, ProgramCost, of_program, together
+from inspector.search.space import equal_layers
 from inspector.sharding.totals import totals
 from inspector.text.errors import InvalidInput
 from inspector.text.formatting import bytes_text
@@ -47,6 +49,18 @@ def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     with shardy.paused():
         costs = [typed_json.encode(cost_of(layout, chip, programs)) for layout in layouts]
     return {"evaluated": costs}
+
+
+def estimate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
+    """Worker job: `layouts` in, a `Candidate` with about the seconds of each out, from one and two layers.
+
+    The payload is that of `bound`. Needs no particular devices.
+    """
+    report("partition")
+    layouts, chip, _ = _read(payload)
+    assert chip is not None
+    with shardy.paused():
+        return {"evaluated": [typed_json.encode(estimate_of(layout, chip)) for layout in layouts]}
 
 
 def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str, ...]]:
@@ -113,6 +127,21 @@ def _cost_of(
     if peak is not None:
         peak = max(peak, state or 0)
     return of_program(program, layout.mesh(), chip, state, peak)
+
+
+def estimate_of(layout: Layout, chip: Chip) -> Candidate:
+    """Return a candidate with about the seconds of the step of a layout with equal layers, None if unknown.
+
+    They are from its programs with one and with two layers, which are partitioned in a third of the time.
+    """
+    programs = []
+    for count in (1, 2):
+        reduced = replace(layout, sizes={**layout.sizes, "layers": count})
+        template = template_of(reduced, (layout.step_program,))
+        lowered = next(program for program in template.programs if program.name == layout.step_program)
+        setting = replace(Setting.of(reduced), watched=None)
+        programs.append(partitioned_totals(lowered, setting, template.logical, with_peak=False)[0])
+    return Candidate("planned", seconds=of_equal_layers(programs, equal_layers(layout), layout.mesh(), chip))
 
 
 def _impossible(planned: Snapshot, chip: Chip | None) -> str | None:

@@ -322,11 +322,15 @@ def partition_spec(given: tuple[Rule, ...], names: Spec) -> Spec:
 
 
 def partitioned_totals(
-    lowered: Lowered, setting: Setting, logical: bool, copy: RewritableModule | None = None
+    lowered: Lowered,
+    setting: Setting,
+    logical: bool,
+    copy: RewritableModule | None = None,
+    with_peak: bool = True,
 ) -> tuple[Program, int | None]:
     """Partition a program, and return the figures that rank it, with its estimated peak of memory.
 
-    The program has no origins or conflicts. The peak is None if it is unknown.
+    The program has no origins or conflicts. The peak is None if it is unknown or not wanted.
 
     Args:
       logical: whether the module has logical axes, to which the rules are applied.
@@ -337,7 +341,7 @@ def partitioned_totals(
     """
     of_one_device, mesh = partitioned_module(lowered, setting, logical, copy or lowered.without_names)
     analysis, program = read_program(of_one_device, mesh, lowered, setting, named=False)
-    live = setting.live_values(analysis, lowered)
+    live = setting.live_values(analysis, lowered) if with_peak else None
     return program, None if live is None else estimated_peak(live)
 
 

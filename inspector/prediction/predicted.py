@@ -529,9 +529,9 @@ def before_compile(
     """
     bounds = modelled(on_whole_axes(program, mesh), mesh, chip)
     known = constants or before_compile_constants()
-    totals, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
-    if totals.seconds < shortest_seconds(chip):
-        totals, unknown = _totals_before_compile(program, bounds, chip, known, 1.0)
+    hidden, unknown = _totals_before_compile(program, bounds, chip, known, known.exposed_share)
+    apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
+    totals = apart if hidden.seconds < shortest_seconds(chip) else hidden
     if unknown or not totals.seconds:
         reasons = unknown or ("the program computes and moves nothing",)
         return Predicted(program.name, chip, None, None, None, reasons)
@@ -551,9 +551,32 @@ def before_compile(
     )
     if at_least:
         return replace(found, seconds=least)
-    apart, _ = _totals_before_compile(program, bounds, chip, known, 1.0)
     fusions = (program.work and program.work.fusions) or 0.0
     return _checked(found, "before_compile", apart.seconds, fusions, RangedAmounts.of(program, mesh, chip))
+
+
+def of_equal_layers(programs: Sequence[Program], layers: int, mesh: Mesh, chip: Chip) -> float | None:
+    """Return about the seconds of a partitioned program with many equal layers; None if unknown.
+
+    A layer more adds the same products, collectives and nearly the same traffic. Whether the step is a short
+    one, whose transfers all count, depends on all layers.
+
+    programs: the same with one and with two layers.
+    """
+    known = before_compile_constants()
+    all_seconds: list[float] = []
+    for share in (known.exposed_share, 1.0):
+        first, second = (
+            _totals_before_compile(
+                program, modelled(on_whole_axes(program, mesh), mesh, chip), chip, known, share
+            )
+            for program in programs
+        )
+        if first[1] or second[1] or any(program.open_choices for program in programs):
+            return None
+        all_seconds.append(first[0].seconds + (layers - 1) * (second[0].seconds - first[0].seconds))
+    hidden, apart = all_seconds
+    return apart if hidden < shortest_seconds(chip) else hidden
 
 
 def _longest(bounds: Modelled, least: float) -> Term | None:

@@ -135,6 +135,7 @@ class Counts(Record):
       considered: All.
       partitioned: Those that were partitioned, also if they were compiled later.
       excluded: Those that were not partitioned, because their bounds show that they cannot be among the best.
+      estimated: Those of them whose bound is an estimate from programs with one and with two layers.
       compiled: Those that the compiler accepted or found too large.
       rejected: Those that cannot run.
     """
@@ -142,6 +143,7 @@ class Counts(Record):
     considered: NonNegativeInt = 0
     partitioned: NonNegativeInt = field(default=0, metadata={"key": "propagated"})
     excluded: NonNegativeInt = 0
+    estimated: NonNegativeInt = field(default=0, metadata=OMIT_DEFAULT)
     compiled: NonNegativeInt = 0
     rejected: NonNegativeInt = 0
 

@@ -21,6 +21,8 @@ from inspector.text.errors import InvalidInput, shown
 MOST_CANDIDATES = 20_000  # ten minutes of propagation on one core
 # Fields that a search can vary in addition to the mesh, the rules and the sizes of the model.
 VARIED = ("donate", "device_order", "optimizer_axes")
+# Sizes with which layers are in a scan, or differ.
+_UNEQUAL = ("scan", "dense_layers", "global_every")
 _ROUNDS = (1, 2, 4, 8)  # microbatches for each stage of a pipeline
 _NO_AXES = "none"  # the value of optimizer_axes that shards the optimizer state as its parameters
 
@@ -408,6 +410,18 @@ def activations_key(layout: Layout, axes: LogicalAxes | None) -> str:
         rule = next((given for logical, given in layout.rules if logical == name), ())
         ways.append(math.prod(sizes[axis] for axis in rule))
     return f"{ways} {layout.key('sizes')} {layout.donate}"
+
+
+def equal_layers(layout: Layout) -> int:
+    """Return the number of equal layers that a built-in model has between its embeddings in a Python loop.
+
+    It is 0 for other models. Without embeddings, the first layer has no gradient of its input.
+    """
+    sizes = layout.sizes
+    unequal = sizes.get("stages", 1) != 1 or any(sizes.get(name) for name in _UNEQUAL)
+    layers = sizes.get("layers")
+    known = "vocab" in sizes and not layout.entry.own and not unequal
+    return layers if known and isinstance(layers, int) else 0
 
 
 def identity(layout: Layout) -> str:

@@ -126,7 +126,7 @@ def start(
         of_chip = None if chip is None else hardware.chip(chip)
         return _compile(pool, from_json(layouts[0]), of_chip, tuple(programs), unsafe)
     job = pool.submit(
-        {"bound": "bound", "partition": "evaluate"}[kind],
+        {"bound": "bound", "estimate": "estimate", "partition": "evaluate"}[kind],
         {"layouts": layouts, "chip": chip, "programs": list(programs)},
         Environment(1),
         PROPAGATION_TIMEOUT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -13,10 +14,11 @@ from inspector import layout as layouts
 from inspector.jobs.own_model_registration import register_own
 from inspector.layout import Layout
 from inspector.partition.amounts import amounts_of
-from inspector.partition.evaluate import bound_of, cost_of
+from inspector.partition.evaluate import bound_of, cost_of, estimate_of
 from inspector.partition.partition_layout import Setting, partitioned_programs, partitioned_totals
 from inspector.partition.template import template_of
 from inspector.prediction.predicted import predicted
+from inspector.search.run import ESTIMATED
 from inspector.search.space import space_of
 from inspector.text.formatting import mesh_sizes_text
 from inspector.tracing.model.abstract import cached_state
@@ -143,6 +145,34 @@ def test_layers_in_a_python_loop_read_and_write_as_much_as_those_before(fields):
     first, *others = (after - before for before, after in itertools.pairwise(traffic))
     assert others == [pytest.approx(first, rel=1e-6)] * 2 and first > 0
     assert check(layout)
+
+
+def check_estimate(layout: Layout) -> bool:
+    """Compare the estimate from one and two layers with all layers. Return whether the candidate can run."""
+    assert layout.machine is not None
+    chip = layout.machine.chip
+    seconds = cost_of(layout, chip).seconds
+    if seconds is None:
+        return False
+    estimate = estimate_of(layout, chip).seconds
+    assert estimate is not None
+    assert estimate * (1 - ESTIMATED) <= seconds <= estimate * 1.05
+    return True
+
+
+@pytest.mark.parametrize("name", ["dense, TPU", "dense, large, TPU", "experts, two slices"])
+def test_a_step_is_the_one_that_one_and_two_layers_give(name):
+    every = candidates(PROBLEMS[name] | {"scan": "false", "layers": "5"})
+    assert sum(map(check_estimate, random.Random(2).sample(every, 4))) >= 2
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("target", ["tpu:v5e:4x4", "tpu:v5p:2x2x2", "tpu:v5e:2x4*2", "gpu:h100:8"])
+def test_no_step_of_a_random_layout_is_shorter_than_its_estimate(target):
+    every = (layout for _, layout in random_layouts(target, 2) if "vocab" in layout.sizes)
+    sizes = {"scan": False, "layers": 8}
+    unrolled = (replace(layout, sizes={**layout.sizes, **sizes}) for layout in every)
+    assert sum(map(check_estimate, itertools.islice(unrolled, 20))) >= 15
 
 
 def test_products_have_the_axes_of_their_arrays():

@@ -109,6 +109,22 @@ def test_partitioning_all_candidates_gives_the_same_best_ones(service, store, mo
 
 
 @pytest.mark.nightly
+def test_estimates_from_one_and_two_layers_exclude_none_of_the_best(service, store, monkeypatch):
+    monkeypatch.setattr(run, "LISTED", 5)
+    fields = {
+        "model": "transformer", "layers": "5", "embed": "64", "mlp": "128", "heads": "4", "kv_heads": "2",
+        "head_dim": "16", "vocab": "256", "seq": "32", "target": "tpu:v5e:2x2", "mesh": "4", "axes": "fsdp",
+        "rules": "batch=fsdp,embed=fsdp",
+    }  # fmt: skip
+    layout = layouts.parse(fields).unwrap()
+    space = space_of(layout, service.state(layout).answer())
+    result = search(space, store)
+    every = search(space, store, exhaustive=True)
+    assert result.counts.estimated > every.counts.estimated == 0
+    assert layouts_of(result)[: result.listed] == layouts_of(every)[: result.listed]
+
+
+@pytest.mark.nightly
 def test_one_and_two_workers_give_the_same_result_and_a_second_search_reads_it(space, store, tmp_path):
     result = search(space, CompileCache(tmp_path / "another.sqlite3"), workers=1)
     two = search(space, store, workers=2)
