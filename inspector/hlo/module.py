@@ -413,6 +413,7 @@ def operands_size(results: Mapping[str, int | None], instruction: Instruction) -
 @text.kept
 def _plain_names(written: str) -> Sequence[str] | None:
     """Return the names of operands written as names alone, as compilers do; None for other operands."""
+    written = text.without_positions(written)
     if _NOT_PLAIN.search(written, 1):
         return None
     return tuple(_PLAIN_NAME.findall(written, 1, len(written) - 1))

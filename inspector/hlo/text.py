@@ -55,22 +55,24 @@ _LONGEST_INDENT = 100
 _ESCAPE = re.compile(r"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.))", re.S)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _LONGEST_KEPT = 1000  # characters
-_MOST_KEPT = 4096  # texts
+_MOST_KEPT = 8192  # texts
+_MOST_LONG = 8  # longer ones: the operands of the few tuples that have all arrays
 
 Parsed = TypeVar("Parsed")
 
 
 def kept(parse: Callable[[str], Parsed]) -> Callable[[str], Parsed]:
-    """Keep the results of a function for short texts.
+    """Keep the results of a function for short texts, and for the last long ones.
 
     Several passes over a program read each instruction, many instructions have the same attributes, and a
     program that is partitioned again for other rules has most of them again.
     """
     short = functools.lru_cache(maxsize=_MOST_KEPT)(parse)
+    long = functools.lru_cache(maxsize=_MOST_LONG)(parse)
 
     @functools.wraps(parse)
     def either(text: str) -> Parsed:
-        return short(text) if len(text) <= _LONGEST_KEPT else parse(text)
+        return short(text) if len(text) <= _LONGEST_KEPT else long(text)
 
     return either
 
@@ -112,11 +114,14 @@ def attributes(text: str) -> Mapping[str, str]:
     return values
 
 
+def without_positions(group: str) -> str:
+    """Remove the comments with the positions of items: `/*index=5*/`."""
+    return _INDEX_COMMENT.sub("", group) if "/*" in group else group
+
+
 def items(group: str) -> list[str]:
     """Return the items of a bracketed, comma-separated list."""
-    inner = group[1:-1]
-    if "/*" in inner:
-        inner = _INDEX_COMMENT.sub("", inner)
+    inner = without_positions(group[1:-1])
     return [item for match in _ITEM.finditer(inner) if (item := match[1].strip())]
 
 

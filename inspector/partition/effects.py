@@ -18,6 +18,7 @@ from inspector.layout.changes import both, changes, more_chips, offloaded
 from inspector.layout.plan import plan, programs_key, rejection
 from inspector.machines import hardware
 from inspector.machines.hardware import Chip
+from inspector.partition import shardy
 from inspector.partition.amounts import amounts_of
 from inspector.partition.partition_layout import Setting, partitioned_totals
 from inspector.partition.rewritable import RewritableModule
@@ -57,7 +58,8 @@ def effects(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     layout = from_json(payload["layout"])
     chip = None if payload["chip"] is None else hardware.chip(payload["chip"])
     kinds = payload.get("kinds", ())
-    return typed_json.encode(layout_effects(layout, payload["program"], chip, report, kinds))
+    with shardy.paused():
+        return typed_json.encode(layout_effects(layout, payload["program"], chip, report, kinds))
 
 
 def layout_effects(

@@ -1,6 +1,6 @@
 """Worker jobs: the cost of search candidates after XLA's partitioner, and bounds of it before."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,41 +32,32 @@ def bound(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
     The payload has the name of the `chip`, None for emulated devices, and the names of `programs`, none for
     that of a step.
     """
-    report("bound")
-    layouts, chip, programs = _read(payload)
-    with shardy.paused():
-        bounds = [typed_json.encode(bound_of(layout, chip, programs)) for layout in layouts]
-    return {"evaluated": bounds}
+    return _evaluated(payload, report, "bound", bound_of)
 
 
 def evaluate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
-    """Worker job: `layouts` in, a `Candidate` of each out. Each is partitioned on its own mesh.
-
-    The payload is that of `bound`. Needs no particular devices.
-    """
-    report("partition")
-    layouts, chip, programs = _read(payload)
-    with shardy.paused():
-        costs = [typed_json.encode(cost_of(layout, chip, programs)) for layout in layouts]
-    return {"evaluated": costs}
+    """Worker job: the payload of `bound` in, a `Candidate` of each layout out, which is partitioned."""
+    return _evaluated(payload, report, "partition", cost_of)
 
 
 def estimate(payload: dict[str, Any], report: JobReport) -> dict[str, Any]:
-    """Worker job: `layouts` in, a `Candidate` with about the seconds of each out, from one and two layers.
-
-    The payload is that of `bound`. Needs no particular devices.
-    """
-    report("partition")
-    layouts, chip, _ = _read(payload)
-    assert chip is not None
-    with shardy.paused():
-        return {"evaluated": [typed_json.encode(estimate_of(layout, chip)) for layout in layouts]}
+    """Worker job: the payload of `bound` in, a `Candidate` with an estimate of each layout out."""
+    return _evaluated(payload, report, "partition", lambda layout, chip, _: estimate_of(layout, chip))
 
 
-def _read(payload: dict[str, Any]) -> tuple[list[Layout], Chip | None, tuple[str, ...]]:
+def _evaluated(
+    payload: dict[str, Any],
+    report: JobReport,
+    phase: str,
+    evaluated: Callable[[Layout, Chip | None, Sequence[str]], Candidate],
+) -> dict[str, Any]:
+    report(phase)
     name = payload["chip"]
     chip = None if name is None else hardware.chip(name)
-    return [from_json(layout) for layout in payload["layouts"]], chip, tuple(payload.get("programs", ()))
+    layouts, programs = map(from_json, payload["layouts"]), tuple(payload.get("programs", ()))
+    with shardy.paused():
+        costs = [typed_json.encode(evaluated(layout, chip, programs)) for layout in layouts]
+    return {"evaluated": costs}
 
 
 def bound_of(layout: Layout, chip: Chip | None, programs: Sequence[str] = ()) -> Candidate:
@@ -129,11 +120,13 @@ def _cost_of(
     return of_program(program, layout.mesh(), chip, state, peak)
 
 
-def estimate_of(layout: Layout, chip: Chip) -> Candidate:
+def estimate_of(layout: Layout, chip: Chip | None) -> Candidate:
     """Return a candidate with about the seconds of the step of a layout with equal layers, None if unknown.
 
     They are from its programs with one and with two layers, which are partitioned in a third of the time.
     """
+    if chip is None:
+        return Candidate("planned")
     programs = []
     for count in (1, 2):
         reduced = replace(layout, sizes={**layout.sizes, "layers": count})
