@@ -22,7 +22,7 @@ MOST_LINES = {
     "layout": 3026,
     "learn": 2084,
     "machines": 2484,
-    "media": 14850,
+    "media": 14851,
     "model": 429,
     "partition": 4752,
     "prediction": 3971,
