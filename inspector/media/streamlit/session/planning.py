@@ -88,8 +88,7 @@ def traced(
 
 
 POLL_SECONDS = 0.2
-# A page whose open panel needs the programs waits this long for them, instead of being drawn twice: drawing
-# takes the partitioner a third of a second.
+# A page whose open panel needs the programs waits this long for them, instead of being drawn twice.
 PATIENCE_SECONDS = 1.0
 # Figures are sent before the sidebar if the programs are known within this time: drawing the sidebar again
 # occupies the browser for longer.
