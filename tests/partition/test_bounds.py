@@ -169,6 +169,8 @@ def test_a_step_is_the_one_that_one_and_two_layers_give(name):
 @pytest.mark.nightly
 @pytest.mark.parametrize("target", ["tpu:v5e:4x4", "tpu:v5p:2x2x2", "tpu:v5e:2x4*2", "gpu:h100:8"])
 def test_no_step_of_a_random_layout_is_shorter_than_its_estimate(target):
+    for name in USERS_MODELS:
+        register_own(name)
     every = (layout for _, layout in random_layouts(target, 2) if "vocab" in layout.sizes)
     sizes = {"scan": False, "layers": 8}
     unrolled = (replace(layout, sizes={**layout.sizes, **sizes}) for layout in every)
