@@ -22,6 +22,7 @@ _JOB = "run"
 Planned = tuple[Layout, Snapshot]
 
 
+@st.fragment
 def show(
     service: Inspection,
     *plans: Planned,
@@ -32,11 +33,15 @@ def show(
 ) -> None:
     """Draw the button, or the progress of the running job. Several layouts run one after another.
 
+    A click redraws this alone, because drawing the page would take processor time from the run.
+
     Args:
       ran: whether all layouts were run or compiled before.
       rejected: whether JAX rejects the layout, so that it can be neither run nor compiled.
       agreed: that the run or compile has placed all arrays as planned, in a sentence; "" if it has not.
     """
+    if len(plans) == 1 and plans[0][0] != current_layout.last_layout():
+        st.rerun()  # *Profile* has changed the layout
     requests = [request(service, *planned) for planned in plans]
     if asked.show_progress(_JOB, *requests):
         return
