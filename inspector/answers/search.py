@@ -153,10 +153,13 @@ def known_text(result: SearchResult) -> str | None:
     counts = result.counts
     if not result.listed or not counts.excluded:
         return None
-    estimated = f", for {counts.estimated:,} an estimate from one and two layers" if counts.estimated else ""
+    known, can_be = "By their bounds", "can be"
+    if counts.estimated:
+        known += f", or for {counts.estimated:,} an estimate from one and two layers"
+        can_be = "is expected"
     words = (
-        f"{counts.considered:,} considered, {counts.partitioned:,} partitioned. By their bounds{estimated}, "
-        f"none of the others can be among the best {result.listed} before a compile."
+        f"{counts.considered:,} considered, {counts.partitioned:,} partitioned. {known}, none of the others "
+        f"{can_be} among the best {result.listed} before a compile."
     )
     unknown = sum(candidate.pareto is None for candidate in result.candidates)
     if unknown and result.objective == "time":
