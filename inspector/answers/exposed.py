@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from inspector.answers.programs import main_first, once
+from inspector.answers.programs import once
 from inspector.answers.section import (
     Block,
     Cell,
@@ -20,6 +20,7 @@ from inspector.answers.section import (
 from inspector.assessment.exposed import Exposed, ExposedCollective, exposed
 from inspector.assessment.measured import collective_text
 from inspector.machines.hardware import Chip
+from inspector.prediction.step_program import main_first
 from inspector.records.snapshot import Collective, Program, Snapshot
 from inspector.sharding.traffic import lines_text
 from inspector.text.formatting import and_text, capitalized, counted, seconds_text, share_text

@@ -78,7 +78,7 @@ def has_collectives(context: AuditContext) -> bool:
 
 def _used(context: AuditContext, use: CollectiveUse) -> Iterator[tuple[Program, list[Collective]]]:
     """Yield the programs with collectives of one use, the largest first."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         collectives = [c for c in program.collectives or () if c.use == use and c.group_size != 1]
         if collectives:
             yield program, sorted(collectives, key=lambda c: -(c.payload_bytes or 0))

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
 from inspector.model.built_in.catalogue import semantics
-from inspector.records.snapshot import Array, Finding, Level, Mesh, Shard, Snapshot, Spec
+from inspector.prediction.step_program import equal_programs
+from inspector.records.snapshot import Array, Finding, Level, Mesh, Program, Shard, Snapshot, Spec
 from inspector.sharding import placement
 from inspector.sharding.folding import Fold, fold
 from inspector.sharding.memory_kinds import in_host_memory
@@ -98,6 +99,12 @@ class AuditContext:
         """The path of the fold of each parameter, by its path. One in host memory has its own path."""
         own = {array.path: array.path for array in self.parameters.values()}
         return own | {a.path: folded.path for folded in self.folds("params") for a in folded.arrays}
+
+    @functools.cached_property
+    def programs(self) -> tuple[Program, ...]:
+        """The programs, of those with equal instructions only one."""
+        firsts = {id(first) for first, *_ in equal_programs(self.snapshot)}
+        return tuple(program for program in self.snapshot.programs if id(program) in firsts)
 
     @functools.cached_property
     def mapped(self) -> frozenset[str]:

@@ -19,7 +19,7 @@ REMATERIALIZED = "involuntary-rematerialization"
 
 def rematerialized_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per program for which XLA warns of an involuntary full rematerialization."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         if not program.rematerializations:
             continue
         first, *others = program.rematerializations
@@ -44,7 +44,7 @@ CODE = "constraint-gathers-operand"
 
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constraint because of which an operand is gathered and its product repeated."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         found = (one for conflict in program.conflicts or () for one in _of(conflict, program, context))
         yield from {(one.source, one.axes): one for one in found}.values()
 

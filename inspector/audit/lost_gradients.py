@@ -95,7 +95,7 @@ class LostGradient:
 
 def findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per program that returns gradients without a mesh axis of their parameters."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         lost = lost_of(program, context)
         saved = sum(_more(lost_sharding, context) for lost_sharding in lost)
         if not lost or saved < context.least:

@@ -6,6 +6,7 @@ from inspector.audit.context import AuditContext, FindingFields, finding, finest
 from inspector.audit.lost_gradients import gradients_among_arrays
 from inspector.prediction import pipelines
 from inspector.records.snapshot import Array, Finding, MeshAxis, Pipeline, Snapshot
+from inspector.sharding.array_groups import ARRAY_GROUPS
 from inspector.sharding.folding import fold
 from inspector.sharding.totals import STATE_GROUPS, state_title
 from inspector.text.formatting import and_text, counted, devices_text, share_text
@@ -18,7 +19,7 @@ _LEAST_SHARE = 0.1
 
 def bubble_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program with a pipeline whose bubble is a tenth of its work or more."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         largest = max(program.pipelines or (), key=lambda pipeline: pipeline.bubble or 0.0, default=None)
         if largest is None or (largest.bubble or 0.0) < _LEAST_SHARE or largest.iterations is None:
             continue
@@ -206,7 +207,8 @@ def _repeated(
     message = f"Mesh axis {name}: {axis.size} devices hold the same {context.held_text(arrays)} of "
     if groups <= {"params", "opt_state"} or state_title(context.snapshot) == "Train state":
         gathered = ", but parameters must then be gathered" if "params" in groups else ""
-        held = "train state" if context.trains else "weights"
+        held = and_text([name for group, name in ARRAY_GROUPS.items() if group in groups])
+        held = held if context.snapshot.layout is None else "train state"
         as_well = "as well, as FSDP does," if context.trains else "as well"
         message += (
             f"{held} in {count}. Sharding over {name} {as_well} saves up to "
@@ -232,7 +234,7 @@ def _repeated(
 
 def _in_programs(context: AuditContext, axis: str) -> bool:
     """Return whether a program shards an input or output over the axis, or communicates over it."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         specs = [sharding.compiled or sharding.requested for sharding in program.shardings if sharding.used]
         if any(axis in (axes or ()) for spec in specs for axes in spec or ()):
             return True

@@ -25,7 +25,7 @@ _MOST_DONATIONS = 5
 
 def donation_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield one warning per large donated argument whose memory no output uses, and one for the others."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         unused = program.donation.unused if program.donation is not None else ()
         ranked = sorted(unused, key=lambda donation: -(donation.bytes or 0))
@@ -69,7 +69,7 @@ REFUSED = "sharding-type-error"
 
 def refused_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a finding for each program that JAX refuses."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         if program.sharding_error is not None:
             yield Finding("error", REFUSED, f"{title(program.name)}: {refusal_text(program.sharding_error)}")
 
@@ -97,7 +97,7 @@ _LOOKUPS = frozenset({"gather", "take"})  # primitives that read some rows of a 
 
 def uneven_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per result that is replicated although the program computes it in parts."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         for gather in (program.uneven_gathers or ())[:_MOST_OF_A_PROGRAM]:
             message = (
@@ -115,7 +115,7 @@ def uneven_findings(context: AuditContext) -> Iterator[Finding]:
 
 def constant_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per constant that is worth it: a live array of its type is closed over, for example."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         large = [constant for constant in program.large_constants or () if constant.bytes >= context.least]
         for constant in large[:_MOST_OF_A_PROGRAM]:
@@ -134,7 +134,7 @@ def constant_findings(context: AuditContext) -> Iterator[Finding]:
 
 def cache_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per collective that moves a whole cache in each run."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         caches = _caches(program)
         for collective in itertools.chain.from_iterable(map(parts_of, program.collectives or ())):
@@ -162,7 +162,7 @@ def cache_findings(context: AuditContext) -> Iterator[Finding]:
 
 def whole_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a warning per all-gather of all layers of a stack at once, a note per one of a whole table."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         loops = _trip_counts(program)
         for collective, array in _whole_weights(program, context):
@@ -192,7 +192,7 @@ def whole_findings(context: AuditContext) -> Iterator[Finding]:
 
 def kept_findings(context: AuditContext) -> Iterator[Finding]:
     """Yield a note per program that keeps gathered values from its forward to its backward pass."""
-    for program in context.snapshot.programs:
+    for program in context.programs:
         who = subject(program.name)
         kept = program.kept_gathers or ()
         whole = sum(gather.bytes for gather in kept)

@@ -25,7 +25,7 @@ def findings(context: AuditContext) -> Iterator[Finding]:
 
     Only some devices can send in each, to any others, so it counts executions.
     """
-    for program in context.snapshot.programs:
+    for program in context.programs:
         small = [c for c in program.collectives or () if _is_small(c, program)]
         executions = executions_of([c for c in small if c.executions is not None]) or 0
         everything = wire_bytes_of_run(*program.collectives or ()) or 0

@@ -33,6 +33,23 @@ def step_program(snapshot: Snapshot) -> Program | None:
     return max(_compared(snapshot), key=rank, default=None)
 
 
+def main_first(snapshot: Snapshot) -> list[Program]:
+    """Return all programs, the one of a step first."""
+    main = step_program(snapshot)
+    return sorted(snapshot.programs, key=lambda program: program is not main)
+
+
+@once_per_snapshot
+def equal_programs(snapshot: Snapshot) -> tuple[tuple[Program, ...], ...]:
+    """Return the programs as `main_first`, those with equal instructions together."""
+    equal: dict[object, tuple[Program, ...]] = {}
+    for program in main_first(snapshot):
+        same = (program.fingerprint, program.platform, program.mesh, program.devices, program.memory)
+        key = program.name if program.fingerprint is None else same
+        equal[key] = (*equal.get(key, ()), program)
+    return tuple(equal.values())
+
+
 def are_before_compile(snapshot: Snapshot) -> bool:
     """Return whether the FLOPs by which a program is taken are those before any compile."""
     return bool(_before_compile(snapshot))

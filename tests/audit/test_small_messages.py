@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from inspector import audit
 from inspector.answers import screen
 from inspector.answers.catalogue import Subject
 from inspector.machines import hardware
@@ -111,3 +113,16 @@ def test_messages_that_take_most_of_a_step_are_on_the_first_screen() -> None:
     assert finding.bytes is None and finding.wire_bytes is None
     for chip in (None, hardware.chip("v5e")):
         assert finding in screen.matter(snapshot.findings, Subject.of(snapshot, chip))
+
+
+def test_a_program_that_was_compiled_again_is_not_a_second_finding() -> None:
+    u = jax.ShapeDtypeStruct((64, 512), "float32", sharding=NamedSharding(MESH, P("x")))
+    snapshot = inspect(stencil(16, 1), u)
+    (program,) = snapshot.programs
+    again = replace(program, name="again")
+    other = replace(again, fingerprint="of other instructions")
+    counts = [
+        sum(finding.code == "small-messages" for finding in audit.audit(replace(snapshot, programs=both)))
+        for both in ((program, again), (program, other))
+    ]
+    assert counts == [1, 2]

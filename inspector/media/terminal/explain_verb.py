@@ -18,7 +18,6 @@ from inspector.answers import (
 )
 from inspector.answers import array as one_array
 from inspector.answers import effects as section
-from inspector.answers.programs import main_first
 from inspector.answers.section import Block, text
 from inspector.compiled.causes import Dependents, dependents, rules_behind
 from inspector.files import input_file, strict_json
@@ -29,6 +28,7 @@ from inspector.machines.hardware import Chip
 from inspector.media.terminal import options as shared
 from inspector.media.terminal.options import CHIP, JSON, SNAPSHOT, Output, argument, one_of, verb
 from inspector.model.built_in.catalogue import semantics
+from inspector.prediction.step_program import main_first
 from inspector.records import snapshot as snapshots
 from inspector.records import typed_json
 from inspector.records.snapshot import Array, Collective, Effects, Program, Snapshot

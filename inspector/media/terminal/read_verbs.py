@@ -22,7 +22,6 @@ from inspector.answers import (
 )
 from inspector.answers.catalogue import Subject
 from inspector.answers.improvements import Improvement
-from inspector.answers.programs import main_first
 from inspector.answers.section import more
 from inspector.assessment import assess
 from inspector.assessment.activations import recomputing_seconds
@@ -40,6 +39,7 @@ from inspector.media.terminal.show_verb import following_of, run_of
 from inspector.prediction.evidence import for_chip
 from inspector.prediction.predicted import predicted_in
 from inspector.prediction.step_parts import measured_spans
+from inspector.prediction.step_program import main_first
 from inspector.records import typed_json
 from inspector.records.snapshot import Effects, Program, Snapshot
 from inspector.sharding import device_holdings
