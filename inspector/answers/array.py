@@ -29,7 +29,7 @@ from inspector.sharding.rules import Rule, ledger, nnx
 from inspector.sharding.rules.rule import Trial, of_the_mesh, outcome
 from inspector.sharding.sharding_text import array_spec_text
 from inspector.text.formatting import and_text, bytes_text, counted, ranges_text
-from inspector.text.program_names import subject
+from inspector.text.program_names import noun, subject
 
 
 def maps(array: Array, snapshot: Snapshot) -> tuple[Block, ...]:
@@ -83,7 +83,7 @@ def why(array: Array, snapshot: Snapshot, layout: Layout | None) -> tuple[Block,
 def placed(array: Array, snapshot: Snapshot) -> Section:
     """Return the place of an array without a rule, and which programs take or return it."""
     uses = [
-        (subject(program.name), sharding)
+        (program.name, sharding)
         for program in snapshot.programs
         for sharding in program.shardings
         if sharding.path == array.path
@@ -106,7 +106,8 @@ def placed(array: Array, snapshot: Snapshot) -> Section:
         # Each call of a recorded program can pass another object.
         live = verb == "take" and array.facts is not None
         what = "an argument of its path and type" if live else "it"
-        said += f" {and_text(names)} {verb}{'s' * (len(names) == 1)} {what} with {given}."
+        who = and_text([subject(names[0]), *map(noun, names[1:])])
+        said += f" {who} {verb}{'s' * (len(names) == 1)} {what} with {given}."
     return Section(f"placed-{array.path}", array.path, (text(said),))
 
 
