@@ -46,6 +46,7 @@ from inspector.prediction.evidence import platform_of
 from inspector.prediction.step_model import modelled
 from inspector.prediction.step_program import (
     are_before_compile,
+    initializers,
     known_flops,
     measured_seconds,
     step_program,
@@ -57,7 +58,8 @@ from inspector.sharding.folding import fold
 from inspector.sharding.sharding_text import spec_text
 from inspector.sharding.totals import state_title, state_totals, totals
 from inspector.sharding.traffic import wire_bytes_of_run
-from inspector.text.formatting import bytes_text, seconds_text, share_text
+from inspector.text.formatting import and_text, bytes_text, seconds_text, share_text
+from inspector.text.program_names import noun
 
 LEAST = 0.01  # share of memory, traffic or work from which something has a line
 _MOST_MOVES, _MOST_FINDINGS, _MOST_GROUPS, _MOST_PROGRAMS, _MOST_CHANGES = 3, 5, 10, 5, 2
@@ -92,8 +94,8 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     run = about.run
     ended = [] if run is None else [f" · {program_run.line(run)}"]
     yield text(Strong(subject.line([("", about.recorded)], about.chip)), *ended)
-    count = len(once(about.snapshot))
-    if program is None or count < 2:
+    programs, no_steps = once(about.snapshot), initializers(about.snapshot)
+    if program is None or len(programs) < 2:
         return
     why = (
         f"with the most FLOPs on a device{' before a compile' if are_before_compile(about.snapshot) else ''}"
@@ -105,12 +107,17 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     elif any(one.flops_per_device is None for one in about.snapshot.programs):
         why = "with the most known FLOPs, in one iteration of each loop of unknown length"
     if about.recorded.layout is None:
-        title = heading(program, about.snapshot)
+        others = and_text([noun(other.name) for other in programs if other in no_steps])
+        count = sum(other not in no_steps for other in programs)
+        of = f"of {count} programs" if count > 1 else "the only program"
+        chosen = f"{of}{f' other than {others}' * bool(others)}{f' the one {why}' * (count > 1)}"
         profile = ""
         if run is not None and not measured_seconds(program):  # JAX calls a compiled program without Python
             profile = " Calls are not counted: run --profile measures which one takes longest."
         yield text(
-            "Step and traffic are those of ", Strong(title), f", of {count} programs the one {why}.{profile}"
+            "Step and traffic are those of ",
+            Strong(heading(program, about.snapshot)),
+            f", {chosen}.{profile}",
         )
 
 

@@ -12,6 +12,7 @@ from inspector.hlo.opcodes import MOVES, TABLE
 from inspector.machines.hardware import si_text
 from inspector.prediction import memory
 from inspector.prediction.memory import Breakdown
+from inspector.prediction.step_program import initializers
 from inspector.records.snapshot import Array, Collective, Finding, Program, RepeatedWork
 from inspector.sharding.sharding_text import refusal_text
 from inspector.sharding.traffic import inputs_of, lines_text, parts_of, wire_bytes_of_run
@@ -260,7 +261,8 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
 
 def _work_notes(context: AuditContext) -> Iterator[tuple[Program, Finding]]:
     """Yield a note per program of which devices compute the same, that with the most FLOPs first."""
-    programs = [program for program in context.snapshot.programs if program.work]
+    no_steps = initializers(context.snapshot)
+    programs = [program for program in context.snapshot.programs if program.work and program not in no_steps]
     flops_of = {id(program): program.work.flops_once or 0.0 for program in programs if program.work}
     least = max(LEAST_SHARE * max(flops_of.values(), default=0.0), _LEAST_FLOPS)
     for program in sorted(programs, key=lambda program: -flops_of[id(program)]):

@@ -9,6 +9,7 @@ from inspector.sharding.once import once_per_snapshot
 # `init` runs once, so it does not count when choosing a layout.
 ONCE = ("init",)
 STEPS = ("train_step", "apply", "decode")
+_KEY_BYTES = 1024  # arguments of more bytes can be data; a random key has 8 or 16
 
 
 @once_per_snapshot
@@ -17,9 +18,9 @@ def step_program(snapshot: Snapshot) -> Program | None:
 
     It is the train step, else the inference, else the decode step. Of other programs, such as those of a
     user's script, whose names say nothing, it is the one whose measured steps take longest together, else the
-    one with the most FLOPs on a device, and the first one if no FLOPs are known. A loop of unknown trip count
-    counts with one iteration. FLOPs are those before any compile, if they are recorded of all, so that it is
-    the same program on each chip.
+    one with the most FLOPs on a device, and the first one if no FLOPs are known. One that only makes the
+    state of others is none. A loop of unknown trip count counts with one iteration. FLOPs are those before
+    any compile, if they are recorded of all, so that it is the same program on each chip.
     """
     if snapshot.source.file is None:
         for name in STEPS:
@@ -55,8 +56,33 @@ def are_before_compile(snapshot: Snapshot) -> bool:
     return bool(_before_compile(snapshot))
 
 
+@once_per_snapshot
+def initializers(snapshot: Snapshot) -> tuple[Program, ...]:
+    """Return the programs that only make the state of others, unless all do.
+
+    Such a program is named `init`, or takes nothing whose use is known, and returns a weight or a moment of
+    another one. Or it takes keys and numbers only, and another one takes and replaces what it returns.
+    """
+    used = [one for program in snapshot.programs for one in program.shardings if one.role == "input"]
+    state = {one.path for one in used if one.use in ("weight", "moment")}
+
+    def makes_state(program: Program) -> bool:
+        made, figures = _paths(program, "output"), program.memory
+        small = figures is not None and figures.arguments is not None and figures.arguments <= _KEY_BYTES
+        others = [other for other in snapshot.programs if small and other is not program]
+        replaced = (made & _paths(other, "input") & _paths(other, "output") for other in others)
+        return not any(one.use for one in program.shardings) and bool(made & state or any(replaced))
+
+    found = tuple(program for program in snapshot.programs if program.name in ONCE or makes_state(program))
+    return found if len(found) < len(snapshot.programs) else ()
+
+
+def _paths(program: Program, role: str) -> set[str]:
+    return {one.path for one in program.shardings if one.role == role}
+
+
 def _compared(snapshot: Snapshot) -> Sequence[Program]:
-    return [program for program in snapshot.programs if program.name not in ONCE] or snapshot.programs
+    return [program for program in snapshot.programs if program not in initializers(snapshot)]
 
 
 def _before_compile(snapshot: Snapshot) -> dict[tuple[str, int | None], Program]:

@@ -645,7 +645,7 @@ def axis_size(evidence: Evidence, *, axes: str, n: str, **_rest: str) -> bool:
 
 def state_repeated(evidence: Evidence, *, axes: str, n: str, held: str, **_rest: str) -> bool:
     """Accept an axis of this size, and a train state only if reverse mode ran."""
-    return (held.startswith("weights") or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
+    return ("optimizer" not in held or evidence.has_gradient) and axis_size(evidence, axes=axes, n=n)
 
 
 def above_mean(_evidence: Evidence, *, size: str, size2: str, **_rest: str) -> bool:
@@ -859,6 +859,13 @@ def sent_over(evidence: Evidence, *, size: str, axes: str, share: str = "", **_r
 def one_of_programs(evidence: Evidence, *, program: str, n: str, **_rest: str) -> bool:
     """Accept a program that was compiled, and at most as many as XLA compiled."""
     return bool(modules_of(evidence, program)) and 2 <= int(n) <= len(evidence.modules)
+
+
+def makes_state(evidence: Evidence, *, program: str, program2: str, **_rest: str) -> bool:
+    """Accept a program that was compiled, if the other one takes whole numbers only."""
+    others = [module for one in re.split(r", | and ", program2) for module in modules_of(evidence, one)]
+    taken = [kind for module in others for kind in re.findall(r"= (\w+)\[[^=]* parameter\(", module.text)]
+    return bool(modules_of(evidence, program)) and bool(others) and not any("f" in kind for kind in taken)
 
 
 def not_profiled(evidence: Evidence, **_rest: str) -> bool:

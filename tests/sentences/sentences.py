@@ -63,7 +63,7 @@ FIELDS = {
         r"(?:none|no matrix product) again"
         r"|[\d.]+ [kMGT]?FLOP of matrix products again, (?:below )?[\d.]+% of its FLOPs"
     ),
-    "held": r"weights|train state",
+    "held": r"(?:parameters|optimizer state)(?: and optimizer state)?",
     "ratio": r"[\d.]+",
     "most": r"(?:at most )?",
     "why": r"with the most (?:known )?FLOPs.*|that comes first|whose measured steps take longest",
