@@ -38,20 +38,24 @@ def parameters(snapshot: Snapshot) -> int | None:
     """Return the number of parameters of the model, or None if it is unknown.
 
     In a program of a user, names and types prove nothing. All that it takes as parameters must be used as
-    weights, or be trained; then only those with gradients count. An array that no program takes, such as a
-    copy of the initial values, is none of them.
+    weights, or be trained; then only those count that a program with an optimizer takes as weights, and no
+    average of them that another one evaluates. An array that no program takes is none of them.
     """
     counted = [array for array in snapshot.arrays if array.group == "params"]
     if snapshot.layout is None and (uses := _uses(snapshot)):
         if any(uses.get(array.path, "weight") != "weight" for array in counted) and not trains_some(snapshot):
             return None
+        if trains_some(snapshot):
+            uses = _uses(snapshot, training=True)
         counted = [array for array in counted if uses.get(array.path) == "weight"]
     return sum_known(array.elements for array in counted)
 
 
 def trains_some(snapshot: Snapshot) -> bool:
-    """Return whether a program that updates its weights has other arrays that can be parameters."""
-    return "moment" in _uses(snapshot).values() and can_have_more(snapshot)
+    """Return whether a program updates its weights, and other arrays are weights or can be parameters."""
+    uses, trained = _uses(snapshot), _uses(snapshot, training=True)
+    others = any(use == "weight" != trained.get(path) for path, use in uses.items())
+    return "moment" in uses.values() and (others or can_have_more(snapshot))
 
 
 def can_have_more(snapshot: Snapshot) -> bool:
@@ -69,11 +73,14 @@ def takes_other_weights(snapshot: Snapshot) -> bool:
     return any(use == "weight" and path not in paths for path, use in _uses(snapshot).items())
 
 
-def _uses(snapshot: Snapshot) -> dict[str, ArgumentUse | None]:
-    """Return the use of each input of a program, by path; a proved use counts before an unknown one."""
+def _uses(snapshot: Snapshot, training: bool = False) -> dict[str, ArgumentUse | None]:
+    """Return the use of each input of a program, by path; a proved use counts before an unknown one.
+
+    training: of programs with a moment alone.
+    """
     uses: dict[str, ArgumentUse | None] = {}
     for program in snapshot.programs:
-        for sharding in program.shardings:
-            if sharding.role == "input":
-                uses[sharding.path] = sharding.use or uses.get(sharding.path)
+        inputs = [sharding for sharding in program.shardings if sharding.role == "input"]
+        if not training or any(sharding.use == "moment" for sharding in inputs):
+            uses |= {one.path: one.use or uses.get(one.path) for one in inputs}
     return uses

@@ -1,5 +1,7 @@
 """Tests that only arrays that a program proves to be weights are counted as parameters."""
 
+from dataclasses import replace
+
 from inspector.answers import subject
 from inspector.compare import origin
 from inspector.records.snapshot import ArgumentUse, Array, Group, Program, ProgramArray, Snapshot, Source
@@ -44,6 +46,17 @@ def test_an_average_of_weights_is_not_trained() -> None:
         snapshot = _snapshot(*arrays, student="weight", moment=moment, teacher=None)
         assert origin.parameters(snapshot) == count
         assert origin.trains_some(snapshot) is (count is not None)
+
+
+def test_an_average_that_another_program_evaluates_is_not_trained() -> None:
+    arrays: tuple[tuple[str, Group, int], ...] = (
+        ("student", "params", 4), ("moment", "opt_state", 4), ("average", "params", 4),
+    )  # fmt: skip
+    snapshot = _snapshot(*arrays, student="weight", moment="moment", average=None)
+    average = ProgramArray("input", "average", (), (), True, use="weight")
+    both = replace(snapshot, programs=(*snapshot.programs, Program("evaluate", shardings=(average,))))
+    assert origin.parameters(snapshot) == 4
+    assert origin.parameters(both) == 4 and origin.trains_some(both)
 
 
 def test_arrays_of_unknown_use_can_be_more_parameters() -> None:
