@@ -342,7 +342,8 @@ def _collective(collective: Collective, factors: _Factors) -> Collective:
         collective,
         executions=number if whole else None,
         executions_per_iteration=None if whole else number,
-        conditional=any(":" in place for place in rest),
+        # With a stated share of a branch, the executions are a whole number that is not below them.
+        conditional=any(":" in place for place in rest) or number > once_each * product,
         within=rest,
     )
 

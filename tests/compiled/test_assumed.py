@@ -82,6 +82,9 @@ def test_a_stated_share_of_a_branch() -> None:
         collective.executions for collective in stated.collectives if collective.name == inside[0].name
     ] == [3]
     assert not any(collective.conditional for collective in stated.collectives)
+    # A share without a whole number of executions: the number above it is a bound.
+    part = assume(result, Assumed(shares={label: 0.11})).collectives
+    assert [(one.executions, one.conditional) for one in part if one.name == inside[0].name] == [(4, True)]
     nothing = least(result)
     assert sum(collective.executions for collective in nothing.collectives) == 0
     # The traffic of a program with open branches is an upper bound.

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from inspector.answers import (
@@ -46,7 +47,7 @@ EFFECTS = argument(
     "--effects",
     action="store_true",
     help="the change in bytes and time without each rule, sharding constraint and mesh axis, and with two "
-    "rules swapped, after XLA's partitioner; the file can also be a layout",
+    "rules swapped, after XLA's partitioner; the file is a layout, or a Snapshot with one",
 )
 PROGRAM_OF_EFFECTS = argument(
     "--program",
@@ -299,6 +300,10 @@ def _read_rules(text: str) -> tuple[Rule, ...]:
 
 def _explain_effects(options: argparse.Namespace) -> Output:
     """Return the effects for the layout of a Snapshot or of a layout file."""
+    if Path(options.snapshot).is_dir():
+        raise InvalidInput(
+            f"{options.snapshot} is a folder, but --effects needs a layout or a Snapshot of one"
+        )
     layout = shared.read_layout(options.snapshot)
     chip = shared.chip_of(options) or (layout.machine.chip if layout.machine else None)
     program = options.program or layout.step_program
