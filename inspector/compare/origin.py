@@ -53,9 +53,11 @@ def parameters(snapshot: Snapshot) -> int | None:
 
 def trains_some(snapshot: Snapshot) -> bool:
     """Return whether a program updates its weights, and other arrays are weights or can be parameters."""
-    uses, trained = _uses(snapshot), _uses(snapshot, training=True)
-    others = any(use == "weight" != trained.get(path) for path, use in uses.items())
-    return "moment" in uses.values() and (others or can_have_more(snapshot))
+    uses = _uses(snapshot)
+    if "moment" not in uses.values():
+        return False
+    trained = _uses(snapshot, training=True)
+    return any(use == "weight" != trained.get(path) for path, use in uses.items()) or can_have_more(snapshot)
 
 
 def can_have_more(snapshot: Snapshot) -> bool:
@@ -80,7 +82,9 @@ def _uses(snapshot: Snapshot, training: bool = False) -> dict[str, ArgumentUse |
     """
     uses: dict[str, ArgumentUse | None] = {}
     for program in snapshot.programs:
-        inputs = [sharding for sharding in program.shardings if sharding.role == "input"]
-        if not training or any(sharding.use == "moment" for sharding in inputs):
-            uses |= {one.path: one.use or uses.get(one.path) for one in inputs}
+        if training and not any(sharding.use == "moment" for sharding in program.shardings):
+            continue
+        for sharding in program.shardings:
+            if sharding.role == "input":
+                uses[sharding.path] = sharding.use or uses.get(sharding.path)
     return uses

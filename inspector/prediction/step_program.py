@@ -82,7 +82,8 @@ def _paths(program: Program, role: str) -> set[str]:
 
 
 def _compared(snapshot: Snapshot) -> Sequence[Program]:
-    return [program for program in snapshot.programs if program not in initializers(snapshot)]
+    left_out = initializers(snapshot)
+    return [program for program in snapshot.programs if program not in left_out]
 
 
 def _before_compile(snapshot: Snapshot) -> dict[tuple[str, int | None], Program]:
