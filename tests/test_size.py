@@ -7,7 +7,7 @@ from tests.paths import ROOT
 # The most lines of `*.py` of each folder of `inspector`; "" has the files of the package itself.
 MOST_LINES = {
     "": 47,
-    "answers": 9403,
+    "answers": 9401,
     "assessment": 1467,
     "audit": 4435,
     "compare": 5083,

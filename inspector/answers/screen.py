@@ -109,16 +109,14 @@ def _head(about: Subject, program: Program | None) -> Iterator[Block]:
     if about.recorded.layout is None:
         others = and_text([noun(other.name) for other in programs if other in no_steps])
         count = sum(other not in no_steps for other in programs)
-        of = f"of {count} programs" if count > 1 else "the only program"
-        chosen = f"{of}{f' other than {others}' * bool(others)}{f' the one {why}' * (count > 1)}"
+        compared = f"of {count} programs" if count > 1 else "the only program"
+        compared += f" other than {others}" if others else ""
+        compared += f" the one {why}" if count > 1 else ""
         profile = ""
         if run is not None and not measured_seconds(program):  # JAX calls a compiled program without Python
             profile = " Calls are not counted: run --profile measures which one takes longest."
-        yield text(
-            "Step and traffic are those of ",
-            Strong(heading(program, about.snapshot)),
-            f", {chosen}.{profile}",
-        )
+        shown = Strong(heading(program, about.snapshot))
+        yield text("Step and traffic are those of ", shown, f", {compared}.{profile}")
 
 
 def _measured(about: Subject, program: Program | None) -> Iterator[Block]:

@@ -262,7 +262,7 @@ def work_findings(context: AuditContext) -> Iterator[Finding]:
 def _work_notes(context: AuditContext) -> Iterator[tuple[Program, Finding]]:
     """Yield a note per program of which devices compute the same, that with the most FLOPs first."""
     no_steps = initializers(context.snapshot)
-    programs = [program for program in context.snapshot.programs if program.work and program not in no_steps]
+    programs = [program for program in context.programs if program.work and program not in no_steps]
     flops_of = {id(program): program.work.flops_once or 0.0 for program in programs if program.work}
     least = max(LEAST_SHARE * max(flops_of.values(), default=0.0), _LEAST_FLOPS)
     for program in sorted(programs, key=lambda program: -flops_of[id(program)]):

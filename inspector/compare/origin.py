@@ -43,10 +43,10 @@ def parameters(snapshot: Snapshot) -> int | None:
     """
     counted = [array for array in snapshot.arrays if array.group == "params"]
     if snapshot.layout is None and (uses := _uses(snapshot)):
-        if any(uses.get(array.path, "weight") != "weight" for array in counted) and not trains_some(snapshot):
-            return None
         if trains_some(snapshot):
             uses = _uses(snapshot, training=True)
+        elif any(uses.get(array.path, "weight") != "weight" for array in counted):
+            return None
         counted = [array for array in counted if uses.get(array.path) == "weight"]
     return sum_known(array.elements for array in counted)
 

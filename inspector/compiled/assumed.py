@@ -336,14 +336,14 @@ def _collective(collective: Collective, factors: _Factors) -> Collective:
     )
     if once_each is None:
         return collective
-    number = min(math.ceil(once_each * product), LARGEST)
+    exact = round(once_each * product, 9)  # 100 × 0.07 is above 7
+    number = min(math.ceil(exact), LARGEST)
     whole = not any(":" not in place for place in rest)
     return replace(
         collective,
         executions=number if whole else None,
         executions_per_iteration=None if whole else number,
-        # With a stated share of a branch, the executions are a whole number that is not below them.
-        conditional=any(":" in place for place in rest) or number > once_each * product,
+        conditional=any(":" in place for place in rest) or number > exact,  # then at most the number
         within=rest,
     )
 

@@ -60,18 +60,18 @@ def are_before_compile(snapshot: Snapshot) -> bool:
 def initializers(snapshot: Snapshot) -> tuple[Program, ...]:
     """Return the programs that only make the state of others, unless all do.
 
-    Such a program is named `init`, or takes nothing whose use is known, and returns a weight or a moment of
-    another one. Or it takes keys and numbers only, and another one takes and replaces what it returns.
+    Such a program is named `init`, or takes no array that it returns or whose use is known. It then returns a
+    weight or a moment of another one; or its arguments are keys, and another one replaces what it returns.
     """
     used = [one for program in snapshot.programs for one in program.shardings if one.role == "input"]
     state = {one.path for one in used if one.use in ("weight", "moment")}
+    replaced = {path for one in snapshot.programs for path in _paths(one, "input") & _paths(one, "output")}
 
     def makes_state(program: Program) -> bool:
-        made, figures = _paths(program, "output"), program.memory
-        small = figures is not None and figures.arguments is not None and figures.arguments <= _KEY_BYTES
-        others = [other for other in snapshot.programs if small and other is not program]
-        replaced = (made & _paths(other, "input") & _paths(other, "output") for other in others)
-        return not any(one.use for one in program.shardings) and bool(made & state or any(replaced))
+        made = _paths(program, "output") - _paths(program, "input")
+        size = None if program.memory is None else program.memory.arguments
+        asked = state | replaced if size is not None and size <= _KEY_BYTES else state
+        return not any(one.use for one in program.shardings) and not made.isdisjoint(asked)
 
     found = tuple(program for program in snapshot.programs if program.name in ONCE or makes_state(program))
     return found if len(found) < len(snapshot.programs) else ()

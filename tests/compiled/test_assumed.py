@@ -85,6 +85,14 @@ def test_a_stated_share_of_a_branch() -> None:
     # A share without a whole number of executions: the number above it is a bound.
     part = assume(result, Assumed(shares={label: 0.11})).collectives
     assert [(one.executions, one.conditional) for one in part if one.name == inside[0].name] == [(4, True)]
+    # The product of 30 and a share is not exact in floating point.
+    for whole in range(1, 30):
+        (most,) = (
+            (one.executions, one.conditional)
+            for one in assume(result, Assumed(shares={label: whole / 30})).collectives
+            if one.name == inside[0].name
+        )
+        assert most == (whole, False)
     nothing = least(result)
     assert sum(collective.executions for collective in nothing.collectives) == 0
     # The traffic of a program with open branches is an upper bound.

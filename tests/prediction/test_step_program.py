@@ -53,5 +53,8 @@ def test_a_program_that_only_makes_the_state_of_others_is_no_step() -> None:
     for size, also, expected in ((8, replaced, 1.0), (4096, replaced, 9.0), (8, returned, 9.0)):
         start = replace(program("start", 9.0, also), memory=Memory(arguments=size))
         assert step_program(replace(made, programs=(start, advance))).flops_per_device == expected
+    # An optimizer whose moments are unknown takes the weights that it returns.
+    update = program("update", 9.0, ProgramArray("input", "w", None, None, None), returned)
+    assert step_program(replace(made, programs=(update, step))) == update
     alone = replace(made, programs=(create,))
     assert step_program(alone) == create and initializers(alone) == ()
