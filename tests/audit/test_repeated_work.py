@@ -217,7 +217,8 @@ def test_an_import_of_the_lowered_text_counts_alike() -> None:
 def test_programs_that_repeat_work_along_the_same_axes_have_one_note() -> None:
     snapshot = inspect(jax.jit(product), W, X)
     (program,), (alone,) = snapshot.programs, repeated(snapshot)
-    both = replace(snapshot, programs=(program, replace(program, name="evaluate")), findings=())
+    other = replace(program, name="evaluate", fingerprint="of other instructions")
+    both = replace(snapshot, programs=(program, other), findings=())
     (finding,) = repeated(audit.audited(both))
     assert alone.message in finding.message and "evaluate" in finding.message
     assert (finding.axes, finding.ratio) == (alone.axes, alone.ratio)
